@@ -6,3 +6,8 @@ from __future__ import annotations
 def counted(number: int, of: str) -> str:
     """A number with its noun: ``1 record``, ``2,000 records``."""
     return f"{number:,} {of}{'' if number == 1 else 's'}"
+
+
+def offsets(first: int, stop: int) -> str:
+    """The offsets from ``first`` to ``stop - 1``: ``offset 7``, ``offsets 7 to 1,000``."""
+    return f"offset {first:,}" if stop <= first + 1 else f"offsets {first:,} to {stop - 1:,}"

@@ -1,11 +1,7 @@
 """Every error that Tailrace raises. Each class is named for what the operator has to do about it.
 
-The message of an error says what happened, where, and what to do next. The place is kept in typed attributes as well as in
-the text, so a caller further up can complete it (a codec does not know the offset of the record that it decodes)::
-
-    except BadRecordError as error:
-        error.partition, error.offset = 3, 17
-        raise
+The place of an error (``topic``, ``partition``, ``offset``, ``key``) is kept in typed attributes as well as in the text, so a
+caller further up can complete it. A codec, for example, does not know the offset of the record that it decodes.
 """
 
 from __future__ import annotations
@@ -21,11 +17,7 @@ HANDLER_FAILED: Final = "handler-failed"
 
 
 class TailraceError(Exception):
-    """The root of all errors of this package.
-
-    The message says what happened (``what``), where, and what to do next (``hint``). The place is also in attributes, such as
-    ``topic``, ``partition``, ``offset`` and ``key``. Errors can be pickled.
-    """
+    """The root of all errors. The message says what happened (``what``), where, and what to do next (``hint``). Can be pickled."""
 
     places: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that give the place of the error, in the order of the message."""
@@ -71,6 +63,10 @@ class UnknownAppError(TailraceError):
 
 class UsageError(TailraceError):
     """A handler, or the program around it, used the API in a way that is not allowed: change the code."""
+
+
+class OptionError(UsageError):
+    """An option of a command, or the same argument of a function, is wrong, or is not available on this log: correct it."""
 
 
 class DurableValueError(UsageError):
@@ -274,6 +270,10 @@ class TopicMismatchError(RecordError):
     """A topic exists with other settings (partitions, compaction) than the requested ones."""
 
 
+class TopicReplacedError(RecordError):
+    """A topic was deleted and created again: the offsets that an app has read up to mean other records now."""
+
+
 # --- The stored state cannot be used: look at the state folder or the versions ---
 
 
@@ -429,6 +429,10 @@ class TaskOwnedError(TailraceError):
     """Another process owns a task and is alive. A task has one owner at a time."""
 
 
+class AppMovedError(TailraceError):
+    """The app lives on another log, or is being moved: run it there, or finish the move (``tailrace migrate``)."""
+
+
 class WorkerLostError(TailraceError):
     """A worker process ended and could not be restarted."""
 
@@ -445,16 +449,16 @@ class LifecycleError(UsageError):
     """An operation is not allowed in the current state of a partition."""
 
 
+class ReplacedVersionError(TailraceError):
+    """A newer version of the app has taken over a task: start that version here."""
+
+
 class OldHistoryError(TailraceError):
     """The history was written under other rules: continuing it would give other results."""
 
 
 class ReplayDivergedError(TailraceError):
-    """A replay gave other results than the first run. The message names the first difference.
-
-    Either the code was changed, or a handler depends on something that is not recorded: a clock, randomness, a global
-    variable, the order of a set.
-    """
+    """A replay gave other results than the first run: the code was changed, or a handler depends on what is not recorded."""
 
 
 class UnsplittableError(TailraceError):
@@ -490,9 +494,6 @@ class ArchiveError(TailraceError):
     def __init__(self, what: str, *, path: str | None = None, hint: str = "") -> None:
         super().__init__(what, hint=hint)
         self.path = path
-
-
-# --- A command has finished with some items left over: look at those ---
 
 
 class SetAsideError(TailraceError):

@@ -6,6 +6,7 @@ One small interface and its implementations; it carries bytes and knows neither 
 from tailrace.log.interface import (
     Fetch,
     Log,
+    Part,
     Publication,
     Reader,
     TopicPartition,
@@ -13,4 +14,4 @@ from tailrace.log.interface import (
     Writer,
 )
 
-__all__ = ["Fetch", "Log", "Publication", "Reader", "TopicPartition", "TopicSettings", "Writer"]
+__all__ = ["Fetch", "Log", "Part", "Publication", "Reader", "TopicPartition", "TopicSettings", "Writer"]

@@ -23,9 +23,9 @@ is the partition-EOF event at a position equal to the high watermark. A ``Writer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.core.counting import counted
 from tailrace.core.durations import spelled
@@ -101,8 +101,37 @@ class Fetch(NamedTuple):
     idle: bool
 
 
+class PublishedAt(NamedTuple):
+    """A publication, and where it holds: for readers that have read partition p of its topic up to ``ends[p]``."""
+
+    name: str
+    """See ``Publication.name``."""
+    watermark_ms: int | None
+    ends: Sequence[int]
+
+
+class Stretch(NamedTuple):
+    """Committed records of a partition, up to an end. Offsets without a record may be before, between and after them."""
+
+    place: TopicPartition
+    records: Sequence[InputRecord]
+    end: int
+
+
+class TopicIds(NamedTuple):
+    """Ids of topics: one that is deleted and created again has another id. Ids of two logs do not compare."""
+
+    log: bytes
+    """The log's identity."""
+    of: dict[str, str]
+
+
 class Ends(NamedTuple):
-    """Where topics end, all at one moment of the log: no commit is in one of them and not in another."""
+    """Where topics end, so that the ends fit together: at a consistent cut of all tasks (see ``log.consistent_ends``).
+
+    Each changelog ends at a commit of its task. Whatever such a commit has read or written is below the other ends. On a log whose
+    commits are one step for all topics, it is one moment of the log: no commit is in one of the topics and not in another.
+    """
 
     position: int
     """Which moment: a number that grows with every commit."""
@@ -150,12 +179,46 @@ class Reader(Protocol):
         ...
 
 
+class Part(NamedTuple):
+    """What a writer adds to a commit of several, besides the records that it has appended. See ``Writer.commit``."""
+
+    writer: Writer
+    offsets: Mapping[TopicPartition, int]
+    watermarks: Mapping[str, int | None]
+
+
+class Transaction(Protocol):
+    """What several writers commit at once; see ``log.shared_transaction``."""
+
+    def commit(self, parts: Sequence[Part], group: str = "", /) -> Mapping[TopicPartition, int]:
+        """Commit all writers that have appended, each with its part; see ``Writer.commit``."""
+        ...
+
+
 class Writer(Protocol):
-    """The holder of a transactional id. For one thread.
+    """The holder of a transactional id, under which it publishes watermarks. For one thread.
 
     Every method raises ``FencedError`` once another has asked for the same id: nothing of the open transaction will
     ever be visible, and nothing more can be done with this writer. A transaction is opened by the first append.
     """
+
+    @property
+    def transactional_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def shared(self) -> Transaction | None:
+        """The transaction that it shares with others, if it does: they are committed together."""
+        ...
+
+    @property
+    def lost(self) -> bool:
+        """Whether what it has appended since the last commit is gone with a shared transaction, by the failure of another writer.
+
+        It takes no records until ``abort`` was called; if that raises, it is of no more use.
+        """
+        ...
 
     def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
         """Append to the open transaction, in order; sent now or buffered until the commit.
@@ -195,7 +258,7 @@ class Writer(Protocol):
         ...
 
     def close(self) -> None:
-        """Abort, and release the writer's resources. It stays the holder of the id. May be closed again."""
+        """Abort what it has appended, and release the writer's resources. It stays the holder of the id. May be closed again."""
         ...
 
 
@@ -211,7 +274,12 @@ class Log(Protocol):
         ...
 
     def topics(self) -> Mapping[str, TopicSettings]:
-        """All topics by name."""
+        """All topics by name. The names are those of now. A log may look the settings up when one is first needed, for all topics
+        at once, so looking for a name costs less than reading its settings.
+
+        Raises:
+            UnknownTopicError: When settings are read: the topic was deleted after the call.
+        """
         ...
 
     def partitions(self, topic: str, /) -> int:
@@ -260,8 +328,30 @@ class Log(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsTopicIds(Protocol):
+    """A log whose topics can be deleted, and created again with the same name."""
+
+    def topic_ids(self, topics: Iterable[str], /) -> TopicIds:
+        """The ids of topics. From then on, writers refuse to commit if one of them has another id.
+
+        Raises:
+            UnknownTopicError: One of them does not exist.
+        """
+        ...
+
+    def check_topic_ids(self) -> None:
+        """Compare the ids that were asked for with the present ones.
+
+        Raises:
+            TopicReplacedError: A topic has another id.
+            UnknownTopicError: A topic does not exist any more.
+        """
+        ...
+
+
 class OneCommitLog(Log, Protocol):
-    """A log whose commits are one step for all topics: so its history can be read up to one moment."""
+    """A log whose history can be read up to a consistent cut of all tasks."""
 
     @property
     def identity(self) -> bytes:
@@ -269,7 +359,7 @@ class OneCommitLog(Log, Protocol):
         ...
 
     def ends(self, topics: Iterable[str], /) -> Ends:
-        """The ends of topics, all as of one commit."""
+        """The ends of topics at a consistent cut, which is not before what exists now. All that an app reads and writes must be named."""
         ...
 
     def last_written(self) -> Mapping[TopicPartition, int]:
@@ -279,6 +369,48 @@ class OneCommitLog(Log, Protocol):
         """
         ...
 
-    def uncleaned(self) -> AbstractContextManager[None]:
-        """While it is held, no compaction takes records away."""
+    def uncleaned(self, topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
+        """While it is held, no compaction takes records away. A log that cannot prevent it raises LogUnavailableError at the end, if it
+        may have taken some from ``topics``.
+        """
+        ...
+
+
+class Placer(Protocol):
+    """Gives a log the records of another log, at the offsets that they have there. For one thread.
+
+    Nobody else may write to these partitions meanwhile. A process that is killed leaves partitions that end at some offset of the
+    other log: another placer continues there.
+    """
+
+    def begin_at(self, place: TopicPartition, offset: int, /) -> None:
+        """Let a partition without records begin at an offset, as if the log had deleted the records before it."""
+        ...
+
+    def append(self, stretches: Sequence[Stretch], /) -> None:
+        """Append records, each at its own offset. Each partition must end where its stretch begins, and ends at its ``end`` then.
+
+        Raises:
+            LogUnavailableError: A part of it may be in the log.
+        """
+        ...
+
+    def publish(self, topic: str, publications: Sequence[PublishedAt], /) -> None:
+        """Add publications of a topic, in their order. All of them or none are in the log."""
+        ...
+
+    def close(self) -> None:
+        """Release the placer's resources."""
+        ...
+
+
+class MovableLog(OneCommitLog, Protocol):
+    """A log that an app can be moved from and to."""
+
+    def published(self, topic: str, /) -> list[PublishedAt]:
+        """All publications of a topic that the log still has, in their order."""
+        ...
+
+    def placer(self, scratch: str, /) -> Placer:
+        """A placer. ``scratch`` is a topic in whose first partition it may leave gaps."""
         ...

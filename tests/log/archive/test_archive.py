@@ -25,21 +25,11 @@ from tailrace.log.archive.files import Wanted
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Place
 from tests.log.archive import lived
-from tests.log.archive.lived import DAY_MS, PLACES, TOPICS, archive_in, grow, history, made, read
+from tests.log.archive.lived import DAY_MS, PLACES, SMALL, TOPICS, archive_in, grow, history, made, read
 
 dataset: Any = importlib.import_module("pyarrow.dataset")
 filesystems: Any = importlib.import_module("pyarrow.fs")
 parquet: Any = importlib.import_module("pyarrow.parquet")
-
-SMALL = ArchiveOptions(records_per_chunk=25)
-
-
-@pytest.fixture
-def log(tmp_path):
-    found = made(tmp_path)
-    grow(found, random.Random(1))
-    yield found
-    found.close()
 
 
 def test_archive_and_log_are_one_history_wherever_they_are_joined(tmp_path, log):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import random
 import shutil
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -17,21 +14,7 @@ from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.archive import ArchivedLog, ArchiveOptions, archive_log
 from tailrace.log.embedded import EmbeddedLog
-from tests.log.archive.lived import PLACES, archive_in, grow, history, made, read
-
-dataset: Any = importlib.import_module("pyarrow.dataset")
-filesystems: Any = importlib.import_module("pyarrow.fs")
-parquet: Any = importlib.import_module("pyarrow.parquet")
-
-SMALL = ArchiveOptions(records_per_chunk=25)
-
-
-@pytest.fixture
-def log(tmp_path):
-    found = made(tmp_path)
-    grow(found, random.Random(1))
-    yield found
-    found.close()
+from tests.log.archive.lived import PLACES, SMALL, archive_in, history, read
 
 
 def test_an_archive_of_another_log_of_the_same_shape_is_refused_before_anything_is_written(tmp_path):

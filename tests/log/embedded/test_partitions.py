@@ -25,7 +25,10 @@ MEMORY = StateMemory(8 << 20)
 
 
 class StruckWriter:
+    shared, lost = None, False
+
     def __init__(self, inner: EmbeddedWriter, strike: Callable[[str], None]) -> None:
+        self.transactional_id = inner.transactional_id
         self.inner = inner
         self.strike = strike
 

@@ -16,12 +16,18 @@ class RunOptions(TypedDict, total=False):
     log: str | PathLike[str]
     state: str | PathLike[str]
     workers: int
+    standbys: int
+    downgrade: bool
     commit_interval: str | int | timedelta
+    store_every: int
+    memory_mib: int
     lease: str | int | timedelta
     max_record_bytes: int
     until_end: bool
     allow_dead_letters: bool
     create_topics: bool
+    replication: int
+    min_insync: int
     change_inputs: bool
     after_deleted: bool
     drop_state: Sequence[str]

@@ -50,6 +50,7 @@ class Table(StoredActor):
         "_asked",
         "_bare",
         "_blank",
+        "_each",
         "_expected",
         "_has_parts",
         "_new",
@@ -88,7 +89,8 @@ class Table(StoredActor):
         self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
         """Whether sealing only has to check types."""
         self._has_parts = bool(plan.maps or plan.lists or plan.ttls or self.past.collections)
-        self._weight = 0
+        self._weight = self._each = 0
+        """Estimated bytes of ``live``; and of an instance in ``old``, on average."""
         self._ahead: dict[bytes, bytes | None] = {}
         """Rows that were read ahead. They are valid until the next write to the store."""
         self._asked = self._expected = 0
@@ -127,6 +129,7 @@ class Table(StoredActor):
         found = self.old.pop(key, None)
         if found is not None:
             self.live[key] = found
+            self._weight += self._each
             return found
         key_bytes = self.encode_key(key)
         cells = self.cells
@@ -441,6 +444,8 @@ class Table(StoredActor):
                 batch[instance._tr_row] = flags + encoded
             if image is None:
                 self._weight += _WEIGHT + 3 * len(encoded)
+            elif len(encoded) != len(image):
+                self._weight += 3 * (len(encoded) - len(image))
         for (key, timer), old in self.moved.items():
             instance = self.live.get(key)
             parts = None if instance is None else instance._tr_parts
@@ -471,8 +476,9 @@ class Table(StoredActor):
             if instance._tr_parts is not None:
                 self._weight -= _PARTS_WEIGHT
         self._bare.clear()
-        self._weight = max(0, self._weight)  # what came back from ``old`` was not added
+        self._weight = max(0, self._weight)  # what came back from ``old`` was added with the average
         if self._weight > limit // 2:
+            self._each = self._weight // max(1, len(self.live))
             self.old = self.live
             self.live = {}
             self._weight = 0

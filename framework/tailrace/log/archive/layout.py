@@ -3,7 +3,7 @@
 ::
 
     <uri>/_archive.json                                                  format; identity of the log
-    <uri>/_topics/<topic>.json                                           its settings
+    <uri>/_topics/<topic>.json                                           its settings, and its id where the log has ids
     <uri>/_chunks/<topic>/<partition>/<start>_<stop>_<first>_<last>.json which files hold these offsets, and what else
     <uri>/_ends/<position>.json                                          ends of topics as of one commit of the log
     <uri>/topic=<topic>/partition=<n>/date=<day>/<start>-<stop>.parquet  records: offset, timestamp, key, value, headers
@@ -89,6 +89,12 @@ class _Topic(msgspec.Struct):
     compacted: bool = False
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    id: str = ""
+    """The id of the topic in the log (see ``KnowsTopicIds``); empty if it is not known."""
+
+    @property
+    def settings(self) -> TopicSettings:
+        return TopicSettings(self.partitions, self.compacted, self.retention_ms, self.retention_bytes)
 
 
 class Witness(msgspec.Struct, frozen=True, array_like=True):
@@ -143,6 +149,7 @@ class Archive:
         self.log_identity = ""
         """The identity of the log that was archived, in hex; empty if it is not known."""
         self.exists = self._check()
+        self._ids: dict[str, str] = {}
 
     def __reduce__(self) -> tuple[type[Archive], tuple[Folder]]:
         return Archive, (self.folder,)
@@ -194,13 +201,20 @@ class Archive:
             if one.name.endswith(".json") and not one.name.startswith("."):
                 stored = self._decoded((folder / one.name).read(), _Topic, f"{_TOPICS}/{one.name}")
                 name = unquote(one.name.removesuffix(".json"))
-                found[name] = TopicSettings(**msgspec.structs.asdict(stored))
+                found[name], self._ids[name] = stored.settings, stored.id
         return found
 
-    def note_topic(self, topic: str, settings: TopicSettings) -> None:
-        """Note how a topic is kept."""
-        stored = _Topic(**settings._asdict())
+    def topic_id(self, topic: str) -> str:
+        """The id that a topic had when it was first archived; empty if it is not known."""
+        if topic not in self._ids:
+            self.topics()
+        return self._ids.get(topic, "")
+
+    def note_topic(self, topic: str, settings: TopicSettings, id_: str = "") -> None:
+        """Note how a topic is kept, and its id."""
+        stored = _Topic(**settings._asdict(), id=id_)
         (self.folder / _TOPICS / f"{quoted(topic)}.json").write(msgspec.json.encode(stored))
+        self._ids[topic] = id_
 
     # --- chunks
 

@@ -30,9 +30,11 @@ from tailrace.log.archive.same_log import check_same_log
 from tailrace.log.interface import (
     Ends,
     Fetch,
+    KnowsTopicIds,
     OneCommitLog,
     Publication,
     Reader,
+    TopicIds,
     TopicPartition,
     TopicSettings,
     Writer,
@@ -69,6 +71,27 @@ class ArchivedLog:
     def identity(self) -> bytes:
         """See ``OneCommitLog.identity``; of the log, or of the one that was archived."""
         return bytes.fromhex(self.archive.log_identity) if self.log is None else self.log.identity
+
+    def topic_ids(self, topics: Iterable[str], /) -> TopicIds:
+        """See ``KnowsTopicIds.topic_ids``; those of the log, or those that the archive has noted."""
+        found: dict[str, str] = {}
+        live = self._with_ids()
+        for topic in topics:
+            if live is not None and self._in_log(topic):
+                found |= live.topic_ids([topic]).of
+            elif noted := self.archive.topic_id(topic):
+                found[topic] = noted
+        return TopicIds(self.identity, found)
+
+    def check_topic_ids(self) -> None:
+        """See ``KnowsTopicIds.check_topic_ids``."""
+        live = self._with_ids()
+        if live is not None:
+            live.check_topic_ids()
+
+    def _with_ids(self) -> KnowsTopicIds | None:
+        live: object = self.log
+        return live if isinstance(live, KnowsTopicIds) else None
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``; of the log, where there is one: an archive has them with its records only."""
@@ -183,9 +206,9 @@ class ArchivedLog:
         """See ``OneCommitLog.last_written``; of the log, if there is one."""
         return {} if self.log is None else self.log.last_written()
 
-    def uncleaned(self) -> AbstractContextManager[None]:
+    def uncleaned(self, topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """While it is held, no compaction takes records away; nothing ever does from the archive."""
-        return nullcontext() if self.log is None else self.log.uncleaned()
+        return nullcontext() if self.log is None else self.log.uncleaned(topics)
 
     def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition], /

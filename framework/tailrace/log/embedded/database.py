@@ -26,10 +26,8 @@ gaps, and digests cover the small tables and the publications, so a row that is 
 A process must never use a file that is not the log's any more (``open_files``). A repair may replace the file while a process opens
 it. So a connection compares its file with the path when it has its first lock.
 
-SQLite deletes a WAL beside an empty database, and applies a journal or WAL to whatever database lies beside it. So the files are
-checked before SQLite opens them.
-
-SQLite applies a WAL to whatever database lies beside it, also to one of another moment. The header of a database says whether it
+SQLite deletes a WAL beside an empty database, and applies a journal or WAL to whatever database lies beside it, also to one of
+another moment. So the files are checked before SQLite opens them. The header of a database says whether it
 is in WAL mode. A log says so on the disk before it has a WAL; a copy and a new log do not until the first process writes to them.
 So if a copy was put over the database of a log, the old WAL beside it is found.
 

@@ -17,11 +17,12 @@ from tailrace.log.embedded.copying import Copied, check_machine, copy_log
 from tailrace.log.embedded.database import OFFSETS, PARTITIONS, TOPICS, WAL, WRITERS, prepare
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
+from tailrace.log.embedded.placing import EmbeddedPlacer
 from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.rows import Bounds, Rows, Topic
 from tailrace.log.embedded.view import View, check_note, warn_of_loss
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
-from tailrace.log.interface import Ends, TopicPartition, TopicSettings
+from tailrace.log.interface import Ends, PublishedAt, TopicPartition, TopicSettings
 from tailrace.log.routing import Router
 
 
@@ -202,7 +203,7 @@ class EmbeddedLog:
             )
         return iter([(TopicPartition(topic, number), end) for _, number, end in order])
 
-    def uncleaned(self) -> AbstractContextManager[None]:
+    def uncleaned(self, _topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """Prevent cleaning inside the block, so that a compacted topic can be read as of a past offset.
 
         Waits for a running cleaning. Any number of processes may hold this. A ``clean`` meanwhile returns ``busy``.
@@ -249,6 +250,15 @@ class EmbeddedLog:
         batch.encoded()
         with self._appender.turn() as changes:
             return commit_batch(changes, batch, offsets={}, group="", watermarks={}, publisher="")
+
+    def published(self, topic: str, /) -> list[PublishedAt]:
+        """See ``MovableLog.published``."""
+        with self._view.moment() as rows:
+            return [PublishedAt(*one[1:]) for one in rows.published(rows.topic(topic).number, 0)]
+
+    def placer(self, _scratch: str, /) -> EmbeddedPlacer:
+        """See ``MovableLog.placer``."""
+        return EmbeddedPlacer(self._appender)
 
     # --- retention and cleaning
 

@@ -106,6 +106,8 @@ def commit_batch(
 class EmbeddedWriter:
     """A writer of an ``EmbeddedLog``; see ``tailrace.log.Writer``. It holds the open transaction in memory."""
 
+    shared, lost = None, False
+
     def __init__(self, appender: Appender, router: Router, transactional_id: str, epoch: int) -> None:
         self.transactional_id = transactional_id
         self.epoch = epoch

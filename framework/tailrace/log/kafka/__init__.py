@@ -1,6 +1,21 @@
 """The log on Apache Kafka. Needs the extra ``kafka``."""
 
+from tailrace.log.kafka.administration import Administration, Member, TopicDetails
 from tailrace.log.kafka.connection import SCHEME
 from tailrace.log.kafka.log import KafkaLog, KafkaOptions
+from tailrace.log.kafka.reader import KafkaReader
+from tailrace.log.kafka.topic_config import NewTopics
+from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS
 
-__all__ = ["SCHEME", "KafkaLog", "KafkaOptions"]
+__all__ = [
+    "PUBLISHERS",
+    "SCHEME",
+    "WATERMARKS",
+    "Administration",
+    "KafkaLog",
+    "KafkaOptions",
+    "KafkaReader",
+    "Member",
+    "NewTopics",
+    "TopicDetails",
+]

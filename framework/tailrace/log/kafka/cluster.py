@@ -1,10 +1,8 @@
 """What a cluster is asked outside of reading and writing: its topics with their settings, and positions.
 
-Every question waits for its answer, and is asked again while no broker answers, for as long as ``patience_s``.
-
-Topics that are created here keep all that the settings say: Kafka deletes by the records' timestamps, which are event times here,
-so a topic without a limit has ``retention.ms=-1``. Brokers refuse timestamps of more than an hour in the future by default; event
-times may be. Records of state and of the tape can be large.
+Every question waits for its answer, and is asked again while no broker answers, for as long as ``patience_s``. While a question waits
+for a broker that is away, librdkafka keeps a processor busy (2.16; a request for metadata does not). So a question is short, and is
+asked again only once a broker has answered such a request.
 """
 
 from __future__ import annotations
@@ -12,39 +10,79 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeVar
 
-from tailrace.core.errors import TailraceError, TopicMismatchError, UnknownTopicError, UsageError
+from tailrace.core.errors import (
+    LogUnavailableError,
+    TailraceError,
+    TopicMismatchError,
+    UnknownTopicError,
+)
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.connection import Connection
-from tailrace.log.kafka.failures import RETRIED, as_log_error, kafka_error
-from tailrace.log.kafka.library import AdminClient, At, Consumer, admin_library, library
+from tailrace.log.kafka.diagnosis import is_hidden
+from tailrace.log.kafka.failures import CREDENTIALS, as_log_error, kafka_error, passes
+from tailrace.log.kafka.library import (
+    AdminClient,
+    At,
+    Consumer,
+    KafkaError,
+    admin_library,
+    in_thread,
+    library,
+)
+from tailrace.log.kafka.topic_config import LAG_MS, NewTopics, creation_config, described
 
 _R = TypeVar("_R")
 
-WATERMARKS: Final = ".watermarks"
-"""Ends the name of the topic with the watermarks that are published for another topic."""
-_REQUEST_S: Final = 10.0
+MOST_REQUEST_S: Final = 5.0
+"""For how long one request is waited for, unless the patience is shorter."""
 _PAUSE_S: Final = 0.1
-_FOREVER: Final = "-1"
-_LARGEST: Final = str(2**63 - 1)
-_RECORD_BYTES: Final = 32 << 20
-"""Size limit of a batch in topics that are created here."""
-_POLICY, _RETENTION_MS, _RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
-_MAX_BYTES, _TIME_TYPE = "max.message.bytes", "message.timestamp.type"
+_MOMENT_S: Final = 1.0
+_STUCK_S: Final = 10.0
+"""How long after its own time-out a question counts as one that is never answered."""
+_RENEW_S: Final = 15.0
+"""After so long without an answer another client asks: this one may have lost the addresses of all brokers, see ``reader``."""
+_NO_OFFSET: Final = -1
+"""What brokers answer if no record has the time that is asked for."""
+_OLD_METADATA: Final = frozenset({"FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "UNKNOWN_LEADER_EPOCH"})
+"""The client has asked a broker that is not the leader any more."""
+_NOT_REACHED: Final = frozenset({"_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TRANSPORT"})
+"""No broker has answered."""
+
+
+class Listed(NamedTuple):
+    """What a broker says of its cluster."""
+
+    brokers: int
+    """Number of brokers that are up."""
+    topics: dict[str, list[int]]
+    """All topics with the prefix, but Kafka's own, with the number of replicas of each partition."""
 
 
 class Cluster:
     """Asks one cluster; may be used from several threads."""
 
-    def __init__(self, connection: Connection, patience_s: float) -> None:
+    def __init__(
+        self, connection: Connection, patience_s: float, new_topics: NewTopics | None = None
+    ) -> None:
         self._connection = connection
+        self._new_topics = new_topics or NewTopics()
         self.prefix = connection.prefix
-        self._patience_s = patience_s
+        self.outages = connection.outages
+        self.patience_s = patience_s
         self._mutex = threading.Lock()
         self._client: AdminClient | None = None
         self._described: dict[str, TopicSettings] = {}
+        self._answered = False
+        """Whether a broker has ever answered."""
+
+    @property
+    def request_s(self) -> float:
+        """For how long one request is waited for."""
+        return min(MOST_REQUEST_S, self.patience_s)
 
     # --- topics
 
@@ -58,22 +96,23 @@ class Cluster:
         new = admin_library().NewTopic(
             name,
             num_partitions=settings.partitions,
-            replication_factor=-1,
-            config={**_config_of(settings), **(config or {})},
+            replication_factor=self._new_topics.replication or -1,
+            config={**creation_config(settings, self._new_topics), **(config or {})},
         )
         doing = f"creating the topic {topic!r}"
 
         def create() -> None:
             try:
-                self._client_().create_topics([new], request_timeout=_REQUEST_S)[name].result()
+                self.answered(self.client().create_topics([new], request_timeout=self.request_s)[name])
             except Exception as error:
                 if kafka_error(error).name() != "TOPIC_ALREADY_EXISTS":
                     raise
 
         if topic not in self.names():
-            self._asked(create, doing, topic)
+            self._check_not_hidden(topic)
+            self.ask(create, doing, topic)
             self._await(topic, settings.partitions)
-        known = self.describe([topic])[topic]
+        known = self._existing(topic)
         if known != settings:
             raise TopicMismatchError(
                 f"the topic exists with {known}; asked for was {settings}",
@@ -81,14 +120,19 @@ class Cluster:
                 hint="Use the settings it has, or another name.",
             )
 
-    def names(self) -> dict[str, int]:
-        """All topics with the prefix, but Kafka's own, and their numbers of partitions."""
-        found = self._asked(lambda: self._client_().list_topics(timeout=_REQUEST_S), "listing topics")
-        return {
-            name.removeprefix(self.prefix): len(one.partitions)
+    def listed(self) -> Listed:
+        """The brokers and topics that a broker knows now."""
+        found = self.ask(lambda: self.client().list_topics(timeout=self.request_s), "listing topics")
+        topics = {
+            name.removeprefix(self.prefix): [len(part.replicas) for part in one.partitions.values()]
             for name, one in found.topics.items()
             if name.startswith(self.prefix) and not name.startswith("__") and one.error is None
         }
+        return Listed(len(found.brokers), topics)
+
+    def names(self) -> dict[str, int]:
+        """The listed topics, and their numbers of partitions."""
+        return {name: len(replicas) for name, replicas in self.listed().topics.items()}
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         """The settings of topics, asked now.
@@ -99,9 +143,17 @@ class Cluster:
         wanted, counts = list(topics), self.names()
         for topic in wanted:
             if topic not in counts:
+                self._check_not_hidden(topic)
                 raise UnknownTopicError(
                     "there is no such topic in the log", topic=topic, hint=did_you_mean(topic, counts)
                 )
+        found = {topic: described(counts[topic], config) for topic, config in self.config_of(wanted).items()}
+        self._described.update(found)
+        return found
+
+    def config_of(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """All settings of topics that exist, by their names in Kafka."""
+        wanted = list(topics)
         if not wanted:
             return {}
         resources = [
@@ -109,40 +161,69 @@ class Cluster:
             for topic in wanted
         ]
 
-        def ask() -> dict[str, dict[str, str]]:
-            answers = self._client_().describe_configs(resources, request_timeout=_REQUEST_S)
-            return {
-                resource.name.removeprefix(self.prefix): {
-                    name: entry.value for name, entry in answer.result().items()
-                }
-                for resource, answer in answers.items()
-            }
+        doing = "reading settings of topics"
 
-        found = {
-            topic: _described(counts[topic], config)
-            for topic, config in self._asked(ask, "reading settings of topics").items()
-        }
-        self._described.update(found)
-        return found
+        def settings(name: str, answer: Any) -> dict[str, str]:
+            try:
+                return {key: entry.value for key, entry in self.answered(answer).items()}
+            except Exception as error:  # another is raised again
+                raise self._of_topic(error, doing, name) from error
+
+        def ask() -> dict[str, dict[str, str]]:
+            answers = self.client().describe_configs(resources, request_timeout=self.request_s)
+            found = {resource.name.removeprefix(self.prefix): answer for resource, answer in answers.items()}
+            return {name: settings(name, answer) for name, answer in found.items()}
+
+        return self.ask(ask, doing)
+
+    def forget(self, topic: str) -> None:
+        """Ask for the settings of a topic again: they were changed."""
+        self._described.pop(topic, None)
+
+    def forget_unless(self, counts: Mapping[str, int]) -> None:
+        """Ask for the settings of topics again that have these numbers of partitions, and had others before."""
+        for topic, count in counts.items():
+            if (before := self._described.get(topic)) is not None and before.partitions != count:
+                self.forget(topic)
 
     def known(self, topic: str) -> TopicSettings:
         """The settings of a topic, asked once."""
         found = self._described.get(topic)
         return self.describe([topic])[topic] if found is None else found
 
-    def _await(self, topic: str, partitions: int) -> None:
-        """Wait until the brokers that answer know a new topic and its leaders."""
-        deadline = time.monotonic() + self._patience_s
-        places = [TopicPartition(topic, number) for number in range(partitions)]
+    def _existing(self, topic: str) -> TopicSettings:
+        """The settings of a topic that exists. A broker that has not heard of it yet may answer first."""
+        deadline = time.monotonic() + self.patience_s
         while True:
-            if self.names().get(topic) == partitions:
-                try:
-                    self.ends(places)
-                except TailraceError:
-                    if time.monotonic() > deadline:
-                        raise
-                else:
-                    return
+            try:
+                return self.describe([topic])[topic]
+            except UnknownTopicError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def _check_not_hidden(self, topic: str) -> None:
+        """Refuse a topic that the user may not see: it may exist."""
+        found = self.ask(lambda: is_hidden(self, topic), "looking for a topic", topic)
+        if found is not None:
+            raise self.error(found, f"looking for the topic {topic!r}", topic)
+
+    def compaction_lag_ms(self, topic: str) -> int:
+        """The age that a record must have before it may replace an older one in a compacted topic."""
+        return int(self.config_of([topic])[topic][LAG_MS])
+
+    def _await(self, topic: str, partitions: int) -> None:
+        """Wait until the brokers that answer know a new topic and its leaders; not if another process has created it otherwise."""
+        deadline = time.monotonic() + self.patience_s
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        while self.names().get(topic, partitions) == partitions:
+            try:
+                self.ends(places)
+            except TailraceError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
             time.sleep(_PAUSE_S)
 
     # --- positions
@@ -166,9 +247,25 @@ class Cluster:
         found = self._offsets({place: admin_library().OffsetSpec.for_timestamp(timestamp_ms)})[place]
         return self.ends([place])[place] if found < 0 else found
 
-    def ask_ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
-        """Ask for the ends of partitions, and return the futures of the answers, for who does not wait."""
-        return self._ask(dict.fromkeys(places, admin_library().OffsetSpec.latest()))
+    def delete_before(self, place: TopicPartition, offset: int) -> None:
+        """Delete the records of a partition below an offset. The topic must not be compacted."""
+        self.ask(
+            lambda: [
+                self.answered(answer)
+                for answer in self.client()
+                .delete_records([self.at(place, offset)], request_timeout=self.request_s)
+                .values()
+            ],
+            "deleting records",
+            place.topic,
+        )
+
+    def ask_ends(
+        self, places: Iterable[TopicPartition], *, stable: bool = False
+    ) -> Future[dict[TopicPartition, int]]:
+        """Ask for the ends, or stable ends, of partitions in another thread, so that the caller need not wait."""
+        wanted, ask = list(places), self.stable_ends if stable else self.ends
+        return in_thread("tailrace-ends", lambda: ask(wanted))
 
     def _offsets(
         self, specs: Mapping[TopicPartition, Any], *, committed: bool = False
@@ -176,25 +273,40 @@ class Cluster:
         if not specs:
             return {}
 
+        def offset(place: TopicPartition, answer: Any) -> int:
+            try:
+                return int(self.answered(answer).offset)
+            except Exception as error:
+                raise self._of_topic(error, "reading offsets", place.topic) from error
+
         def ask() -> dict[TopicPartition, int]:
-            return {
-                place: answer.result().offset
-                for place, answer in self._ask(specs, committed=committed).items()
-            }
+            answers = self._ask(specs, committed=committed)
+            found = {place: offset(place, answer) for place, answer in answers.items()}
+            if min(found.values()) < _NO_OFFSET:
+                # From a broker that has just started the library takes an answer without an offset, and without an error.
+                raise library().KafkaException(
+                    library().KafkaError(library().KafkaError.LEADER_NOT_AVAILABLE)
+                )
+            return found
 
         first = next(iter(specs))
-        return self._asked(ask, "reading offsets", first.topic)
+        return self.ask(ask, "reading offsets", first.topic)
 
     def _ask(
         self, specs: Mapping[TopicPartition, Any], *, committed: bool = False
     ) -> dict[TopicPartition, Any]:
         level = library().IsolationLevel
-        answers = self._client_().list_offsets(
+        answers = self.client().list_offsets(
             {self.at(place): spec for place, spec in specs.items()},
             isolation_level=level.READ_COMMITTED if committed else level.READ_UNCOMMITTED,
-            request_timeout=_REQUEST_S,
+            request_timeout=self.request_s,
         )
         return {self.place(at): answer for at, answer in answers.items()}
+
+    def _of_topic(self, error: Exception, doing: str, topic: str) -> Exception:
+        """The error of one topic in an answer about several, if it is denied."""
+        found = kafka_error(error)
+        return self.error(found, doing, topic) if found.name() == "TOPIC_AUTHORIZATION_FAILED" else error
 
     def committed(
         self, consumer: Consumer, group: str, places: Iterable[TopicPartition]
@@ -209,31 +321,71 @@ class Cluster:
             return {}
 
         def ask() -> dict[TopicPartition, int]:
+            try:
+                answers = consumer.committed(wanted, timeout=self.request_s)
+            except Exception:
+                # The group's coordinator denies it in a message, while the question waits.
+                while (message := consumer.poll(0)) is not None:
+                    if message.error().name() == "GROUP_AUTHORIZATION_FAILED":
+                        raise library().KafkaException(message.error()) from None
+                raise
             found: dict[TopicPartition, int] = {}
-            for one in consumer.committed(wanted, timeout=_REQUEST_S):
+            for one in answers:
                 if one.error is not None:
-                    raise _Failed(one.error)
+                    raise library().KafkaException(one.error)
                 if one.offset >= 0:
                     found[self.place(one)] = one.offset
             return found
 
-        return self._asked(ask, f"reading the offsets of {group!r}")
+        return self.ask(ask, f"reading the offsets of {group!r}", resource=self.prefix + group)
 
-    def at(self, place: TopicPartition, offset: int | None = None) -> At:
-        """A partition, and an offset in it, for the library."""
+    def at(self, place: TopicPartition, offset: int | None = None, note: str = "") -> At:
+        """A partition, an offset in it, and a text to store with a committed offset, for the library."""
         topic, partition = place
         if offset is None:
             return library().TopicPartition(self.prefix + topic, partition)
-        return library().TopicPartition(self.prefix + topic, partition, offset)
+        return library().TopicPartition(self.prefix + topic, partition, offset, note)
 
     def place(self, at: At) -> TopicPartition:
         """The partition that the library names."""
         return TopicPartition(at.topic.removeprefix(self.prefix), at.partition)
 
+    def ids(
+        self, topics: Iterable[str], asked: Mapping[str, Any] | None = None
+    ) -> dict[str, tuple[str, int]]:
+        """The ids of topics, and their numbers of partitions; ``asked`` are answers that may be here already.
+
+        Raises:
+            UnknownTopicError: One of them does not exist.
+        """
+        found: dict[str, tuple[str, int]] = {}
+        answers = asked
+        for topic in (wanted := list(topics)):
+
+            def ask(topic: str = topic) -> tuple[str, int]:
+                nonlocal answers
+                if answers is None:
+                    answers = self.ask_ids(wanted)
+                try:
+                    one = self.answered(answers[topic])
+                    return str(one.topic_id), len(one.partitions)
+                except Exception:
+                    answers = None
+                    raise
+
+            found[topic] = self.ask(ask, "asking for the id of a topic", topic)
+        return found
+
+    def ask_ids(self, topics: Iterable[str]) -> dict[str, Any]:
+        """Ask for the ids of topics, and return the futures of their descriptions."""
+        named = library().TopicCollection([self.prefix + topic for topic in topics])
+        answers = self.client().describe_topics(named, request_timeout=self.request_s)
+        return {name.removeprefix(self.prefix): answer for name, answer in answers.items()}
+
     def identity(self) -> bytes:
         """The cluster's id."""
-        found = self._asked(
-            lambda: self._client_().describe_cluster(request_timeout=_REQUEST_S).result(),
+        found = self.ask(
+            lambda: self.answered(self.client().describe_cluster(request_timeout=self.request_s)),
             "asking for the cluster",
         )
         return str(found.cluster_id).encode()
@@ -243,60 +395,102 @@ class Cluster:
         with self._mutex:
             self._client = None
 
-    # --- internal
+    # --- questions of others
 
-    def _client_(self) -> AdminClient:
+    def client(self) -> AdminClient:
+        """The client, for one question."""
         with self._mutex:
             if self._client is None:
                 self._client = self._connection.admin()
             return self._client
 
-    def _asked(self, ask: Callable[[], _R], doing: str, topic: str | None = None) -> _R:
-        """Ask until there is an answer, or until the patience is over."""
-        deadline = time.monotonic() + self._patience_s
+    def answered(self, answer: Any) -> Any:
+        """The result of a question. librdkafka may never answer when brokers were lost (2.16, two of three), whatever the time-out of
+        the question: then another client is to ask again.
+        """
+        try:
+            return answer.result(self.request_s + _STUCK_S)
+        except TimeoutError:
+            self.close()
+            raise library().KafkaException(library().KafkaError(library().KafkaError._TIMED_OUT)) from None
+
+    def ask(
+        self, ask: Callable[[], _R], doing: str, topic: str | None = None, *, resource: str | None = None
+    ) -> _R:
+        """Ask until there is an answer, or until the patience is over; at most once, if the first connection is denied."""
+        begun = renewed = time.monotonic()
         while True:
+            asked_at = time.monotonic()
             try:
-                return ask()
+                answer = ask()
             except Exception as error:  # another is raised again
                 found = kafka_error(error)
-                if time.monotonic() > deadline or not (found.retriable() or found.name() in RETRIED):
-                    raise as_log_error(found, doing, topic) from error
-                if found.name() in _OLD_METADATA:
-                    self.close()  # a new client asks for the leaders again; this one does not
+                is_late = time.monotonic() > begun + self.patience_s
+                self.client().poll(0)  # errors of the connection arrive in a callback
+                denial = self.outages.denial if passes(found) else None
+                if denial is not None and not self._answered:
+                    raise as_log_error(denial, f"connecting to {self._connection.addresses}") from error
+                if is_late and denial is None and found.name() in _NOT_REACHED and not self._answered:
+                    raise self._never_reached() from error
+                if is_late or not passes(found):
+                    raise self.error(found, doing, topic, resource=resource) from error
+                if found.name() in _NOT_REACHED:
+                    self.outages.waits(self._connection.addresses, begun + self.patience_s - time.monotonic())
+                if found.name() in _OLD_METADATA or time.monotonic() > renewed + _RENEW_S:
+                    self.close()  # a new client asks for brokers and leaders again; this one may not
+                    renewed = time.monotonic()
+            else:
+                self._answered = True
+                self.outages.answered(asked_at)
+                return answer
             time.sleep(_PAUSE_S)
+            self._wait_for_a_broker(begun + self.patience_s)
 
+    def error(
+        self,
+        found: KafkaError,
+        doing: str,
+        topic: str | None = None,
+        *,
+        key: bytes | None = None,
+        resource: str | None = None,
+    ) -> TailraceError:
+        """Our error for an error of Kafka, see ``failures.as_log_error``. ``resource`` is the topic by default."""
+        if resource is None and topic is not None:
+            resource = self.prefix + topic
+        made = as_log_error(found, doing, topic, key, resource=resource)
+        denial = self.outages.denial
+        if denial is not None and isinstance(made, LogUnavailableError):
+            made = LogUnavailableError(
+                f"Kafka denies the connection: {denial.str()}, while {doing}", hint=CREDENTIALS
+            )
+        return made
 
-_OLD_METADATA: Final = frozenset({"FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "UNKNOWN_LEADER_EPOCH"})
-
-
-class _Failed(Exception):
-    """An error of one partition in an answer."""
-
-
-def _config_of(settings: TopicSettings) -> dict[str, str]:
-    if settings.compacted and (settings.retention_ms is not None or settings.retention_bytes is not None):
-        raise UsageError(
-            "a compacted topic keeps the last record of each key, however old",
-            hint="Give a retention or compaction, not both.",
+    def _never_reached(self) -> LogUnavailableError:
+        """No broker has ever answered: it may be the wrong address."""
+        return LogUnavailableError(
+            f"Kafka does not answer: no broker was reached at {self._connection.addresses} within {self.patience_s:g} s",
+            hint="Check the address (--log), and that the brokers run. Each broker must also be reachable from here at the address that "
+            "it advertises (advertised.listeners).",
         )
-    return {
-        _POLICY: "compact" if settings.compacted else "delete",
-        _RETENTION_MS: _FOREVER if settings.retention_ms is None else str(settings.retention_ms),
-        _RETENTION_BYTES: _FOREVER if settings.retention_bytes is None else str(settings.retention_bytes),
-        _TIME_TYPE: "CreateTime",
-        "message.timestamp.before.max.ms": _LARGEST,
-        "message.timestamp.after.max.ms": _LARGEST,
-        _MAX_BYTES: str(_RECORD_BYTES),
-    }
 
+    def answers(self) -> bool:
+        """Whether a broker answers within a moment."""
+        try:
+            self.client().list_topics(timeout=_MOMENT_S)
+        except Exception as error:  # noqa: BLE001  # another is raised again
+            kafka_error(error)
+            return False
+        return True
 
-def _described(partitions: int, config: Mapping[str, str]) -> TopicSettings:
-    policies = config[_POLICY].split(",")
-    deletes = "delete" in policies
-    limit_ms, limit_bytes = int(config[_RETENTION_MS]), int(config[_RETENTION_BYTES])
-    return TopicSettings(
-        partitions,
-        compacted="compact" in policies,
-        retention_ms=limit_ms if deletes and limit_ms >= 0 else None,
-        retention_bytes=limit_bytes if deletes and limit_bytes >= 0 else None,
-    )
+    def _wait_for_a_broker(self, deadline: float) -> None:
+        """Wait until a broker answers, or until the patience is over."""
+        while (left_s := deadline - time.monotonic()) > 0:
+            try:
+                self.client().list_topics(timeout=min(left_s, MOST_REQUEST_S))
+            except Exception as error:  # noqa: BLE001  # the next attempt says what is wrong
+                if not passes(kafka_error(error)):
+                    return
+            else:
+                return
+            time.sleep(_PAUSE_S)

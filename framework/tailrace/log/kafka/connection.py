@@ -2,8 +2,8 @@
 
 A cluster is named by a URL, ``kafka://host:9092,other:9092``. With a *prefix*, ``kafka://host:9092/staging.``, all names of topics,
 groups and transactional ids begin with it at the brokers, and other topics are not seen: so several environments, or tests, share a
-cluster. Every setting of librdkafka passes through, so that TLS, SASL and
-tuning need no code of ours. Settings come from three places, the later ones win:
+cluster. Every setting of librdkafka passes through, so that TLS, SASL and tuning need no code of ours. Settings come from three
+places, the later ones win:
 
 1. the file that ``TAILRACE_KAFKA_FILE`` names, with lines of ``name=value`` and comments that begin with ``#``;
 2. the environment: ``TAILRACE_KAFKA_SASL_PASSWORD`` is ``sasl.password``;
@@ -18,15 +18,19 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import OptionError
 from tailrace.log.kafka.library import AdminClient, Consumer, Producer, admin_library, library
+from tailrace.log.kafka.outages import Outages
 
 SCHEME: Final = "kafka://"
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,100}")
+_ADDRESS = re.compile(r"(?:[^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
+_MOST_PORT = 65_535
 _FILE = "TAILRACE_KAFKA_FILE"
 _PREFIX = "TAILRACE_KAFKA_"
 _Role = Literal["consumer", "producer", "admin"]
@@ -45,12 +49,13 @@ _FIXED: Mapping[str, str] = {
     "isolation.level": "only committed records are read",
     "partition.assignment.strategy": "only what has to move is moved",
     "partitioner": "keys are spread by murmur2, as by the clients of the JVM",
-    "transactional.id": "it is the name of the task",
+    "transactional.id": "it is drawn for each process",
 }
 """Settings that are ours, and why."""
 
+_CLIENT: Final = "tailrace"
 _DEFAULTS: Mapping[str, Any] = {
-    "client.id": "tailrace",
+    "client.id": _CLIENT,
     "log.connection.close": False,
     "reconnect.backoff.max.ms": 2_000,
 }
@@ -61,38 +66,39 @@ _DEFAULTS_OF: Mapping[_Role, Mapping[str, Any]] = {
         "compression.type": "lz4",
         "linger.ms": 20,
         "message.max.bytes": 64 << 20,
+        # When all brokers are away for a moment, the other strategy makes a producer forget the coordinator of a group in such a way
+        # that adding offsets never returns, whatever its time-out (confluentinc/librdkafka#5456 and #5511). With this one, a client
+        # that once gets the answer that there are no brokers never finds one again. Such a producer is replaced: see ``writer``.
+        "metadata.recovery.strategy": "none",
         "queue.buffering.max.messages": 500_000,
         "transaction.timeout.ms": 60_000,
     },
     "admin": {},
 }
 _log = logging.getLogger("tailrace.kafka")
+_log.addHandler(logging.NullHandler())  # a command without logs says it once, as its error
 
 
 class Connection:
     """Makes the clients of one cluster. ``url`` is ``kafka://`` and addresses, separated by commas.
 
     Raises:
-        UsageError: The URL has no address, or a setting is given that cannot be changed.
+        OptionError: The URL has no address or a wrong one, or a setting is given that cannot be changed.
         MissingExtraError: confluent-kafka is not installed.
     """
 
     def __init__(self, url: str, settings: Mapping[str, str] | None = None) -> None:
-        addresses, _, prefix = url.removeprefix(SCHEME).partition("/")
-        if not url.startswith(SCHEME) or not addresses or "@" in addresses or not _PLAIN.fullmatch(prefix):
-            raise UsageError(
-                f"{SCHEME}… needs the addresses of brokers, and may have a prefix for names",
-                hint="Write kafka://host:9092,other:9092 or kafka://host:9092/prefix. User and password are settings: TAILRACE_KAFKA_SASL_USERNAME, …",
-            )
+        addresses, prefix = parse_url(url)
         self.addresses = addresses
         self.prefix = prefix
         self.settings = {**_from_file(), **_from_environment(), **(settings or {})}
         for name in self.settings:
             plain = name.split(".", 1)[1] if name.startswith(tuple(f"{role}." for role in _ROLES)) else name
             if plain in _FIXED:
-                raise UsageError(
+                raise OptionError(
                     f"the Kafka setting {plain!r} cannot be changed: {_FIXED[plain]}", hint="Remove it."
                 )
+        self.outages = Outages(_log)
         library()
 
     def __repr__(self) -> str:
@@ -103,7 +109,8 @@ class Connection:
 
     def consumer(self, group: str, **fixed: Any) -> Consumer:
         """A consumer that is given its partitions by hand."""
-        return library().Consumer(
+        return self._made(
+            library().Consumer,
             {
                 **self._of("consumer"),
                 "group.id": self.prefix + group,
@@ -113,33 +120,67 @@ class Connection:
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 **fixed,
-            }
+            },
         )
 
     def of_members(self) -> dict[str, Any]:
         """Settings of a consumer that is a member of a group."""
-        if self.settings.get("group.protocol") == "consumer":
-            return {}
+        given = self._of("consumer")
+        # `tailrace status` reads the process of a member from it.
+        own = (
+            {}
+            if given["client.id"] != _CLIENT
+            else {"client.id": f"{_CLIENT}-{socket.gethostname()}-{os.getpid()}"}
+        )
+        if given.get("group.protocol") == "consumer":
+            return own
         return {
+            **own,
             "partition.assignment.strategy": "cooperative-sticky",
             # How soon members learn of a change.
-            "heartbeat.interval.ms": self._of("consumer").get("heartbeat.interval.ms", 1_000),
+            "heartbeat.interval.ms": given.get("heartbeat.interval.ms", 1_000),
         }
 
     def producer(self, transactional_id: str) -> Producer:
         """A transactional producer."""
-        return library().Producer(
+        return self._made(
+            library().Producer,
             {
                 **self._of("producer"),
                 "transactional.id": self.prefix + transactional_id,
                 "enable.idempotence": True,
                 "acks": "all",
-            }
+            },
         )
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """For how long a transaction may be open before the brokers abort it."""
+        try:
+            return int(self._of("producer")["transaction.timeout.ms"])
+        except ValueError:
+            return 0  # the library refuses it, with its reason
+
+    def plain_producer(self, settings: Mapping[str, Any]) -> Producer:
+        """A producer with the caller's settings, which decide whether it is transactional."""
+        return self._made(library().Producer, {**self._of("producer"), **settings})
 
     def admin(self) -> AdminClient:
         """A client for topics and offsets."""
-        return admin_library().AdminClient(self._of("admin"))
+        return self._made(admin_library().AdminClient, self._of("admin"))
+
+    def _made(self, client: Callable[[dict[str, Any]], Any], settings: dict[str, Any]) -> Any:
+        """A client with these settings."""
+        try:
+            return client(settings)
+        except library().KafkaException as error:
+            said = str(error.args[0].str())
+            raise OptionError(
+                "the Kafka client does not take its settings"
+                + ("" if any(one and one in said for one in self.settings.values()) else f": {said}"),
+                hint="Correct the settings that you have given: "
+                f"{', '.join(sorted(self.settings)) or 'none'} (environment, file of {_FILE}).",
+            ) from None
 
     def _of(self, role: _Role) -> dict[str, Any]:
         """The settings of a client."""
@@ -155,8 +196,31 @@ class Connection:
             **plain,
             **own,
             "bootstrap.servers": self.addresses,
-            "logger": _log,
+            "error_cb": self.outages.failed,
+            "logger": self.outages,
         }
+
+
+def parse_url(url: str) -> tuple[str, str]:
+    """The addresses and the prefix in the URL of a cluster.
+
+    Raises:
+        OptionError: It has no address, or a wrong one.
+    """
+    addresses, _, prefix = url.removeprefix(SCHEME).partition("/")
+    if not url.startswith(SCHEME) or not addresses or "@" in addresses or not _PLAIN.fullmatch(prefix):
+        raise OptionError(
+            f"{SCHEME}… needs the addresses of brokers, and may have a prefix for names",
+            hint="Write kafka://host:9092,other:9092 or kafka://host:9092/prefix. User and password are settings: TAILRACE_KAFKA_SASL_USERNAME, …",
+        )
+    for address in addresses.split(","):
+        found = _ADDRESS.fullmatch(address.strip())
+        if found is None or not 0 < int(found["port"] or 1) <= _MOST_PORT:
+            raise OptionError(
+                f"{address!r} in {url!r} is no address of a broker",
+                hint=f"Write host:port, for example {SCHEME}host:9092,other:9092.",
+            )
+    return addresses, prefix
 
 
 def _from_environment() -> dict[str, str]:
@@ -174,7 +238,7 @@ def _from_file() -> dict[str, str]:
     try:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
+        raise OptionError(
             f"the file of Kafka settings {path!r} cannot be read", hint=f"Correct {_FILE}."
         ) from error
     found: dict[str, str] = {}
@@ -185,6 +249,6 @@ def _from_file() -> dict[str, str]:
         name, mark, value = text.partition("=")
         if not mark:
             # The line itself may be a secret.
-            raise UsageError(f"line {number} of {path!r} has no '='", hint="Write name=value.")
+            raise OptionError(f"line {number} of {path!r} has no '='", hint="Write name=value.")
         found[name.strip()] = value.strip()
     return found

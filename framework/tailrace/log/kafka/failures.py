@@ -23,8 +23,9 @@ from tailrace.core.errors import (
     RecordTooLargeError,
     TailraceError,
     UnknownTopicError,
+    UsageError,
 )
-from tailrace.log.kafka.library import KafkaError, library
+from tailrace.log.kafka.library import KafkaError, Producer, library
 
 
 class Kind(Enum):
@@ -49,9 +50,10 @@ _FENCED: Final = frozenset(
         "UNKNOWN_MEMBER_ID",
     }
 )
-_DENIED: Final = frozenset(
+DENIED_CONNECTION: Final = frozenset({"_AUTHENTICATION", "_SSL"})
+"""What a client reports whose connection the brokers deny, or that does not trust them."""
+_DENIED: Final = DENIED_CONNECTION | frozenset(
     {
-        "_AUTHENTICATION",
         "CLUSTER_AUTHORIZATION_FAILED",
         "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
         "GROUP_AUTHORIZATION_FAILED",
@@ -60,13 +62,51 @@ _DENIED: Final = frozenset(
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     }
 )
+_NEEDED: Final = (
+    ("TOPIC_AUTHORIZATION_FAILED", "appending", "Write"),
+    ("TOPIC_AUTHORIZATION_FAILED", "committing", "Read"),
+    ("TOPIC_AUTHORIZATION_FAILED", "reading settings", "DescribeConfigs"),
+    ("TOPIC_AUTHORIZATION_FAILED", "reading offsets", "Describe"),
+    ("TOPIC_AUTHORIZATION_FAILED", "reading", "Read"),
+    ("TOPIC_AUTHORIZATION_FAILED", "changing settings", "AlterConfigs"),
+    ("TOPIC_AUTHORIZATION_FAILED", "creating", "Create"),
+    ("TOPIC_AUTHORIZATION_FAILED", "deleting", "Delete"),
+    ("TOPIC_AUTHORIZATION_FAILED", "", "Describe"),
+    ("GROUP_AUTHORIZATION_FAILED", "deleting", "Delete"),
+    ("GROUP_AUTHORIZATION_FAILED", "reading the members", "Describe"),
+    ("GROUP_AUTHORIZATION_FAILED", "", "Read"),
+    ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "", "Write"),
+    ("CLUSTER_AUTHORIZATION_FAILED", "creating", "Create"),
+    ("CLUSTER_AUTHORIZATION_FAILED", "", "Describe"),
+)
+"""The operation that a user lacks, by the error and the beginning of what was tried. The first that fits counts."""
+_RESOURCES: Final = {
+    "TOPIC_AUTHORIZATION_FAILED": "the topic",
+    "GROUP_AUTHORIZATION_FAILED": "the consumer group",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the transactional id",
+    "CLUSTER_AUTHORIZATION_FAILED": "the cluster",
+}
+CREDENTIALS: Final = (
+    "Correct the credentials or certificates (TAILRACE_KAFKA_SASL_USERNAME, TAILRACE_KAFKA_SASL_PASSWORD, "
+    "TAILRACE_KAFKA_SSL_CA_LOCATION, …)."
+)
 _UNKNOWN_TOPIC: Final = frozenset(
     {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_ID", "UNKNOWN_TOPIC_OR_PART"}
 )
 _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
-RETRIED: Final = frozenset(
+_WRONG: Final = frozenset(
     {
-        "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT", "_WAIT_COORD",
+        "INVALID_CONFIG",
+        "INVALID_PARTITIONS",
+        "INVALID_REPLICATION_FACTOR",
+        "POLICY_VIOLATION",
+        "TOPIC_EXCEPTION",
+    }
+)
+"""What is asked for cannot be had on these brokers."""
+_RETRIED: Final = frozenset(
+    {
+        "_ALL_BROKERS_DOWN", "_NOENT", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_TRANSPORT", "_WAIT_COORD",
         "CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "FENCED_LEADER_EPOCH",
         "KAFKA_STORAGE_ERROR", "LEADER_NOT_AVAILABLE", "NETWORK_EXCEPTION", "NOT_CONTROLLER", "NOT_COORDINATOR",
         "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE", "REBALANCE_IN_PROGRESS", "REPLICA_NOT_AVAILABLE", "REQUEST_TIMED_OUT",
@@ -74,7 +114,7 @@ RETRIED: Final = frozenset(
     }
 )  # fmt: skip
 """What passes, whether or not the library says so."""
-_REFUSED: Final = _DENIED | _UNKNOWN_TOPIC | _TOO_LARGE
+_REFUSED: Final = _DENIED | _UNKNOWN_TOPIC | _TOO_LARGE | _WRONG
 
 
 def kafka_error(error: BaseException) -> KafkaError:
@@ -83,6 +123,22 @@ def kafka_error(error: BaseException) -> KafkaError:
     if not isinstance(found, library().KafkaError):
         raise error
     return found
+
+
+def standing_error(producer: Producer) -> Exception | None:
+    """What beginning a transaction fails with while one is open: the fatal error of the producer, or why the transaction has
+    to be aborted, if there is either. The producer must be transactional.
+    """
+    try:
+        producer.begin_transaction()
+    except Exception as error:  # noqa: BLE001  # the caller raises it or another
+        return error
+    return None
+
+
+def passes(error: KafkaError) -> bool:
+    """Whether the same call may succeed later."""
+    return bool(error.retriable()) or error.name() in _RETRIED
 
 
 def kind_of(error: KafkaError) -> Kind:
@@ -94,27 +150,58 @@ def kind_of(error: KafkaError) -> Kind:
         return Kind.FATAL
     if name in _REFUSED:
         return Kind.REFUSED
-    if error.txn_requires_abort() or not (error.retriable() or name in RETRIED):
+    if error.txn_requires_abort() or not passes(error):
         return Kind.ABORT
     return Kind.RETRY
 
 
-def as_log_error(error: KafkaError, doing: str, topic: str | None = None) -> TailraceError:
-    """Our error for an error of Kafka. ``doing`` completes "... while ...", for example "reading offsets"."""
+def as_log_error(
+    error: KafkaError,
+    doing: str,
+    topic: str | None = None,
+    key: bytes | None = None,
+    *,
+    resource: str | None = None,
+) -> TailraceError:
+    """Our error for an error of Kafka. ``doing`` completes "... while ...", for example "reading offsets". ``resource`` is the name
+    at the brokers of the topic, group or transactional id that a right may be missing for (default: ``topic``).
+    """
     name, said = error.name(), f"{error.str()} ({error.name()}), while {doing}"
     if name in _FENCED:
-        return FencedError(said, hint="Stop this task. Its new owner continues from the last commit.")
-    if name in _DENIED:
-        return LogDeniedError(
-            f"Kafka denies it: {said}",
-            hint="Give the user the right to it, or correct the credentials (TAILRACE_KAFKA_SASL_USERNAME, …).",
+        return FencedError(
+            said, hint="The task continues from the last commit, in the process that has it now."
         )
+    if name in _DENIED:
+        return LogDeniedError(f"Kafka denies it: {said}", hint=_hint(name, doing, resource or topic))
     if name in _UNKNOWN_TOPIC:
         return UnknownTopicError(f"the topic or partition does not exist: {said}", topic=topic)
     if name in _TOO_LARGE:
         return RecordTooLargeError(
             f"Kafka takes no record of this size: {said}",
             topic=topic,
-            hint="Emit less in one event, or raise max.message.bytes of the topic.",
+            key=key,
+            hint="Raise max.message.bytes of the topic; or write less at once: smaller events, MapState or ListState for what grows, "
+            "and, for a tape, a shorter --commit-interval.",
+        )
+    if name in _WRONG:
+        return UsageError(
+            f"Kafka refuses it: {said}",
+            hint="Correct the name or the partitions of the topic, or the settings of new topics (--replication, --min-insync).",
         )
     return LogUnavailableError(f"Kafka does not answer: {said}", hint="Nothing committed is lost. Retry.")
+
+
+def operation_needed(name: str, doing: str) -> str:
+    """The operation that the user lacks, by the name of an error that denies it."""
+    return next(one for error, begins, one in _NEEDED if error == name and doing.startswith(begins))
+
+
+def _hint(name: str, doing: str, resource: str | None) -> str:
+    """What the user needs to be allowed to do."""
+    if name not in _RESOURCES:
+        return CREDENTIALS
+    named = f" {resource!r}" if resource and name != "CLUSTER_AUTHORIZATION_FAILED" else ""
+    return (
+        f"Give the user the operation {operation_needed(name, doing)} on {_RESOURCES[name]}{named} "
+        "(docs/kafka.md, 'Rights')."
+    )

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
-from tailrace.core.errors import LogUnavailableError, UsageError
-from tailrace.core.records import CHANNEL, Output
-from tailrace.log.interface import Ends, TopicPartition, TopicSettings
-from tailrace.log.kafka.cluster import WATERMARKS, Cluster
+from tailrace.core.errors import LogUnavailableError, OptionError
+from tailrace.core.records import CHANNEL, InputRecord, Output
+from tailrace.log.consistent_ends import consistent_ends
+from tailrace.log.interface import Ends, PublishedAt, TopicIds, TopicPartition, TopicSettings
+from tailrace.log.kafka.administration import Administration
+from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
+from tailrace.log.kafka.feeds import Feed
+from tailrace.log.kafka.followed import FollowedTopics
 from tailrace.log.kafka.library import Consumer
+from tailrace.log.kafka.listed_topics import ListedTopics
 from tailrace.log.kafka.membership import Membership
+from tailrace.log.kafka.overdue import OverdueTransactions
+from tailrace.log.kafka.placing import KafkaPlacer
+from tailrace.log.kafka.process_transaction import ProcessTransaction
 from tailrace.log.kafka.reader import KafkaReader
-from tailrace.log.kafka.watermarks import decode
-from tailrace.log.kafka.writer import KafkaWriter
+from tailrace.log.kafka.topic_config import NewTopics
+from tailrace.log.kafka.topic_ids import WatchedTopics
+from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS, Published, counted, decode
+from tailrace.log.kafka.writer import KafkaProducer
 from tailrace.log.routing import Router
+from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
 
-_PAUSE_S = 0.05
+_HANGS_S = 90.0
+"""For how long a transaction that hides records is waited for: longer than the coordinator leaves one open (``transaction.timeout.ms``)."""
+
+_HIDDEN = (WATERMARKS, PUBLISHERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,8 @@ class KafkaOptions:
     """How long a reader of history waits for the end of a transaction that hides records."""
     group: str = "tailrace"
     """The consumer group that readers name to the brokers. They commit nothing in it."""
+    new_topics: NewTopics | None = None
+    """Replication of topics that are created (default: that of the brokers)."""
 
 
 class KafkaLog:
@@ -48,22 +65,30 @@ class KafkaLog:
     Nothing is asked of the brokers before the first call.
 
     Raises:
-        UsageError: The URL or a setting is wrong.
+        OptionError: The URL or a setting is wrong.
         MissingExtraError: confluent-kafka is not installed.
     """
 
     def __init__(self, url: str, options: KafkaOptions | None = None) -> None:
         self.options = options = options or KafkaOptions()
         self._connection = Connection(url, options.settings)
-        self._cluster = Cluster(self._connection, options.patience_s)
+        self._cluster = Cluster(self._connection, options.patience_s, options.new_topics)
+        self.administration = Administration(self._cluster)
+        self._topics = WatchedTopics(self._cluster)
         self.check_owned: Callable[[], None] = lambda: None
         """Called by ``writer`` right before it takes an id over; may raise."""
         self._mutex = threading.Lock()
         self._outsiders: dict[str, Consumer] = {}
         """By group, a consumer that is no member, for its offsets and metadata."""
         self._joined: dict[str, Membership] = {}
-        self._followed: set[str] = set()
-        self._commits = 0
+        self._processes: dict[str, ProcessTransaction] = {}
+        """By app that was joined."""
+        self._followed = FollowedTopics(
+            self._cluster, self._topics, self._connection.plain_producer, self._records
+        )
+        self._commits = Counter[TopicPartition]()
+        """The number of commits of this process to each partition."""
+        self._overdue = OverdueTransactions(self._connection.transaction_timeout_ms)
 
     def __str__(self) -> str:
         return str(self._connection)
@@ -72,21 +97,35 @@ class KafkaLog:
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
         """See ``Log.create_topic``."""
-        if topic.endswith(WATERMARKS):
-            raise UsageError(
-                f"names that end with {WATERMARKS!r} are those of published watermarks",
+        if topic.endswith(_HIDDEN):
+            raise OptionError(
+                f"names that end with {' or '.join(map(repr, _HIDDEN))} are those of published watermarks",
                 hint="Choose another.",
             )
         self._cluster.create(topic, settings)
 
+    def create_watermark_topics(self, topics: Iterable[str]) -> None:
+        """Create the topics with the watermarks of these, which services create otherwise when they need them."""
+        for topic in topics:
+            self._followed.follow(topic)
+
     def topics(self) -> Mapping[str, TopicSettings]:
         """See ``Log.topics``."""
-        names = [name for name in self._cluster.names() if not name.endswith(WATERMARKS)]
-        return self._cluster.describe(names)
+        counts = self._cluster.names()
+        self._cluster.forget_unless(counts)
+        return ListedTopics(self._cluster, (name for name in counts if not name.endswith(_HIDDEN)))
 
     def partitions(self, topic: str, /) -> int:
         """See ``Log.partitions``."""
         return self._cluster.known(topic).partitions
+
+    def topic_ids(self, topics: Iterable[str], /) -> TopicIds:
+        """See ``KnowsTopicIds.topic_ids``."""
+        return TopicIds(self.identity, self._topics.ids(topics))
+
+    def check_topic_ids(self) -> None:
+        """See ``KnowsTopicIds.check_topic_ids``."""
+        self._topics.check(self._topics.ask())
 
     def start_offset(self, topic: str, partition: int, /) -> int:
         """See ``Log.start_offset``."""
@@ -98,6 +137,12 @@ class KafkaLog:
         place = TopicPartition(topic, partition)
         return self._cluster.ends([place])[place]
 
+    def count_offsets(self, topic: str) -> int:
+        """The number of offsets in a topic, gaps and topics of watermarks included."""
+        places = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
+        starts, ends = self._cluster.starts(places), self._cluster.ends(places)
+        return sum(ends.values()) - sum(starts.values())
+
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
         """See ``Log.offset_at``."""
         return self._cluster.at_time(TopicPartition(topic, partition), timestamp_ms)
@@ -106,59 +151,77 @@ class KafkaLog:
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
         """See ``Log.committed_offsets``. Waits while a transaction that changes them is open."""
-        return self._cluster.committed(self._outsider(group), group, partitions)
+        try:
+            return self._cluster.committed(self._outsider(group), group, partitions)
+        except LogUnavailableError:
+            with self._mutex:
+                self._outsiders.pop(group, None)  # it may be cut off: see ``reader``
+            raise
+
+    def offsets_before_open_transactions(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """The offsets of a group without the changes of open transactions. It does not wait for these: so a process can ask before it
+        joins the group, and only then can it end the transaction of a dead process.
+        """
+        consumer = self._connection.consumer(group, **{"isolation.level": "read_uncommitted"})
+        try:
+            return self._cluster.committed(consumer, group, partitions)
+        finally:
+            consumer.close()
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``."""
         found: dict[tuple[str, str], int | None] = {}
-        feeds = [name for name in self._cluster.names() if name.endswith(WATERMARKS)]
-        places = [TopicPartition(name, 0) for name in feeds]
-        starts, ends = self._cluster.starts(places), self._cluster.ends(places)
-        reader = self.reader({place: starts[place] for place in places})
-        try:
-            for place in places:
-                topic, at = place.topic.removesuffix(WATERMARKS), starts[place]
-                while at < ends[place]:
-                    fetched = reader.fetch(*place, 10_000)
-                    for record in fetched.records:
-                        one = decode(place.topic, record.key, record.value)
-                        publisher, mark, channel = one.name.partition(CHANNEL)
-                        found[f"{topic}{mark}{channel}", publisher] = one.watermark_ms
-                    at = fetched.next_offset
-                    if not fetched.records:
-                        reader.wait(0.1)
-        finally:
-            reader.close()
+        names = self._cluster.names()
+        followed = [name.removesuffix(PUBLISHERS) for name in names if name.endswith(PUBLISHERS)]
+        followed = [name for name in followed if f"{name}{WATERMARKS}" in names]
+        ids = self._cluster.ids([name for name in followed if name in names])
+        for topic in followed:
+            id_ = ids[topic][0] if topic in ids else None
+            for one in self._followed.last(f"{topic}{PUBLISHERS}", id_)[0]:
+                if one.is_of(self._cluster.prefix):
+                    publisher, mark, channel = one.name.partition(CHANNEL)
+                    found[f"{topic}{mark}{channel}", publisher] = one.watermark_ms
+        return found
+
+    def published(self, topic: str, /) -> list[PublishedAt]:
+        """See ``MovableLog.published``."""
+        feed = f"{topic}{WATERMARKS}"
+        names = self._cluster.names()
+        id_ = self._cluster.ids([topic])[topic][0] if topic in names else ""
+        found: list[PublishedAt] = []
+        last: dict[str, int] = {}
+        for record in self._followed.all(TopicPartition(feed, 0)) if feed in names else ():
+            one = counted(decode(feed, record.offset, record.key, record.value), id_)
+            if one is None:
+                continue
+            name, watermark_ms, before_ms, ends, *_ = one
+            if watermark_ms is not None:
+                last[name] = watermark_ms
+            elif before_ms is not None and last.get(name) != before_ms:  # compaction took it
+                found.append(PublishedAt(name, before_ms, ends))
+                last[name] = before_ms
+            found.append(PublishedAt(name, watermark_ms, ends))
         return found
 
     def ends(self, topics: Iterable[str], /) -> Ends:
-        """See ``OneCommitLog.ends``. Kafka has no moment that covers all partitions, so one is found: the ends are read again and
-        again until two readings in a row are equal, with no transaction open. Between the two, nothing was committed.
+        """See ``OneCommitLog.ends``. Kafka has no moment that covers all partitions: see ``consistent_ends``.
 
         Raises:
             UnknownTopicError: One of the topics does not exist.
-            LogUnavailableError: There was no such moment for ``patience_s``, since services commit all the time.
+            LogUnavailableError: A transaction stays open.
         """
-        wanted = list(topics)
-        places = [
-            TopicPartition(topic, number) for topic in wanted for number in range(self.partitions(topic))
-        ]
-        deadline = time.monotonic() + self.options.patience_s
-        before: dict[TopicPartition, int] | None = None
-        while True:
-            found = self._cluster.ends(places)
-            if found == before and found == self._cluster.stable_ends(places):
-                break
-            if before is not None and time.monotonic() > deadline:
-                raise LogUnavailableError(
-                    "the topics change all the time, and Kafka has no moment that covers all of them",
-                    hint="Stop the services that write them, or take a moment with fewer commits.",
-                )
-            before = found
-            time.sleep(_PAUSE_S)
-        offsets: dict[str, list[int]] = {topic: [] for topic in wanted}
-        for place in places:
-            offsets[place.topic].append(found[place])
+        counts = {topic: self.partitions(topic) for topic in topics}
+        reader = self.reader({})
+        try:
+            found = consistent_ends(self._cluster, reader, counts, patience_s=_HANGS_S)
+        finally:
+            reader.close()
+        offsets = {
+            topic: [found[TopicPartition(topic, number)] for number in range(count)]
+            for topic, count in counts.items()
+        }
         return Ends(sum(found.values()), offsets)
 
     @property
@@ -170,46 +233,94 @@ class KafkaLog:
         """See ``OneCommitLog.last_written``: Kafka does not know."""
         return {}
 
-    def uncleaned(self) -> AbstractContextManager[None]:
-        """Does nothing: brokers compact when they want. So history is read while nothing is written; see ``ends``."""
-        return nullcontext()
+    @contextmanager
+    def uncleaned(self, topics: Iterable[str] = (), /) -> Generator[None]:
+        """See ``OneCommitLog.uncleaned``. Brokers compact when they want, but no record that is younger than ``min.compaction.lag.ms``
+        replaces an older one. So what is read within this time is as it was at the beginning.
+        """
+        begun_s = time.monotonic()
+        yield
+        took_ms = (time.monotonic() - begun_s) * 1_000
+        for topic in topics:
+            lag_ms = self._cluster.compaction_lag_ms(topic)
+            if took_ms > lag_ms:
+                raise LogUnavailableError(
+                    f"reading took {took_ms / 1_000:,.0f} s, and the brokers may have compacted {topic!r} meanwhile, which they leave alone "
+                    f"for {lag_ms / 1_000:,.0f} s (min.compaction.lag.ms): rows may be missing",
+                    hint="Raise min.compaction.lag.ms of this topic, or rebuild the state instead (tailrace rebuild).",
+                )
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """For how long a transaction may be open before the brokers abort it."""
+        return self._connection.transaction_timeout_ms
 
     # --- writers and readers
 
-    def writer(self, transactional_id: str, /) -> KafkaWriter:
-        """See ``Log.writer``."""
+    def writer(self, transactional_id: str, /) -> SharedWriter:
+        """See ``Log.writer``. A task of an app that this process has joined gets a writer of the transaction of the process."""
         self.check_owned()
-        writer = KafkaWriter(
-            self._connection.producer(transactional_id),
-            transactional_id,
-            self._cluster,
-            self._router(),
-            patience_s=self.options.patience_s,
-            membership=self._metadata_of,
-            follow=self._follow,
-            committed=self._note_commit,
-        )
-        try:
-            writer.take_over()
-        except BaseException:
-            writer.close()
-            raise
-        return writer
+        app, _, number = transactional_id.rpartition("-")
+        process = self._processes.get(app)
+        if process is not None and number.isdigit():
+            return process.writer(transactional_id, int(number))
+        return SharedTransaction(self._producer(transactional_id)).writer(transactional_id)
+
+    def _producer(self, transactional_id: str) -> KafkaProducer:
+        """Take a transactional id over, by a producer."""
+        begun = time.monotonic()
+        while True:
+            producer = KafkaProducer(
+                self._connection.producer(transactional_id),
+                transactional_id,
+                self._cluster,
+                self._router(),
+                self._topics,
+                patience_s=lambda: self._cluster.patience_s,
+                membership=self._metadata_of,
+                follow=self._followed.follow,
+                committed=self._note_commit,
+                fenced=self._overdue.failed,
+            )
+            try:
+                producer.take_over()
+            except BaseException:
+                producer.close()
+                if not producer.cut_off or time.monotonic() > begun + self._cluster.patience_s:
+                    raise
+            else:
+                return producer
 
     def reader(self, positions: Mapping[TopicPartition, int], /, *, live: bool = False) -> KafkaReader:
         """See ``Log.reader``. The fetches of a ``live`` reader do not wait for records that are on their way."""
         reader = KafkaReader(
-            self._connection.consumer(self.options.group),
+            lambda: self._connection.consumer(self.options.group),
             self._cluster,
+            self._topics,
             patience_s=self.options.patience_s,
-            commits=lambda: self._commits,
-            follow=self._follow,
+            commits=self._commits.__getitem__,
+            feed=self._feed,
             hidden_s=self.options.hidden_s,
             live=live,
         )
         for (topic, partition), offset in positions.items():
             reader.seek(topic, partition, offset)
         return reader
+
+    def placer(self, scratch: str, /) -> KafkaPlacer:
+        """See ``MovableLog.placer``."""
+        return KafkaPlacer(
+            self._connection.plain_producer,
+            self._cluster,
+            TopicPartition(scratch, 0),
+            patience_s=self.options.patience_s,
+            follow=self._followed.follow,
+        )
+
+    @property
+    def is_static_member(self) -> bool:
+        """Whether the settings make the processes of an app static members of its group (``group.instance.id``)."""
+        return bool({"group.instance.id", "consumer.group.instance.id"} & self._connection.settings.keys())
 
     def join(
         self,
@@ -222,6 +333,7 @@ class KafkaLog:
         """Become a member of an app's group; see ``Membership``. Its metadata goes with all commits for the group."""
         made = Membership(self._connection, self._cluster, app, tape, given=given, taken=taken)
         self._joined[app] = made
+        self._processes[app] = ProcessTransaction(app, made, self._producer)
         return made
 
     def append_all(
@@ -235,10 +347,16 @@ class KafkaLog:
         finally:
             writer.close()
 
+    def hurry(self, patience_s: float) -> None:
+        """From now on, do not wait longer than this for brokers that do not answer. May be called from a signal handler."""
+        self._cluster.patience_s = min(patience_s, self._cluster.patience_s)
+
     def close(self) -> None:
         """See ``Log.close``."""
         with self._mutex:
             outsiders, self._outsiders = self._outsiders, {}
+        for process in self._processes.values():
+            process.close()
         for consumer in outsiders.values():
             consumer.close()
         self._cluster.close()
@@ -262,18 +380,33 @@ class KafkaLog:
                 found = self._outsiders[group] = self._connection.consumer(group)
             return found
 
-    def _follow(self, topic: str) -> str:
-        """The topic of a topic's watermarks, which is created if it does not exist."""
-        name = f"{topic}{WATERMARKS}"
-        if name not in self._followed:
-            kept_ms = self._cluster.known(topic).retention_ms
-            lag_ms = 2**63 - 1 if kept_ms is None else kept_ms
-            self._cluster.create(
-                name, TopicSettings(1, compacted=True), {"min.compaction.lag.ms": str(lag_ms)}
-            )
-            self._followed.add(name)
-        return name
+    def _feed(self, topic: str) -> Feed:
+        """The publications of a topic, for a reader that follows it from now on."""
+        id_, since, (name, publishers) = self._followed.follow(topic)
+        place = TopicPartition(name, 0)
+        start, end = self._cluster.starts([place])[place], self._cluster.stable_ends([place])[place]
+        last, _ = self._followed.last(publishers, id_)
 
-    def _note_commit(self) -> None:
+        def read(first: int, until: int) -> Iterator[tuple[int, Published]]:
+            for record in self._records(place, first, until):
+                yield record.offset, decode(name, record.offset, record.key, record.value)
+
+        return Feed(start, end, last, read, id_, since)
+
+    def _records(self, place: TopicPartition, first: int, end: int) -> Iterator[InputRecord]:
+        """The records of a partition from one offset to another, which is no later than the stable end."""
+        if first >= end:
+            return
+        reader = self.reader({place: first})
+        try:
+            while first < end:
+                fetched = reader.fetch(*place, 10_000)
+                yield from (record for record in fetched.records if record.offset < end)
+                first = fetched.next_offset
+        finally:
+            reader.close()
+
+    def _note_commit(self, written: Iterable[TopicPartition]) -> None:
+        self._overdue.committed()
         with self._mutex:
-            self._commits += 1
+            self._commits.update(written)

@@ -4,28 +4,42 @@ Each process of an app is a member of the group named after the app, and subscri
 It reads nothing from there: inputs, changelog and tape are read by positions of their own. The group spreads the tasks over the
 living members, by either protocol of Kafka (``group.protocol``), and moves only what has to move.
 
-Two things keep a replaced owner from doing harm:
-
-- *The metadata of the group goes with every commit.* A member that was replaced, or was stopped for too long, has an old generation,
-  and the broker refuses its offsets and with them the whole transaction.
-- *Before a transactional id is taken over* the member asks the group whether it is still a member (``check``). A process that is
-  stopped between the two may fence the rightful owner, which then finds that it is still a member and takes over again. Nothing
-  is lost or doubled, as neither has committed.
+*The metadata of the group goes with every commit.* A member that was replaced, or was stopped for too long, has an old generation,
+and the broker refuses its offsets and with them the whole transaction.
 
 A task is given back in a callback of ``look``: it commits there, and the group moves it when the callback returns.
+
+The owner of a task may leave a *note* with it: a short text, which the group keeps as the metadata of the offset of the task's
+partition of the tape. All processes can read the notes of all tasks. Only a member with the present generation can write one. The
+clients' own description of a group is no substitute: the library aborts the process when a coordinator restarts meanwhile (librdkafka
+2.16, ``describe_consumer_groups``).
+
+Before the text, on a line of its own, stands the *producer* that may have an open transaction with records of the task, or nothing:
+see ``process_transaction``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import wait
+from contextlib import suppress
+from typing import Any, Final
 
-from tailrace.core.errors import FencedError
+from tailrace.core.errors import FencedError, LogUnavailableError, TailraceError, TaskOwnedError
 from tailrace.log.interface import TopicPartition
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
-from tailrace.log.kafka.failures import as_log_error, kafka_error
-from tailrace.log.kafka.library import At, Consumer
+from tailrace.log.kafka.failures import kafka_error
+from tailrace.log.kafka.library import At, Consumer, KafkaError, in_thread, library
+
+_NOTES_S: Final = 10.0
+_LINE: Final = "\n"
+_LOOK_S: Final = 1.0
+_STUCK_S: Final = 20.0
+"""For how long brokers answer while a commit does not come back, until it counts as one that never does."""
+_POLLED_TOO_LATE: Final = "_MAX_POLL_EXCEEDED"
+"""The library has left the group for a process that was suspended for too long. It calls ``on_lost``, and joins again by itself."""
 
 
 class Membership:
@@ -49,12 +63,21 @@ class Membership:
         """The tasks of this process."""
         self.joined = False
         """Whether the group has answered; it may have given nothing."""
+        self.times_lost = 0
+        """How often the group has given the tasks of this process to others without asking it."""
+        self.settled: set[int] = set()
+        """Tasks that were closed here, and of which no record is in an open transaction."""
         self._app = app
         self._tape = tape
         self._cluster = cluster
         self._given = given
         self._taken = taken
         self._error: BaseException | None = None
+        self._stuck: LogUnavailableError | None = None
+        """Why nothing can be asked of the group any more."""
+        self._patience_s = cluster.patience_s
+        self._kept: dict[int, str] = {}
+        """What is kept with tasks of this process: a producer, and a note."""
         self._consumer: Consumer = connection.consumer(app, **connection.of_members())
         self._consumer.subscribe(
             [cluster.prefix + tape],
@@ -65,15 +88,76 @@ class Membership:
 
     def look(self) -> None:
         """Take part in the group: gives tasks back, and takes new ones. Raises what these raise."""
+        if self._stuck is not None:
+            raise self._stuck
         try:
             message = self._consumer.poll(0)
         except Exception as error:
-            raise as_log_error(kafka_error(error), "taking part in the group of the app") from error
+            raise self._as_error(kafka_error(error)) from error
         failure, self._error = self._error, None
         if failure is not None:
             raise failure
-        if message is not None and message.error() is not None and not message.error().retriable():
-            raise as_log_error(message.error(), "taking part in the group of the app", self._tape)
+        found = None if message is None else message.error()
+        if found is not None and found.name() != _POLLED_TOO_LATE and not found.retriable():
+            raise self._as_error(found)
+
+    @property
+    def member_id(self) -> str:
+        """The name that the group has for this process; empty before the group has answered."""
+        return self._consumer.memberid() or ""
+
+    def notes(self) -> dict[int, str]:
+        """The notes of all tasks that have one, by task. May be called from any thread.
+
+        Raises:
+            LogUnavailableError: The group does not answer.
+        """
+        found = {number: data.partition(_LINE)[2] for number, data in self._read().items()}
+        return {number: text for number, text in found.items() if text}
+
+    def producer(self, number: int) -> str:
+        """The producer that may have an open transaction with records of a task of this process; empty if there is none.
+
+        Raises:
+            LogUnavailableError: The group does not answer.
+        """
+        return self._kept_with(number).partition(_LINE)[0]
+
+    def _kept_with(self, number: int) -> str:
+        """All that is kept with a task of this process. Nobody else changes it while this process owns the task."""
+        if number not in self._kept:
+            self._kept[number] = self._read().get(number, "")
+        return self._kept[number]
+
+    def _read(self) -> dict[int, str]:
+        places = [
+            self._cluster.at(TopicPartition(self._tape, n))
+            for n in range(self._cluster.known(self._tape).partitions)
+        ]
+        try:
+            found = self._consumer.committed(places, timeout=_NOTES_S)
+        except Exception as error:
+            raise self._as_error(kafka_error(error), "reading the notes of the tasks") from error
+        for one in found:
+            if one.error is not None:
+                raise self._as_error(one.error, "reading the notes of the tasks")
+        return {one.partition: one.metadata for one in found if one.metadata}
+
+    def leave_note(self, number: int, text: str) -> None:
+        """Replace the note of a task of this process.
+
+        Raises:
+            FencedError: The task is not of this process any more.
+            LogUnavailableError: The group does not answer.
+        """
+        self._keep(number, f"{self.producer(number)}\n{text}")
+
+    def name_producer(self, number: int, producer: str) -> None:
+        """Name the producer that may have an open transaction with records of a task of this process. Raises what ``leave_note``
+        raises.
+        """
+        self.settled.discard(number)
+        self._keep(number, f"{producer}\n{self._kept_with(number).partition(_LINE)[2]}")
 
     def metadata(self) -> Any:
         """What goes with every commit."""
@@ -87,22 +171,86 @@ class Membership:
             LogUnavailableError: The group does not answer.
         """
         if not self.owned:
-            raise FencedError(
-                "the group has given the tasks of this process to others", hint="Nothing is lost."
-            )
-        place = TopicPartition(self._tape, min(self.owned))
+            raise _not_owned()
+        self.confirm(min(self.owned))
+
+    def confirm(self, number: int) -> None:
+        """Ask the group whether this process still owns a task. Raises what ``leave_note`` raises."""
+        self._keep(number, self._kept_with(number))
+
+    def _keep(self, number: int, data: str) -> None:
+        """Replace what is kept with a task."""
+        if number not in self.owned:
+            raise _not_owned()
         try:
-            # The offset means nothing: nobody reads the tape by the group's offsets.
-            done = self._consumer.commit(offsets=[self._cluster.at(place, 0)], asynchronous=False)
+            done = self._committed(self._at(number, data))
+        except TailraceError:
+            raise
         except Exception as error:
-            raise as_log_error(kafka_error(error), "asking the group of the app") from error
+            raise self._as_error(kafka_error(error), "asking the group of the app") from error
         for one in done or ():
             if one.error is not None:
-                raise as_log_error(one.error, "asking the group of the app")
+                raise self._as_error(one.error, "asking the group of the app")
+        self._kept[number] = data
+
+    def _committed(self, place: At) -> Sequence[At]:
+        """Commit as a member. librdkafka waits for the answer without an end, and it may never come (2.16, after a broker was suspended
+        for a moment). So another thread calls it. It is waited for as long as brokers do not answer, unless the process is to leave.
+        A commit that does not come back may be sent at any later time. Nobody else can own a task before that, as this member gives
+        no task up until its process has ended.
+        """
+        if self._stuck is not None:
+            raise self._stuck
+        sent = in_thread("tailrace-group", lambda: self._consumer.commit(offsets=[place], asynchronous=False))
+        begun_s = time.monotonic()
+        answered_s: float | None = None
+        while True:
+            wait([sent], _LOOK_S)
+            if sent.done():
+                return sent.result() or ()
+            now_s = time.monotonic()
+            answered_s = (answered_s or now_s) if self._cluster.answers() else None
+            is_hurried = self._cluster.patience_s < self._patience_s
+            if (answered_s is not None and now_s - answered_s > _STUCK_S) or (
+                is_hurried and now_s - begun_s > self._cluster.patience_s
+            ):
+                self._stuck = LogUnavailableError(
+                    "Kafka does not answer: the client does not come back from asking the group of the app",
+                    hint="Nothing is lost. Start the process again.",
+                )
+                raise self._stuck
+
+    def _at(self, number: int, data: str) -> At:
+        # The offset means nothing: nobody reads the tape by the group's offsets.
+        return self._cluster.at(TopicPartition(self._tape, number), 0, data)
+
+    def _clear(self) -> None:
+        """Name no producer for the tasks that this process has left. If that fails, the next owner fences one in vain."""
+        settled, self.settled = self.settled & self._kept.keys() & self.owned, set()
+        places = [self._at(number, f"\n{self._kept[number].partition(_LINE)[2]}") for number in settled]
+        if places:
+            # Not waited for: the coordinator takes it before this member gives the tasks up.
+            with suppress(library().KafkaException):
+                self._consumer.commit(offsets=places)
 
     def close(self) -> None:
         """Leave the group. The tasks must have been given back before."""
+        if self._stuck is not None:
+            return  # it would wait for the same answer; the group misses this member after its session
+        self._clear()
         self._consumer.close()
+
+    def _as_error(
+        self, error: KafkaError, doing: str = "taking part in the group of the app"
+    ) -> TailraceError:
+        if "instance" in error.str().lower():
+            return TaskOwnedError(
+                f"another process of the app is a member of its group with the same group.instance.id: {error.str()}",
+                hint="Give each process an id of its own (TAILRACE_KAFKA_CONSUMER_GROUP_INSTANCE_ID).",
+            )
+        is_of_tape = error.name() == "TOPIC_AUTHORIZATION_FAILED"
+        resource = self._cluster.prefix + (self._tape if is_of_tape else self._app)
+        return self._cluster.error(error, doing, self._tape, resource=resource)
 
     # --- called back
 
@@ -138,6 +286,16 @@ class Membership:
         numbers = {one.partition for one in places} & self.owned
         try:
             self._taken(numbers, may_commit)
+            if may_commit:
+                self._clear()
+            else:
+                self.times_lost += 1
         finally:
             self.owned -= numbers
+            for number in numbers:
+                self._kept.pop(number, None)
             self._consumer.incremental_unassign(places)
+
+
+def _not_owned() -> FencedError:
+    return FencedError("the group has given the tasks of this process to others", hint="Nothing is lost.")

@@ -1,28 +1,46 @@
-"""Published watermarks on Kafka: how they are written, and which of them hold at a reader's position.
+"""Published watermarks on Kafka: how they are stored.
 
 A publication is a record of the topic ``<topic>.watermarks``, which has one partition, in the transaction of the records that it is
-about. Its key is the publication's name, and its value ``(watermark_ms, before_ms, ends)``:
+about. Its key is the publication's name, and its value ``(watermark_ms, before_ms, ends, topic_id, prefix)``:
 
 - ``ends`` is, for each partition of the topic, the position after the last record of this publisher. A publication is a promise of
   its publisher about its own records, so a reader that has read up to there may use it, whatever others have written meanwhile.
-  A new holder of a transactional id begins with the ends of the topic, where all records of earlier holders are.
+  A new owner of a task begins with the ends of the topic, which are behind all records of earlier owners.
 - ``before_ms`` is the last watermark before a publication of None, so that compaction loses nothing.
+- ``topic_id`` is the id that Kafka has given to the topic. A topic that is deleted and created again has another id, and its
+  offsets begin again: old ends would hold readers back, and old watermarks could be ahead of its records. So a publication of another
+  topic does not count. Only None is kept, as that publisher holds no reader back until it publishes again. Without an id, an older version
+  has written it, and it counts.
+- ``prefix`` is that of the publisher's log (``kafka://host/prefix``). A log without a prefix sees the topics of the others, where apps
+  may have the names of its own apps: their publications are not its own. None: an older version has written it, and it counts.
 
-The topic is compacted, but no record sooner than the retention of the topic that it is about: a reader that is behind finds the
-watermarks that hold there. The ends of a publisher never fall, so each publisher's publications hold in the order of their offsets.
+The ends of a publisher never fall, so each publisher's publications hold in the order of their offsets.
+
+The same record goes to ``<topic>.publishers``, which is compacted and so holds little: the last publication of each publisher. A
+reader that needs just these reads it alone. A reader that begins to follow a topic learns from it whose publications to look for
+(see ``feeds``).
+``<topic>.watermarks`` is compacted, too, but no record sooner than the retention of the topic that it is about: a reader that is
+behind finds the watermarks that hold there.
+
+These two topics can be deleted and created again as well, and then they have lost what was published before. So the process that
+creates them adds a note to ``<topic>.publishers`` that says which topics belong together. A process that finds no note, or one of other
+topics, adds one (see ``followed``). If ``.watermarks`` was lost, the note has the ends of the topic at that time. A reader before these ends does not know what
+was published there. It is held back by every publisher that is known, until the first of its publications that is left holds.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tailrace.core.errors import ForeignLogError
-from tailrace.log.interface import Publication
-from tailrace.log.publications import Heard
+
+WATERMARKS: Final = ".watermarks"
+"""Ends the name of the topic with all publications for another topic."""
+PUBLISHERS: Final = ".publishers"
+"""Ends the name of the topic with the last publication of each publisher for another topic."""
 
 
 class Published(NamedTuple):
@@ -32,97 +50,84 @@ class Published(NamedTuple):
     watermark_ms: int | None
     before_ms: int | None
     ends: Sequence[int]
+    topic_id: str = ""
+    prefix: str | None = None
+
+    def is_of(self, prefix: str) -> bool:
+        """Whether an app on the log with this prefix has published it."""
+        return self.prefix in (None, prefix)
+
+
+class Begun(msgspec.Struct, frozen=True, array_like=True):
+    """A note in ``<topic>.publishers``: which topics belong together. It has an empty key."""
+
+    topic_id: str
+    watermarks_id: str
+    """The ids of the topic, and of the one with all of its publications."""
+    since: list[int]
+    """Where the topic ended when earlier publications were lost; 0 if none were."""
+
+    def record(self) -> tuple[bytes, bytes]:
+        """Key and value of the record."""
+        return b"", _encoder.encode(self)
+
+
+class _Value(msgspec.Struct, array_like=True):
+    watermark_ms: int | None
+    before_ms: int | None
+    ends: list[int]
+    topic_id: str = ""
+    prefix: str | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(tuple[int | None, int | None, list[int]])
+_decoder = msgspec.msgpack.Decoder(_Value)
+_begun = msgspec.msgpack.Decoder(Begun)
 
 
 def encode(one: Published) -> tuple[bytes, bytes]:
     """Key and value of the record."""
-    return one.name.encode(), _encoder.encode((one.watermark_ms, one.before_ms, one.ends))
+    return one.name.encode(), _encoder.encode(one[1:])
 
 
-def decode(topic: str, key: bytes | None, value: bytes | None) -> Published:
-    """The publication in a record.
+def counted(one: Published, topic_id: str) -> Published | None:
+    """What a publication says about the topic with this id; None if it does not count."""
+    if one.topic_id in ("", topic_id):
+        return one
+    if one.watermark_ms is not None:
+        return None
+    return one._replace(before_ms=None, ends=[0] * len(one.ends), topic_id=topic_id)
+
+
+def decode(topic: str, offset: int, key: bytes | None, value: bytes | None) -> Published:
+    """The publication in a record of a topic.
 
     Raises:
         ForeignLogError: Something else has written to the topic.
     """
     try:
-        watermark_ms, before_ms, ends = _decoder.decode(value or b"")
-        return Published((key or b"").decode(), watermark_ms, before_ms, ends)
+        found = _decoder.decode(value or b"")
+        return Published(
+            (key or b"").decode(),
+            found.watermark_ms,
+            found.before_ms,
+            found.ends,
+            found.topic_id,
+            found.prefix,
+        )
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ForeignLogError(
-            f"the topic {topic!r} has a record that is no watermark: {error}",
+            f"the topic {topic!r} has a record at offset {offset} that is no watermark: {error}",
             hint="Find who else writes to it; only services publish there.",
         ) from error
 
 
-class Feed:
-    """All publications of a topic that a reader knows, in order."""
-
-    def __init__(self) -> None:
-        self.read_to = 0
-        """The offset of its topic up to which it is complete."""
-        self.all: list[Published] = []
-        self._last: dict[str, int] = {}
-        """By name, the place of the last one."""
-        self._waiting: list[Waiting] = []
-
-    def add(self, one: Published) -> None:
-        """Take in the next publication."""
-        at = self._last.get(one.name)
-        if at is not None and at == len(self.all) - 1 and self.all[at].ends == one.ends:
-            # Both hold from the same position on, so only the later one is ever of use to a reader from the beginning.
-            self.all[at] = _after(self.all[at], one)
-        else:
-            self._last[one.name] = len(self.all)
-            self.all.append(one)
-        for waiting in self._waiting:
-            waiting.add(one)
-
-    def waiting(self, partition: int) -> Waiting:
-        """Those of one partition that a reader has not used yet: all, at first."""
-        made = Waiting(partition)
-        for one in self.all:
-            made.add(one)
-        self._waiting.append(made)
-        return made
-
-    def drop(self, waiting: Waiting) -> None:
-        """A reader has gone elsewhere."""
-        self._waiting.remove(waiting)
-
-
-class Waiting:
-    """The publications of a topic that do not hold yet at a reader's position in one partition."""
-
-    __slots__ = ("_by_name", "_partition", "_seen")
-
-    def __init__(self, partition: int) -> None:
-        self._partition = partition
-        self._by_name: dict[str, deque[Published]] = {}
-        self._seen: dict[str, int | None] = {}
-
-    def add(self, one: Published) -> None:
-        """Take in the next publication."""
-        self._by_name.setdefault(one.name, deque()).append(one)
-
-    def news(self, position: int) -> list[Publication]:
-        """Those that hold from this position on and were not returned before."""
-        heard = Heard()
-        for queue in self._by_name.values():
-            while queue and queue[0].ends[self._partition] <= position:
-                one = queue.popleft()
-                if one.watermark_ms is None and one.before_ms is not None:
-                    heard.add(one.name, one.before_ms)
-                heard.add(one.name, one.watermark_ms)
-        return heard.news(self._seen)
-
-
-def _after(before: Published, one: Published) -> Published:
-    """The later of two publications, which knows the last watermark."""
-    if one.watermark_ms is None and one.before_ms is None:
-        return one._replace(before_ms=before.watermark_ms)
-    return one
+def decode_begun(topic: str, offset: int, value: bytes | None) -> Begun:
+    """The note in a record of a topic. Raises what ``decode`` raises."""
+    try:
+        return _begun.decode(value or b"")
+    except msgspec.MsgspecError as error:
+        raise ForeignLogError(
+            f"the topic {topic!r} has a record at offset {offset} that is no note about watermarks: {error}",
+            hint="Find who else writes to it; only services publish there.",
+        ) from error

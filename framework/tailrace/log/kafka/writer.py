@@ -5,9 +5,10 @@ A record is given to librdkafka as it comes, so most of a transaction is at the 
 1. waits until all records are at the brokers, which gives their offsets;
 2. appends the published watermarks, which name these offsets;
 3. adds the offsets of the group;
-4. commits, which decides everything at once.
+4. checks that no topic was deleted and created again meanwhile (``topic_ids``);
+5. commits, which decides everything at once.
 
-Errors before step 4 leave the transaction open, to be aborted. In step 4 a time-out decides nothing: the coordinator may have taken
+Errors before step 5 leave the transaction open, to be aborted. In step 5 a time-out decides nothing: the coordinator may have taken
 the request or not. So the commit is sent again until it is answered, and never aborted; ``CommitUnknownError`` is raised only if
 there is no answer for ``patience_s``, or if the client has failed for good.
 
@@ -16,37 +17,56 @@ Kafka keeps no timestamp 0: librdkafka takes it for "now". It is written as -1, 
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, repeat
+from operator import length_hint
 from typing import Any, Final, NoReturn
 
 from tailrace.core.errors import (
     CommitUnknownError,
-    EventValueError,
     FencedError,
     LogUnavailableError,
     TailraceError,
 )
 from tailrace.core.records import CHANNEL, Output
 from tailrace.log.interface import TopicPartition
-from tailrace.log.kafka.cluster import WATERMARKS, Cluster
-from tailrace.log.kafka.failures import Kind, as_log_error, kafka_error, kind_of
-from tailrace.log.kafka.library import KafkaError, Message, Producer
+from tailrace.log.kafka.buffer import NO_TIMESTAMP, stored_times
+from tailrace.log.kafka.cluster import MOST_REQUEST_S, Cluster
+from tailrace.log.kafka.diagnosis import is_cut_off, too_few_replicas, topics_without
+from tailrace.log.kafka.failures import Kind, kafka_error, kind_of, operation_needed, standing_error
+from tailrace.log.kafka.followed import Followed
+from tailrace.log.kafka.library import At, KafkaError, Message, Producer, in_thread
+from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import Published, encode
 from tailrace.log.routing import Router
 
-NO_TIMESTAMP: Final = -1
-_REQUEST_S: Final = 10.0
+_log = logging.getLogger("tailrace.kafka")
+_NO_TIMES: Final = frozenset((0, NO_TIMESTAMP))
 _FLUSH_S: Final = 2.0
+_LOOK_S: Final = 1.0
+"""Time between two looks whether a transaction has failed, while its records are on their way."""
+_STUCK_S: Final = 20.0
+"""How long after its own time-out a call of the library counts as one that never returns."""
+_WAITS_S: Final = 4.0
+"""After this time the brokers are asked why they do not take the records of a transaction."""
+_TELL_S: Final = 30.0
+"""Time between two lines of the log that say why."""
 _PAUSE_S: Final = 0.05
+_NOT_TAKEN: Final = frozenset({"_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
+_LARGE: Final = 65_536
+"""The delivery of each larger record is reported, so that one that a topic does not take is named by its key."""
 
 
-class KafkaWriter:
-    """A writer of a ``KafkaLog``; see ``tailrace.log.Writer``. It holds a producer.
+class KafkaProducer:
+    """The holder of a transactional id, for the writers of a ``SharedTransaction``; see ``tailrace.log.Writer``.
 
-    ``membership`` gives the metadata of the group that offsets are committed for; ``published`` prepares the topic of a topic's
-    watermarks; ``committed`` is called after each commit.
+    ``membership`` gives the metadata of the group that offsets are committed for; ``follow`` the two topics of a topic's
+    publications, which it creates; ``committed`` is called after each commit. ``fenced`` is called
+    with how long the transaction was open when the producer is fenced, and may know the reason.
     """
 
     def __init__(
@@ -55,40 +75,62 @@ class KafkaWriter:
         transactional_id: str,
         cluster: Cluster,
         router: Router,
+        topics: WatchedTopics,
         *,
-        patience_s: float,
+        patience_s: Callable[[], float],
         membership: Callable[[str], Any],
-        follow: Callable[[str], str],
-        committed: Callable[[], None],
+        follow: Callable[[str], Followed],
+        committed: Callable[[Iterable[TopicPartition]], None],
+        fenced: Callable[[float], TailraceError | None],
     ) -> None:
         self.transactional_id = transactional_id
-        self._producer = producer
+        self._producer: Producer = producer
         self._cluster = cluster
         self._router = router
+        self._topics = topics
         self._patience_s = patience_s
         self._membership = membership
         self._follow = follow
         self._committed = committed
+        self._fenced = fenced
+        self.cut_off = False
+        """Whether it has lost the addresses of the brokers, although they answer: another one is needed."""
         self._is_open = False
+        self._begun_s = 0.0
         self._ended: TailraceError | None = None
-        """Why this writer is of no more use."""
+        """Why it is of no more use."""
         self._written: dict[TopicPartition, int] = {}
         """The last offset of the open transaction in each partition."""
+        self._topics_written: set[str] = set()
+        """The topics of the open transaction."""
         self._failed: Any = None
         """Why a record of the open transaction was not delivered."""
-        self._topics: set[str] = set()
-        """Topics with records in the open transaction."""
         self._ends: dict[str, list[int]] = {}
-        """By topic with published watermarks, where this writer's records end."""
-        self._last_ms: dict[str, int | None] = {}
-        """By name, the last watermark that is not None."""
+        """By topic with published watermarks, positions behind all records of the tasks that publish for it, but for those in the open
+        transaction."""
+        self._last_ms: dict[tuple[str, str], int | None] = {}
+        """By publisher and name, the last watermark that is not None."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is of no more use."""
+        return self._ended is not None
+
+    def _request_s(self) -> float:
+        return min(MOST_REQUEST_S, self._patience_s())
 
     def take_over(self) -> None:
         """Become the holder of the id: earlier holders are fenced, and what they left open is aborted."""
-        self._try(lambda: self._producer.init_transactions(_REQUEST_S), "taking a transactional id over")
+        self._try(
+            lambda: self._producer.init_transactions(self._request_s()), "taking a transactional id over"
+        )
 
-    def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
-        """See ``Writer.append``."""
+    def take_in(self) -> None:
+        """A task comes from another owner, whose records may be behind the ends that are known here."""
+        self._ends.clear()
+
+    def append(self, outputs: Iterable[Output], partition: int | None, /) -> bool:
+        """See ``Writer.append``. Returns whether there was anything to append."""
         self._enter()
         staged = self._router.split(outputs, partition)
         if staged:
@@ -96,21 +138,24 @@ class KafkaWriter:
         for place, some in staged.items():
             self._produce(place, some)
         self._serve(self._producer.poll, 0)
+        return bool(staged)
 
     def commit(
         self,
-        offsets: Mapping[TopicPartition, int] | None = None,
-        group: str = "",
-        watermarks: Mapping[str, int | None] | None = None,
+        offsets: Mapping[TopicPartition, int],
+        group: str,
+        watermarks: Mapping[str, Mapping[str, int | None]],
         /,
     ) -> Mapping[TopicPartition, int]:
-        """See ``Writer.commit``."""
+        """See ``Writer.commit``. ``watermarks`` are given by the name of the publisher."""
         self._enter()
-        for name in watermarks or ():
-            self._know(name.partition(CHANNEL)[0])
+        for marks in watermarks.values():
+            for name in marks:
+                self._know(name.partition(CHANNEL)[0])
         if not (self._is_open or offsets or watermarks):
             return {}
         self._begin()
+        asked = self._topics.ask()
         self._flush()
         ends = {place: offset + 1 for place, offset in self._written.items()}
         if watermarks:
@@ -118,20 +163,21 @@ class KafkaWriter:
         if offsets:
             positions = [self._cluster.at(place, offset) for place, offset in offsets.items()]
             self._try(
-                lambda: self._producer.send_offsets_to_transaction(
-                    positions, self._membership(group), _REQUEST_S
-                ),
+                lambda: self._send_offsets(positions, self._membership(group)),
                 "committing offsets",
+                group=group,
+                topics={place.topic for place in offsets},
             )
+        self._topics.check(asked)
         self._decide()
         for place, end in ends.items():
             if place.topic in self._ends:
-                self._ends[place.topic][place.partition] = end
-        for name, mark in (watermarks or {}).items():
-            if mark is not None:
-                self._last_ms[name] = mark
+                self._ends[place.topic][place.partition] = max(end, self._ends[place.topic][place.partition])
+        for publisher, marks in watermarks.items():
+            self._last_ms |= {(publisher, name): mark for name, mark in marks.items() if mark is not None}
+        written = set(self._written)
         self._closed()
-        self._committed()
+        self._committed(written)
         return ends
 
     def abort(self) -> None:
@@ -145,25 +191,49 @@ class KafkaWriter:
             self._serve(self._producer.flush, _FLUSH_S)
         except TailraceError:
             self._enter()
-        self._try(lambda: self._producer.abort_transaction(_REQUEST_S), "aborting a transaction")
+        self._try(lambda: self._producer.abort_transaction(self._request_s()), "aborting a transaction")
         self._closed()
 
     def close(self) -> None:
         """See ``Writer.close``."""
+        if self._producer is None:
+            return
         if self._is_open and self._ended is None:
-            with suppress(
-                TailraceError
-            ):  # the next holder aborts it, or the cluster after transaction.timeout.ms
+            self._patience_s = lambda: _FLUSH_S
+            # If it fails, the next holder of the id aborts it, or the cluster does after transaction.timeout.ms.
+            with suppress(TailraceError):
                 self.abort()
         if self._ended is None:
             self._ended = FencedError(
                 f"the writer of {self.transactional_id!r} was closed", hint="Ask for another."
             )
-        with suppress(SystemError):  # see _serve
-            self._producer.purge()
-            self._producer.close()
+        # Not by its ``close``, which waits for brokers without an end, and raises what has fenced it. Without that, the library
+        # releases a producer when nothing refers to it any more.
+        producer, self._producer = self._producer, None
+        with suppress(Exception):
+            producer.purge()
+            producer.flush(_FLUSH_S)  # calls back for what was purged
 
     # --- internal
+
+    def _send_offsets(self, positions: Sequence[At], metadata: Any) -> None:
+        """Add offsets to the transaction. librdkafka may never return from this when the coordinator of the group was lost, whatever
+        its time-out (confluentinc/librdkafka#5456, seen with two of three brokers away). So another thread calls it. A producer that
+        does not come back is left, with that thread; the process then takes another, which fences it.
+        """
+        producer, timeout_s = self._producer, self._request_s()
+        sent = in_thread(
+            "tailrace-offsets",
+            lambda: producer.send_offsets_to_transaction(positions, metadata, timeout_s),
+        )
+        try:
+            sent.result(timeout_s + _STUCK_S)
+        except TimeoutError:
+            self._ended = LogUnavailableError(
+                "the Kafka client does not come back from adding offsets to a transaction",
+                hint="Nothing is lost. The tasks continue with another producer.",
+            )
+            raise self._ended from None
 
     def _enter(self) -> None:
         if self._ended is not None:
@@ -172,46 +242,58 @@ class KafkaWriter:
     def _begin(self) -> None:
         if not self._is_open:
             self._try(self._producer.begin_transaction, "beginning a transaction")
-            self._is_open = True
+            self._is_open, self._begun_s = True, time.monotonic()
 
     def _closed(self) -> None:
         """The transaction has ended."""
         self._is_open = False
         self._written = {}
-        self._topics = set()
+        self._topics_written = set()
         self._failed = None
 
-    def _produce(self, place: TopicPartition, outputs: list[Output]) -> None:
-        produce, (topic, partition) = self._producer.produce, place
-        name = self._cluster.prefix + topic
-        last = len(outputs) - 1
-        self._topics.add(topic)
-        for number, (_, key, value, timestamp_ms, headers) in enumerate(outputs):
-            at_ms = (
-                timestamp_ms if timestamp_ms not in (0, NO_TIMESTAMP) else _written_zero(timestamp_ms, topic)
-            )
-            given = {"on_delivery": self._delivered} if number == last else {}
-            while True:
-                try:
-                    produce(
-                        name,
-                        value,
-                        key,
-                        partition,
-                        timestamp=at_ms,
-                        headers=list(headers) if headers else None,
-                        **given,
-                    )
-                except BufferError:
-                    self._make_room()
-                except Exception as error:  # noqa: BLE001  # another is raised again
-                    self._fail(error, "appending", topic)
-                else:
-                    break
+    def _produce(self, place: TopicPartition, outputs: Sequence[Output]) -> None:
+        """Give records of one partition to librdkafka. The last one reports its offset, and so does each large one.
+
+        The arguments are given by position and in columns, which takes a third of the time of a call by names. ``produce_batch`` is
+        slower than this, and cannot write timestamps and headers.
+        """
+        topic, partition = place
+        self._topics_written.add(topic)
+        at = 0
+        while at < len(outputs):
+            _, keys, values, times_ms, headers = zip(*(outputs[at:] if at else outputs), strict=True)
+            rest = iter(values)
+            columns: list[Iterable[Any]] = [
+                repeat(self._cluster.prefix + topic),
+                rest,
+                keys,
+                repeat(partition),
+            ]
+            columns += [self._callbacks(values), repeat(None)]
+            columns.append(times_ms if _NO_TIMES.isdisjoint(times_ms) else stored_times(times_ms, topic))
+            if any(headers):
+                columns.append(map(list, headers))
+            try:
+                calls: Iterable[Any] = map(self._producer.produce, *columns)
+                deque(calls, maxlen=0)
+            except BufferError:
+                at = len(outputs) - length_hint(rest) - 1  # the one that was refused is given again
+                self._make_room()
+            except Exception as error:  # noqa: BLE001  # another is raised again
+                self._fail(error, "appending", topic)
+            else:
+                return
+
+    def _callbacks(self, values: Sequence[bytes | None]) -> Iterable[Callable[[Any, Message], None] | None]:
+        """By value, what librdkafka is to call when the record was delivered."""
+        if max(map(len, filter(None, values)), default=0) <= _LARGE:
+            return chain(repeat(None, len(values) - 1), (self._delivered,))
+        large = (self._delivered if len(value or b"") > _LARGE else None for value in values[:-1])
+        return chain(large, (self._delivered,))
 
     def _make_room(self) -> None:
         """Wait until librdkafka has sent some of what it holds."""
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._patience_s()
         before = len(self._producer)
         while len(self._producer) >= before:
             self._serve(self._producer.poll, _PAUSE_S)
@@ -223,7 +305,7 @@ class KafkaWriter:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             if self._failed is None and error.name() not in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
-                self._failed = (error, message.topic().removeprefix(self._cluster.prefix))
+                self._failed = (error, message.topic().removeprefix(self._cluster.prefix), message.key())
             return
         place = TopicPartition(message.topic().removeprefix(self._cluster.prefix), message.partition())
         self._written[place] = message.offset()
@@ -233,108 +315,173 @@ class KafkaWriter:
         try:
             waiting = call(timeout_s)
         except SystemError:
-            # After a fatal error the library calls back while its own exception is set, and that is lost. A transaction is open,
-            # so beginning one fails, with the fatal error if there is one.
-            try:
-                self._producer.begin_transaction()
-            except Exception as cause:  # noqa: BLE001  # another is raised again
+            # After a fatal error the library calls back while its own exception is set, and that is lost.
+            if (cause := standing_error(self._producer)) is not None:
                 self._fail(cause, "appending")
             raise
         except Exception as error:  # noqa: BLE001  # another is raised again
             self._fail(error, "appending")
         if self._failed is not None:
-            failed, topic = self._failed
-            self._raise(failed, "appending", topic)
+            failed, topic, key = self._failed
+            self._raise(failed, "appending", topic, key=key)
         return waiting
 
     def _flush(self) -> None:
         """Wait until all records are at the brokers."""
-        deadline = time.monotonic() + self._patience_s
-        while self._serve(self._producer.flush, _REQUEST_S):
-            if time.monotonic() > deadline:
+        begun = time.monotonic()
+        tell_at = begun + _WAITS_S
+        while self._serve(self._producer.flush, min(_LOOK_S, self._request_s())):
+            cause = standing_error(self._producer)
+            if cause is not None and _is_lasting(kafka_error(cause)):
+                self._fail(cause, "appending")  # what is not sent by now, never is
+            now = time.monotonic()
+            if now > begun + _WAITS_S:
+                self._check_connected()
+            if now > tell_at:
+                tell_at = now + _TELL_S
+                if why := too_few_replicas(self._cluster, self._topics_written):
+                    _log.warning("a commit waits: %s", why)
+            if now > begun + self._patience_s():
                 raise LogUnavailableError(
                     "Kafka does not take the records of a transaction", hint="Look at the brokers."
                 )
 
     def _know(self, topic: str) -> list[int]:
-        """Where this writer's records in a topic end."""
+        """See ``_ends``."""
         if topic not in self._ends:
+            self._topics.ids([topic])  # if it is replaced from here on, the commit is refused
             count = self._cluster.known(topic).partitions
             places = [TopicPartition(topic, number) for number in range(count)]
             found = self._cluster.ends(places)
             self._ends[topic] = [found[place] for place in places]
         return self._ends[topic]
 
-    def _publish(self, watermarks: Mapping[str, int | None], written: Mapping[TopicPartition, int]) -> None:
+    def _publish(
+        self, watermarks: Mapping[str, Mapping[str, int | None]], written: Mapping[TopicPartition, int]
+    ) -> None:
         now_ms = time.time_ns() // 1_000_000
-        for name, mark in watermarks.items():
+        published = [(by, name, mark) for by, marks in watermarks.items() for name, mark in marks.items()]
+        for publisher, name, mark in published:
             topic, sign, channel = name.partition(CHANNEL)
             ends = [
-                written.get(TopicPartition(topic, number), end)
+                max(end, written.get(TopicPartition(topic, number), 0))
                 for number, end in enumerate(self._know(topic))
             ]
-            before = self._last_ms.get(name) if mark is None else None
-            key, value = encode(Published(f"{self.transactional_id}{sign}{channel}", mark, before, ends))
-            self._produce(
-                TopicPartition(self._follow(topic), 0), [Output(f"{topic}{WATERMARKS}", key, value, now_ms)]
+            before = self._last_ms.get((publisher, name)) if mark is None else None
+            followed = self._follow(topic)
+            key, value = encode(
+                Published(
+                    f"{publisher}{sign}{channel}",
+                    mark,
+                    before,
+                    ends,
+                    followed.topic_id,
+                    self._cluster.prefix,
+                )
             )
+            for feed in followed.feeds:
+                self._produce(TopicPartition(feed, 0), [Output(feed, key, value, now_ms)])
         self._flush()
 
     def _decide(self) -> None:
         """Commit, and ask again until there is an answer."""
-        deadline = time.monotonic() + self._patience_s
-        while True:
-            try:
-                self._producer.commit_transaction(_REQUEST_S)
-            except Exception as error:  # another is raised again
-                found = kafka_error(error)
-                kind = kind_of(found)
-                if kind is Kind.RETRY and time.monotonic() < deadline:
-                    time.sleep(_PAUSE_S)
-                    continue
-                if kind in (Kind.RETRY, Kind.FATAL) or (
-                    kind is Kind.ABORT and not found.txn_requires_abort()
-                ):
-                    self._ended = CommitUnknownError(
-                        f"the commit of {self.transactional_id!r} was not answered: {found.str()} ({found.name()})",
-                        hint="Take the transactional id over again and read what is there.",
-                    )
-                    raise self._ended from error
-                self._fail(error, "committing")
-            else:
-                return
+        error = self._persist(lambda: self._producer.commit_transaction(self._request_s()))
+        if error is None:
+            return
+        found = kafka_error(error)
+        kind = kind_of(found)
+        if kind in (Kind.RETRY, Kind.FATAL) or (kind is Kind.ABORT and not found.txn_requires_abort()):
+            self._ended = CommitUnknownError(
+                f"the commit of {self.transactional_id!r} was not answered: {found.str()} ({found.name()})",
+                hint="Take the transactional id over again and read what is there.",
+            )
+            raise self._ended from error
+        self._fail(error, "committing")
 
-    def _try(self, do: Callable[[], object], doing: str) -> None:
-        """Do something again until it succeeds, if that can help."""
-        deadline = time.monotonic() + self._patience_s
+    def _try(
+        self, do: Callable[[], object], doing: str, *, group: str = "", topics: Iterable[str] = ()
+    ) -> None:
+        """Do something, again if that can help. It concerns a group and topics."""
+        if (error := self._persist(do)) is not None:
+            self._fail(error, doing, group=group, topics=topics)
+
+    def _persist(self, do: Callable[[], object]) -> Exception | None:
+        """Do something, again and again while that can help, for as long as the patience lasts. Returns the last error, if it failed."""
+        begun = time.monotonic()
         while True:
             try:
                 do()
             except Exception as error:  # noqa: BLE001  # another is raised again
-                if kind_of(kafka_error(error)) is Kind.RETRY and time.monotonic() < deadline:
-                    time.sleep(_PAUSE_S)
-                    continue
-                self._fail(error, doing)
+                is_over = time.monotonic() >= begun + self._patience_s()
+                if kind_of(kafka_error(error)) is not Kind.RETRY or is_over:
+                    return error
+                if time.monotonic() > begun + _WAITS_S and self._is_cut_off():
+                    return error
             else:
-                return
+                return None
+            time.sleep(_PAUSE_S)
 
-    def _fail(self, error: Exception, doing: str, topic: str | None = None) -> NoReturn:
-        self._raise(kafka_error(error), doing, topic, error)
+    def _is_cut_off(self) -> bool:
+        self.cut_off = is_cut_off(self._producer, self._cluster)
+        return self.cut_off
+
+    def _check_connected(self) -> None:
+        """Give the producer up if it is cut off."""
+        if self._is_cut_off():
+            self._ended = LogUnavailableError(
+                "the Kafka client has lost the addresses of all brokers",
+                hint="Nothing is lost. The tasks continue with another producer.",
+            )
+            raise self._ended
+
+    def _fail(
+        self,
+        error: Exception,
+        doing: str,
+        topic: str | None = None,
+        *,
+        group: str = "",
+        topics: Iterable[str] = (),
+    ) -> NoReturn:
+        found = kafka_error(error)
+        if found.name() in ("_FATAL", "_STATE") and (cause := standing_error(self._producer)) is not None:
+            # The first one says that something has failed before, and not what.
+            found, topic = kafka_error(cause), None
+        self._raise(found, doing, topic, error, group=group, topics=topics)
 
     def _raise(
-        self, found: KafkaError, doing: str, topic: str | None = None, cause: Exception | None = None
+        self,
+        found: KafkaError,
+        doing: str,
+        topic: str | None = None,
+        cause: Exception | None = None,
+        *,
+        key: bytes | None = None,
+        group: str = "",
+        topics: Iterable[str] = (),
     ) -> NoReturn:
-        made = as_log_error(found, doing, topic)
+        resource = None
+        if found.name() == "TOPIC_AUTHORIZATION_FAILED" and topic is None:
+            denied = topics_without(
+                self._cluster, operation_needed(found.name(), doing), topics or self._topics_written
+            )
+            topic = denied[0] if denied else None
+        elif found.name() == "GROUP_AUTHORIZATION_FAILED":
+            resource = self._cluster.prefix + group
+        elif found.name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED":
+            resource = self._cluster.prefix + self.transactional_id
+        made = self._cluster.error(found, doing, topic, key=key, resource=resource)
+        if found.name() in _NOT_TAKEN and (why := too_few_replicas(self._cluster, self._topics_written)):
+            made = LogUnavailableError(
+                f"Kafka takes no records: {why}", hint="Nothing committed is lost. Retry."
+            )
         if kind_of(found) in (Kind.FENCED, Kind.FATAL):
+            if self._is_open and kind_of(found) is Kind.FENCED:
+                made = self._fenced(time.monotonic() - self._begun_s) or made
             self._ended = made
         raise made from cause
 
 
-def _written_zero(timestamp_ms: int, topic: str) -> int:
-    if timestamp_ms == 0:
-        return NO_TIMESTAMP
-    raise EventValueError(
-        "the time of the event is 1 ms before 1970, which stands for 'no time' in Kafka",
-        topic=topic,
-        hint="Give the event another time, or emit it with at=.",
-    )
+def _is_lasting(error: KafkaError) -> bool:
+    """Whether the transaction, or the producer, has failed."""
+    return bool(error.fatal() or error.txn_requires_abort())

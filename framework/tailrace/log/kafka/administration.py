@@ -1,0 +1,167 @@
+"""What an operator asks of a cluster: the settings of topics, changes of them, the members of groups, deletions.
+
+Services need none of it to read and write. They ask for the settings of their topics when they start, and change nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from tailrace.core.errors import LogUnavailableError
+from tailrace.log.interface import TopicPartition, TopicSettings
+from tailrace.log.kafka.cluster import Cluster
+from tailrace.log.kafka.failures import kafka_error
+from tailrace.log.kafka.library import admin_library
+from tailrace.log.kafka.topic_config import described
+
+_PAUSE_S: Final = 0.1
+_MISSING: Final = object()
+_PROCESS = re.compile(r"tailrace-(.+)-(\d+)")
+
+
+class TopicDetails(NamedTuple):
+    """A topic as the brokers know it."""
+
+    settings: TopicSettings
+    replicas: int
+    """Of the partition that has the fewest."""
+    config: Mapping[str, str]
+    """All settings by their names in Kafka, those of the brokers included."""
+
+
+class Member(NamedTuple):
+    """A live member of a consumer group. ``pid`` is 0, and ``host`` the address, if the client has an id of its own choice."""
+
+    host: str
+    pid: int
+    partitions: frozenset[TopicPartition]
+
+
+class Administration:
+    """Asks and changes a cluster. All names are without the prefix of the log."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def brokers(self) -> int:
+        """The number of brokers that are up."""
+        return self._cluster.listed().brokers
+
+    def topics(self) -> Collection[str]:
+        """The names of all topics with the prefix, those of watermarks included."""
+        return self._cluster.names().keys()
+
+    def details(self, topics: Iterable[str]) -> dict[str, TopicDetails]:
+        """Those of these topics that exist."""
+        replicas = self._cluster.listed().topics
+        found = self._cluster.config_of(one for one in dict.fromkeys(topics) if one in replicas)
+        return {
+            name: TopicDetails(described(len(replicas[name]), config), min(replicas[name], default=0), config)
+            for name, config in found.items()
+        }
+
+    def alter(self, topic: str, changes: Mapping[str, str]) -> None:
+        """Change some settings of a topic; the others stay."""
+        admin = admin_library()
+        entries = [
+            admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
+            for name, value in changes.items()
+        ]
+        resource = admin.ConfigResource(
+            admin.ResourceType.TOPIC, self._cluster.prefix + topic, incremental_configs=entries
+        )
+
+        def alter() -> None:
+            answers = self._cluster.client().incremental_alter_configs(
+                [resource], request_timeout=self._cluster.request_s
+            )
+            for answer in answers.values():
+                self._cluster.answered(answer)
+
+        self._cluster.ask(alter, f"changing settings of the topic {topic!r}", topic)
+        self._cluster.forget(topic)
+
+    def delete_topics(self, topics: Iterable[str]) -> None:
+        """Delete topics, and wait until the brokers know none of them. Those that do not exist are left out.
+
+        Raises:
+            LogUnavailableError: The brokers still list one when the patience is over.
+        """
+        known = self._cluster.names()
+        wanted = [one for one in topics if one in known]
+        if not wanted:
+            return
+
+        def delete() -> None:
+            names = [self._cluster.prefix + one for one in wanted]
+            for answer in (
+                self._cluster.client().delete_topics(names, request_timeout=self._cluster.request_s).values()
+            ):
+                self._settled(answer, "UNKNOWN_TOPIC_OR_PART")
+
+        self._cluster.ask(delete, "deleting topics", wanted[0])
+        for one in wanted:
+            self._cluster.forget(one)
+        deadline = time.monotonic() + self._cluster.patience_s
+        while left := self._cluster.names().keys() & wanted:
+            if time.monotonic() > deadline:
+                raise LogUnavailableError(
+                    f"the brokers still list {', '.join(map(repr, sorted(left)))}, which were deleted",
+                    hint="If something creates them again, stop it: a running service, for example. Then delete them again.",
+                )
+            time.sleep(_PAUSE_S)
+
+    # --- groups
+
+    def members(self, group: str) -> list[Member]:
+        """The live members of a group; none if there is no such group."""
+
+        def ask() -> Any:
+            name = self._cluster.prefix + group
+            (answer,) = (
+                self._cluster.client()
+                .describe_consumer_groups([name], request_timeout=self._cluster.request_s)
+                .values()
+            )
+            return self._settled(answer, "GROUP_ID_NOT_FOUND")
+
+        found = self._cluster.ask(ask, f"reading the members of the group {group!r}")
+        return [] if found is None else [self._member(one) for one in found.members]
+
+    def _member(self, found: Any) -> Member:
+        places = found.assignment.topic_partitions if found.assignment else ()
+        named = _PROCESS.fullmatch(found.client_id or "")
+        return Member(
+            named[1] if named else str(found.host).lstrip("/"),
+            int(named[2]) if named else 0,
+            frozenset(self._cluster.place(one) for one in places),
+        )
+
+    def delete_groups(self, groups: Iterable[str]) -> list[str]:
+        """Delete groups with their offsets. Returns those that existed. A group with live members is an error."""
+        done: list[str] = []
+        for group in groups:
+
+            def delete(name: str = self._cluster.prefix + group) -> bool:
+                (answer,) = (
+                    self._cluster.client()
+                    .delete_consumer_groups([name], request_timeout=self._cluster.request_s)
+                    .values()
+                )
+                return self._settled(answer, "GROUP_ID_NOT_FOUND", missing=_MISSING) is not _MISSING
+
+            if self._cluster.ask(delete, f"deleting the group {group!r}"):
+                done.append(group)
+        return done
+
+    def _settled(self, answer: Any, missing_name: str, *, missing: object = None) -> Any:
+        """The result of an answer; ``missing`` if the error says that it is not there."""
+        try:
+            return self._cluster.answered(answer)
+        except Exception as error:  # another is raised again
+            if kafka_error(error).name() != missing_name:
+                raise
+            return missing

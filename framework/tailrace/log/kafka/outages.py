@@ -1,0 +1,112 @@
+"""What a process logs of brokers that cannot be reached, or that deny its connections: a line at first, one now and then, one at the end.
+
+Each client of librdkafka (a process has some for reading, for writing and for questions) tries to connect again and again, and reports
+each failure, twice: as a log line and as an error. Here the errors of all clients come together, and the lines are dropped.
+
+    state       what it is                                            logged
+    answering   nothing has failed since the last answer              "Kafka answers again", if something was logged before
+    failing     a connection has failed, or was denied                at the first failure, and again every 30 s while there are more
+
+Whether it failed or was denied are two reasons, each of which is logged at once. An answer counts if it was asked for after the last
+failure. With several brokers, it may come from another one.
+
+While a question waits for an answer, a line says for which addresses, and why (``waits``). It has a logger of its own, since commands
+that log nothing show it, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from tailrace.log.kafka.failures import CREDENTIALS, DENIED_CONNECTION
+from tailrace.log.kafka.library import KafkaError
+
+_AGAIN_S: Final = 30.0
+"""Time between two lines with the same reason."""
+_FAILED: Final = "FAIL"
+"""The facility of the library's lines about connections."""
+_DETAILS: Final = re.compile(r" \((?:after|average) [^()]*\)")
+"""How long it took, and in which state: other at each attempt."""
+_PASSING: Final = (
+    "Coordinator load in progress: retrying",
+    "Coordinator not available: retrying",
+    "Not coordinator: retrying",
+    "another concurrent operation on the same transaction was ongoing: retrying",
+)
+"""Ends of warnings (facility GETPID) of a producer that starts before its coordinator is ready. It asks again after half a second."""
+WAITING: Final = "waiting"
+"""The name of the logger of ``waits``, below that of the rest."""
+
+
+class Outages:
+    """See the head of this file. For several threads."""
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._since: float | None = None
+        """When the first failure was that no answer has followed."""
+        self._last = 0.0
+        """When the last one was."""
+        self._told: dict[bool, float] = {}
+        """By whether a connection was denied, when that was last logged."""
+        self._is_told = False
+        """Whether the present outage was logged."""
+        self._reason = ""
+        """Of the last failure."""
+        self._waits_told: float | None = None
+        """When it was last logged that a question waits."""
+        self.denial: KafkaError | None = None
+        """Why the brokers have denied a connection, if they have answered nothing since."""
+
+    def failed(self, error: KafkaError) -> None:
+        """A client reports an error that belongs to no call."""
+        denied = error.name() in DENIED_CONNECTION
+        with self._mutex:
+            now = self._last = self._clock()
+            begun = self._since = now if self._since is None else self._since
+            self.denial = error if denied else self.denial
+            self._reason = reason = _DETAILS.sub("", error.str())
+            if now - self._told.get(denied, -_AGAIN_S) < _AGAIN_S:
+                return
+            self._told[denied] = now
+            self._is_told = True
+        lasts = f", for {now - begun:,.0f} s" if now - begun >= 1 else ""
+        if denied:
+            self._log.warning("Kafka denies the connection%s: %s. %s", lasts, reason, CREDENTIALS)
+        else:
+            self._log.warning("there is no connection to Kafka%s: %s", lasts, reason)
+
+    def waits(self, addresses: str, left_s: float) -> None:
+        """A question has no answer yet, and is asked again for so long."""
+        with self._mutex:
+            now = self._clock()
+            if left_s <= 0 or (self._waits_told is not None and now - self._waits_told < _AGAIN_S):
+                return
+            self._waits_told, reason = now, self._reason or "there is no answer yet"
+        self._log.getChild(WAITING).warning(
+            "waiting for Kafka at %s: %s. It is tried for %.0f s more", addresses, reason, left_s
+        )
+
+    def answered(self, asked_at: float) -> None:
+        """A broker has answered a question that was asked then."""
+        with self._mutex:
+            if self._since is None or asked_at <= self._last:
+                return
+            lasted, is_told = self._clock() - self._since, self._is_told
+            self._since, self._is_told, self.denial, self._waits_told = None, False, None, None
+        if is_told:
+            self._log.info("Kafka answers again, after %s s", f"{lasted:,.1f}")
+
+    def log(self, level: int, message: str, facility: str, client: str, text: str, *_rest: Any) -> None:
+        """Called by the library as the method of a logger."""
+        if facility == "GETPID" and text.endswith(_PASSING):
+            level = min(level, logging.DEBUG)
+        if facility != _FAILED:
+            self._log.log(level, message, facility, client, text)
