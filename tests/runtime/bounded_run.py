@@ -17,6 +17,8 @@ from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.log import Log, TopicPartition
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import OneCommitLog
+from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.progress import last_phase
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.worker import Worker, WorkerSettings
@@ -30,17 +32,24 @@ T = TypeVar("T")
 class BoundedRun:
     """What outlives the workers, which are the log and the stores, and the workers that take turns on it.
 
-    Without a folder the log is in memory. ``strike`` is called with each operation on such a log and on the stores, and may
-    raise ``Kill``.
+    Without a log, or a folder for one, the log is in memory. ``strike`` is called with each operation on such a log and on the
+    stores, and may raise ``Kill``.
     """
 
     def __init__(
-        self, app: tr.App, folder: Path | None = None, settings: WorkerSettings | None = None
+        self,
+        app: tr.App,
+        place: Path | KafkaLog | None = None,
+        settings: WorkerSettings | None = None,
     ) -> None:
         self.plan = app.plan()
         self.strike: Callable[[str], None] = lambda operation: None
-        self.log: MemoryLog | EmbeddedLog = (
-            MemoryLog(on_operation=self.operation) if folder is None else EmbeddedLog(folder)
+        self.log: MemoryLog | EmbeddedLog | KafkaLog = (
+            place
+            if isinstance(place, KafkaLog)
+            else MemoryLog(on_operation=self.operation)
+            if place is None
+            else EmbeddedLog(place)
         )
         self.settings = settings or WorkerSettings()
         self.stores = [self.new_store() for _ in range(self.plan.partitions)]
@@ -112,7 +121,9 @@ class BoundedRun:
         return [LiveState("the store", store, decode_store_cut(store.cut or b"").core, indexed=True)]
 
 
-def check_history(log: Log, plan: Plan, live: Callable[[int], list[LiveState]] | None = None) -> None:
+def check_history(
+    log: OneCommitLog, plan: Plan, live: Callable[[int], list[LiveState]] | None = None
+) -> None:
     """Nothing was late, and a replay finds no difference."""
     cuts = [AppHistory(plan, log).committed(number).cut for number in range(plan.partitions)]
     assert [tape.decode_cut(cut or b"").totals.late for cut in cuts] == [0] * plan.partitions

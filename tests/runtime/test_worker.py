@@ -170,6 +170,22 @@ def test_what_cannot_be_had_at_the_start_is_said_at_once() -> None:
     assert machine.stores[0].closed
 
 
+def test_a_worker_that_is_not_to_start_releases_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+    reader = machine.log.reader({})
+    closed: list[bool] = []
+    monkeypatch.setattr(reader, "close", lambda: closed.append(True))
+    worker = machine.worker(reader=reader)
+
+    def prepare() -> None:
+        raise LogUnavailableError("it was moved")
+
+    with pytest.raises(LogUnavailableError, match="it was moved"):
+        run_worker(worker, lambda: None, prepare)
+    assert closed == [True]
+    assert not worker.started
+
+
 def test_a_failing_handler_ends_the_worker_and_the_others_keep_what_they_have_done() -> None:
     machine = Machine()
     machine.log.append_all(ticks(KEYS, 1))
@@ -238,6 +254,26 @@ def test_who_wakes_with_partitions_to_restore_does_not_take_them_from_their_new_
     while not second.quiet:
         second.turn()
     second.leave()
+    check_counts(machine.log, KEYS, 1)
+
+
+def test_a_shared_task_that_is_lost_while_it_starts_is_tried_again() -> None:
+    machine = Machine()
+    machine.log.append_all(ticks(KEYS, 1))
+    lost = [FencedError("the group has removed this member")]
+
+    def check() -> None:
+        if lost:
+            raise lost.pop()
+
+    worker = machine.worker(check_owned=check, shared=True, bounded=True, settings=WorkerSettings(retry_ms=1))
+    worker.start()
+    status = worker.status()
+    assert status.running == status.partitions - 1
+    while not worker.quiet:
+        worker.turn()
+    assert worker.status().running == status.partitions
+    worker.leave()
     check_counts(machine.log, KEYS, 1)
 
 

@@ -11,8 +11,7 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.errors import UsageError
 from tailrace.core.values.partitioner import partition_of
-from tailrace.runtime.progress import last_phase
-from tailrace.runtime.worker import enter
+from tailrace.runtime.progress import enter_phase, last_phase
 from tailrace.testing import CRASH, Harness, Idle, Wake, Watermark
 from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
 
@@ -283,7 +282,7 @@ def ended_slowly(h: Harness) -> None:
     """As a service does it: between two phases time passes, enough for an input to fall idle."""
     for phase in range(1, last_phase(h.plan) + 1):
         for one in h._service.partitions:
-            enter(one, phase)
+            enter_phase(one, phase)
         h.advance_clock_by(0)
         h.advance_clock_by("70s")
 

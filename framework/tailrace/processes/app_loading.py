@@ -21,7 +21,7 @@ from types import ModuleType
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import TailraceError, UnknownAppError, UsageError
+from tailrace.core.errors import DefinitionError, OptionError, TailraceError, UnknownAppError, UsageError
 from tailrace.core.suggestions import did_you_mean, nearest
 
 
@@ -29,8 +29,9 @@ def find_app(reference: str) -> App:
     """The app that ``package.module:attribute`` names. The working folder is also searched for modules.
 
     Raises:
-        UnknownAppError: There is no such module or attribute, or it is not an app; or the import of the module fails.
-        DefinitionError: The app, its other name, or another declaration in its module is invalid.
+        UnknownAppError: There is no such module or attribute, or it is not an app; or the import of the module fails; or the other
+            name cannot be that of an app.
+        DefinitionError: The app, or another declaration in its module, is invalid.
     """
     place, at, other = reference.partition("@")
     name, colon, attribute = place.partition(":")
@@ -60,7 +61,10 @@ def find_app(reference: str) -> App:
         raise UnknownAppError(
             f"{reference!r} is of type {type(found).__name__}, and no app", hint=_apps_of(module, name)
         )
-    return found.renamed(other) if at else found
+    try:
+        return found.renamed(other) if at else found
+    except DefinitionError as error:
+        raise UnknownAppError(error.what, hint=error.hint) from None
 
 
 def plan_reading(reference: str, read: Mapping[str, str]) -> Plan:
@@ -70,19 +74,19 @@ def plan_reading(reference: str, read: Mapping[str, str]) -> Plan:
     confused with the declared one. The order of the inputs does not change.
 
     Raises:
-        UsageError: The app reads no such topic, or two inputs would be the same.
+        OptionError: The app reads no such topic, or two inputs would be the same.
     """
     plan = find_app(reference).plan()
     names = [one.name for one in plan.inputs if not one.is_inbox]
     for name in read:
         if name not in names:
-            raise UsageError(
+            raise OptionError(
                 f"the app {plan.app!r} does not read {name!r}",
                 hint=did_you_mean(name, names, f"It reads {', '.join(names)}."),
             )
     inputs = tuple(replace(one, name=read.get(one.name, one.name), declared=one.name) for one in plan.inputs)
     if len({one.name for one in inputs}) < len(inputs):
-        raise UsageError(
+        raise OptionError(
             f"two inputs of the app {plan.app!r} would be the same topic",
             hint="Name another topic for one of them.",
         )

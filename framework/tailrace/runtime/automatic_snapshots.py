@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.core.errors import TailraceError
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.history.opening import open_log
+from tailrace.log.embedded import LogOptions
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.background_process import BackgroundProcess
 from tailrace.processes.logs import LogFormat
@@ -42,7 +43,12 @@ class AutomaticSnapshots:
     """Takes snapshots for a service; ``look`` is called often, and ``close`` in the end."""
 
     def __init__(
-        self, app: str, log: Path, options: LogOptions, schedule: SnapshotSchedule, log_format: LogFormat
+        self,
+        app: str,
+        log: Path | str,
+        options: LogOptions | None,
+        schedule: SnapshotSchedule,
+        log_format: LogFormat,
     ) -> None:
         self._arguments = (app, log, options, schedule)
         self._schedule = schedule
@@ -80,8 +86,8 @@ class AutomaticSnapshots:
         return max(0.0, self._schedule.every_s - max(0.0, ago_s))
 
 
-def take_automatic(app: str, log: Path, options: LogOptions, schedule: SnapshotSchedule) -> None:
-    """Take one snapshot, and delete those that are not kept."""
+def take_automatic(app: str, log: Path | str, options: LogOptions | None, schedule: SnapshotSchedule) -> None:
+    """Take one snapshot, and delete those that are not kept. ``options`` are those of a log on this machine."""
     from tailrace.history.snapshots.taking import TakingOptions, take_snapshot  # noqa: PLC0415  # needs an extra
     from tailrace.state.snapshots import Snapshots  # noqa: PLC0415  # as above
 
@@ -92,7 +98,7 @@ def take_automatic(app: str, log: Path, options: LogOptions, schedule: SnapshotS
         links = 0
         for one in snapshots.list():
             links = links + 1 if one.kind == "incremental" else 0
-        with closing(EmbeddedLog(log, options, create=False)) as opened:
+        with closing(open_log(log, options)) as opened:
             taking = TakingOptions(automatic=True, incremental=links < _LINKS - 1)
             made = take_snapshot(plan, opened, snapshots, taking)
     except TailraceError as error:

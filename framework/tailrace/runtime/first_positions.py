@@ -5,8 +5,12 @@ not committed yet has none. So before an app runs for the first time, and when i
 offset of each input partition is *noted*: as offsets of a consumer group of its own, ``<app>#begun``. A task without a commit begins
 there. If the log has deleted records from there on, they were deleted unread, and the task does not start (``restore``).
 
-An app that ran before there were such notes may have begun anywhere: for a topic of which it has committed other partitions,
-0 is noted, as whatever is deleted of the others may be missing.
+On Kafka such notes expire after a week (``offsets.retention.minutes``), and an app that ran before there were notes has none. Where the
+app began is not known then: for an input of which other tasks have committed positions, 0 is taken, as whatever is deleted may be
+missing. The cuts of all tasks say which inputs these are.
+
+An input that the app does not read any more (``--change-inputs``) may be declared again later. The position where it was left is noted
+with each cut, in a header, as the offset of the app's group may have expired by then. It is *left*.
 """
 
 from __future__ import annotations
@@ -15,11 +19,17 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
 from tailrace.core.errors import FencedError
-from tailrace.core.records import CHANNEL
+from tailrace.core.records import Headers, InputRecord
+from tailrace.history.app_topics import begun_group
+from tailrace.history.changelog import last_cut
+from tailrace.history.cut_notes import note_header, note_of
 from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.kafka import KafkaLog
 
 _log = logging.getLogger("tailrace.service")
+_NOTE = "left"
 
 
 def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
@@ -29,18 +39,20 @@ def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
     """
     inputs = [one.name for one in plan.inputs if one.name in log.topics()]
     places = [TopicPartition(name, number) for name in inputs for number in range(log.partitions(name))]
-    read = log.committed_offsets(plan.app, places)
-    known = read.keys() | first_positions(plan.app, log, places).keys()
+    # A transaction that a dead process has left open is ended by a process that has joined the group, which this one has not yet.
+    offsets = log.offsets_before_open_transactions if isinstance(log, KafkaLog) else log.committed_offsets
+    read = offsets(plan.app, places)
+    known = read.keys() | offsets(begun_group(plan.app), places).keys()
+    unknown = [place for place in places if place not in known]
     topics_read = {place.topic for place in read}
-    new = {
-        place: 0 if place.topic in topics_read else log.start_offset(*place)
-        for place in places
-        if place not in known
-    }
+    if unknown:
+        topics_read |= inputs_read(plan, log)
+    new = {place: 0 if place.topic in topics_read else log.start_offset(*place) for place in unknown}
     if new:
-        writer = log.writer(f"{plan.app}{_GROUP}")
+        group = begun_group(plan.app)
+        writer = log.writer(group)
         try:
-            writer.commit(new, f"{plan.app}{_GROUP}")
+            writer.commit(new, group)
         except FencedError:
             return  # another process of the app is starting, and notes the same
         finally:
@@ -51,10 +63,38 @@ def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
 
 def first_positions(app: str, log: Log, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
     """What was noted, by input partition."""
-    return log.committed_offsets(f"{app}{_GROUP}", places)
+    return log.committed_offsets(begun_group(app), places)
 
 
-_GROUP = f"{CHANNEL}begun"
+def inputs_read(plan: Plan, log: Log) -> set[str]:
+    """The inputs in which tasks of the app have positions, by their last commits."""
+    found: set[str] = set()
+    for number in range(plan.partitions):
+        place = TopicPartition(plan.changelog_topic, number)
+        last = last_cut(log, place) if log.end_offset(*place) else None
+        if last is not None:
+            found |= tape.decode_cut(last.value or b"").positions.keys()
+    return found
+
+
+def positions_left(last: InputRecord | None) -> dict[str, int]:
+    """By input that a task has ever read: where it stands, or has left it. ``last`` is the record of its last cut."""
+    if last is None:
+        return {}
+    left = note_of(last, _NOTE, dict[str, int]) or {}
+    return {**left, **tape.decode_cut(last.value or b"").positions}
+
+
+def left_header(plan: Plan, left: Mapping[str, int]) -> Headers:
+    """The header of the cuts of a task that has left inputs."""
+    kept = inputs_left(plan, left)
+    return note_header(_NOTE, kept) if kept else ()
+
+
+def inputs_left(plan: Plan, left: Mapping[str, int]) -> dict[str, int]:
+    """Of the positions in inputs that a task has ever read, those in inputs that the app does not read any more."""
+    declared = {one.name for one in plan.inputs}
+    return {name: at for name, at in left.items() if name not in declared}
 
 
 def _tell(plan: Plan, new: Mapping[TopicPartition, int]) -> None:

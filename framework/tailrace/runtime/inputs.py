@@ -37,6 +37,13 @@ def check_inputs(plan: Plan, number: int, store: Store) -> None:
     )
 
 
+def follows_itself(plan: Plan) -> bool:
+    """Whether tasks of the app go by the watermarks of other tasks of the app."""
+    return len(plan.sources) > len(plan.inputs) or any(
+        one.own and one.watermark == "upstream" for one in plan.inputs
+    )
+
+
 class WatchedReader:
     """A reader that remembers the results of its last fetch of each partition."""
 

@@ -17,6 +17,9 @@ A final state is never left. To start again, make a new partition, which begins 
 
 IN_DOUBT is the state after a commit whose outcome is unknown. The state in memory is then useless: it is that after a
 commit that may not exist. The only way out is to restore, which reads the log.
+
+ROLLED_BACK is the state after the transaction that the task shares with others was aborted, by the failure of another, or of
+their commit. What was done since the last commit is gone. The store has the last commit, so it is the way back.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ class State(Enum):
     RUNNING = "running"
     COMMITTING = "committing"
     IN_DOUBT = "in doubt"
+    ROLLED_BACK = "rolled back"
     REVOKED = "revoked"
     FENCED = "fenced"
     FAILED = "failed"
@@ -49,6 +53,7 @@ class Event(Enum):
     COMMIT_BEGUN = "commit begun"
     COMMITTED = "committed"
     OUTCOME_UNKNOWN = "outcome of a commit unknown"
+    WORK_LOST = "uncommitted work lost"
     LEFT = "left"
     FENCING_SEEN = "fencing seen"
     FAILURE = "failure"
@@ -69,15 +74,21 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = MappingProxyType(
         },
         State.RUNNING: {
             Event.COMMIT_BEGUN: State.COMMITTING,
+            Event.WORK_LOST: State.ROLLED_BACK,
             Event.LEFT: State.REVOKED,
             **_ENDINGS,
         },
         State.COMMITTING: {
             Event.COMMITTED: State.RUNNING,
             Event.OUTCOME_UNKNOWN: State.IN_DOUBT,
+            Event.WORK_LOST: State.ROLLED_BACK,
             **_ENDINGS,
         },
         State.IN_DOUBT: {
+            Event.RESTORE_BEGUN: State.RESTORING,
+            Event.LEFT: State.REVOKED,
+        },
+        State.ROLLED_BACK: {
             Event.RESTORE_BEGUN: State.RESTORING,
             Event.LEFT: State.REVOKED,
         },

@@ -6,37 +6,45 @@ thread, and no clock but the one it was given. Its states are the table in ``lif
 
 A commit, in this order::
 
-    outputs, changelog rows, cut, tape    -> the open transaction
-    input offsets, and the commit itself  -> the log      from here on it is true
-    the same rows, the same cut           -> the store    so it is never ahead of the log
-    the task                                              so it reads back what it wrote
+    outputs, changelog rows, cut, tape    -> the open transaction    ``stage``
+    input offsets, and the commit itself  -> the log                 from here on it is true
+    the same rows, the same cut           -> the store               ``complete``; so it is never ahead of the log
+    the task                                                         so it reads back what it wrote
+
+Partitions whose writers share a transaction are committed together (``commits``): all stage, one commit, all complete.
 
 Failure. The state in memory is between two commits, and is useless without its transaction. So every failure that does
 not leave both intact ends the partition: the transaction is aborted, the memory dropped,
 and the worker makes a new partition, which restores. An exception that is no ``Exception`` (a simulated kill, Ctrl-C)
 passes through untouched, as the process's own end would.
+
+Where only the transaction is gone, by the failure of another partition that shares it, the partition is rolled back: it continues
+from the last commit, which its store has. The log is not read for that, since the task has not changed hands: if it had, the new
+owner would have fenced the writer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.task import CommitBatch, Task
-from tailrace.core.errors import CommitUnknownError, FencedError, TailraceError
+from tailrace.core.errors import FencedError, TailraceError
 from tailrace.core.handling.promises import Behind, Promises
 from tailrace.core.storage import Store
 from tailrace.history.commit_identity import new_nonce
+from tailrace.history.passed_offsets import NONE_PASSED
 from tailrace.history.upstream_watermarks import transactional_id
-from tailrace.log.interface import Log, Reader, TopicPartition, Writer
+from tailrace.log.interface import Log, Part, Reader, TopicPartition, Transaction, Writer
+from tailrace.runtime.commits import commit_together
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
-from tailrace.runtime.restore import Clock, Restore
+from tailrace.runtime.restore import Clock, Restore, Restored, await_log
 from tailrace.runtime.slices import PartitionSettings, Slices
-from tailrace.state.store_cut import FORMAT, StoreCut
+from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 
 
 class Partition:
@@ -47,7 +55,6 @@ class Partition:
     randomness of a task that was never committed. ``draw_nonce`` gives new random bytes at each restore, for the identities of the
     commits (see ``core.engine.tape``). ``on_committed`` is called with each batch once it is durable.
     ``check_owned`` is called right before a take-over, and raises ``FencedError`` where the task has another owner.
-    ``may_go_on`` is asked now and then during a restore, which may take long; where it says no, the partition is given back.
     ``watch`` observes the handlers that its task calls.
     """
 
@@ -64,7 +71,6 @@ class Partition:
         reader: Reader | None = None,
         settings: PartitionSettings | None = None,
         on_committed: Callable[[CommitBatch], None] | None = None,
-        may_go_on: Callable[[], bool] = lambda: True,
         check_owned: Callable[[], None] = lambda: None,
         watch: Watch | None = None,
     ) -> None:
@@ -83,11 +89,18 @@ class Partition:
         self._reader = log.reader({}) if reader is None else reader
         self._on_committed = on_committed
         self._promises = Promises()
-        self._may_go_on = may_go_on
         self._check_owned = check_owned
         self._watch = watch
         self._writer: Writer | None = None
         self._slices: Slices | None = None
+        self._restoring: Generator[bool, None, None] | None = None
+        self._restored: Restored | None = None
+        """How the last restore from the log has ended."""
+        self._published: dict[str, int | None] = {}
+        """What was last published, by topic and channel."""
+        self._passed = NONE_PASSED
+        """What the last commit has noted; see ``passed_offsets``."""
+        self._staged: tuple[CommitBatch, dict[str, int | None]] | None = None
         self._closed = False
 
     @property
@@ -106,62 +119,111 @@ class Partition:
         return self._promises.behind
 
     def restore(self) -> None:
-        """Take the task over and bring it to its last commit. Also the way out of an unknown outcome.
+        """Take the task over and bring it to its last commit, all at once. Raises what ``step`` raises."""
+        while self.state is not State.RUNNING:
+            if not self.step():
+                await_log(self._reader)
 
-        Afterwards it runs, or was given back because ``may_go_on`` returned False.
+    def step(self) -> bool:
+        """Take one step of restoring: taking the task over, and bringing it to its last commit. This is also the way out of an
+        unknown outcome, and of a rollback. Returns whether it made progress: if not, the log gives nothing at the moment.
+
+        After the last step it is RUNNING.
 
         Raises:
             LifecycleError: It is at work already, or has ended.
-            TailraceError: See ``Restore.run``; the partition has then ended.
+            TailraceError: See ``Restore.steps``; the partition has then ended.
         """
-        self.lifecycle.on(Event.RESTORE_BEGUN)
+        if self._restoring is None:
+            rewinds = self.state is State.ROLLED_BACK and self._takes_records_again()
+            self.lifecycle.on(Event.RESTORE_BEGUN)
+            self._restoring = self._steps(rewinds=rewinds)
+        try:
+            return next(self._restoring)
+        except StopIteration:
+            self._restoring = None
+            return True
+        except Exception:
+            self._restoring = None
+            raise
+
+    def _steps(self, *, rewinds: bool) -> Generator[bool, None, None]:
         with self._ending():
-            found = Restore(
-                self.plan,
-                self.partition,
-                self._log,
-                self._reader,
-                self._store,
-                self._clock,
-                self.settings.deletions_kept_ms,
-                self.settings.restore_patience_s,
-                self.settings.restore_batch,
-                self._may_go_on,
-                self.settings.after_deleted,
-                self._check_owned,
-            ).run()
-            if found is None:
-                self.lifecycle.on(Event.LEFT)
-                return
-            self._writer = found.writer
-            task = Task(
-                self.plan,
-                self.partition,
-                self._store,
-                found.cut,
-                lineage=self._lineage,
-                nonce=self._draw_nonce(),
-                positions=found.positions,
-                settings=replace(self.settings.task, promises=self._promises),
-                drop=self.settings.drop,
-                watch=self._watch,
-            )
-            for name, offset in found.stepped_over.items():
-                task.begin_at(name, offset)
-            mine = transactional_id(self.plan.app, self.partition)
-            published = {name: mark for (name, by), mark in self._log.publications().items() if by == mine}
-            self._promises.publish(published)  # they hold for those who come after a restart, too
-            self._slices = Slices(
-                task, self._log, self._reader, found.writer, self.settings, self._clock(), published
-            )
-            self._promises.publish(self._slices.promised())
-            self.lifecycle.on(Event.RESTORED)
+            if rewinds:
+                found = self._rewound()
+            else:
+                self._give_up_writer()
+                found = yield from Restore(
+                    self.plan,
+                    self.partition,
+                    self._log,
+                    self._reader,
+                    self._store,
+                    self._clock,
+                    self.settings.deletions_kept_ms,
+                    self.settings.restore_patience_s,
+                    self.settings.restore_batch,
+                    self.settings.after_deleted,
+                    self._check_owned,
+                ).steps()
+                self._restored, self._writer, self._passed = found, found.writer, found.passed
+                mine = transactional_id(self.plan.app, self.partition)
+                self._published = {
+                    name: mark for (name, by), mark in self._log.publications().items() if by == mine
+                }
+                self._promises.publish(self._published)  # they hold for those who come after a restart, too
+            self._run_from(found)
+
+    def _takes_records_again(self) -> bool:
+        """After a rollback: whether the writer can be used again."""
+        assert self._writer is not None
+        try:
+            self._writer.abort()
+        except TailraceError:
+            return False
+        return True
+
+    def _rewound(self) -> Restored:
+        """The last commit, as the store has it."""
+        before, data = self._restored, self._store.cut
+        assert before is not None
+        core = None if data is None else decode_store_cut(data).core
+        return before if core == before.cut else replace(before, cut=core, positions={}, stepped_over={})
+
+    def _run_from(self, found: Restored) -> None:
+        task = Task(
+            self.plan,
+            self.partition,
+            self._store,
+            found.cut,
+            lineage=self._lineage,
+            nonce=self._draw_nonce(),
+            positions=found.positions,
+            settings=replace(self.settings.task, promises=self._promises),
+            drop=self.settings.drop,
+            watch=self._watch,
+        )
+        for name, offset in found.stepped_over.items():
+            task.begin_at(name, offset)
+        self._slices = Slices(
+            task,
+            self._log,
+            self._reader,
+            found.writer,
+            self.settings,
+            self._clock(),
+            self._published,
+            found.cut_headers,
+            self._passed,
+        )
+        self._promises.publish(self._slices.promised())
+        self.lifecycle.on(Event.RESTORED)
 
     def poll(self, max_records: int = 10_000) -> bool:
         """Take one slice of at most ``max_records`` records, and commit if it is time; whether there was anything to do.
 
-        A partition whose last commit has an unknown outcome restores itself here. A worker that is no longer sure to
-        own it calls ``close`` instead, since a take-over would fence the new owner.
+        For a partition that commits alone. One whose last commit has an unknown outcome restores itself here. A caller that is no
+        longer sure to own it calls ``close`` instead, since a take-over would fence the new owner.
 
         Raises:
             HandlerError, BadRecordError: The app stops on failures, and there was one. The partition has failed.
@@ -169,51 +231,108 @@ class Partition:
             LogUnavailableError: The log could not be read, and what could be done without was done. If the state is
                 still RUNNING nothing is lost and it may be called again.
         """
-        if self.state is State.IN_DOUBT:
+        if self.state in (State.IN_DOUBT, State.ROLLED_BACK):
             self.restore()
             return True
-        slices = self._running("take a slice")
-        with self._ending():
-            worked = slices.slice(self._clock(), max_records)
-        if slices.commit_is_due():
+        worked = self.take(max_records)
+        trouble = self.trouble
+        if self.commit_is_due:
             self.commit()
             worked = True
-        if slices.trouble is not None:
-            raise slices.trouble
+        if trouble is not None:
+            raise trouble
         return worked
 
-    def commit(self) -> None:
-        """Commit all that was taken since the last commit; if that is nothing, nothing happens.
+    def take(self, max_records: int) -> bool:
+        """Take one slice, as ``poll`` does, without a commit. Look at ``trouble`` after it."""
+        slices = self._running("take a slice")
+        with self._ending():
+            return slices.slice(self._clock(), max_records)
 
-        An unknown outcome is no error here: the state is IN_DOUBT, and the next ``poll`` looks what became of it.
+    @property
+    def trouble(self) -> TailraceError | None:
+        """Why the last slice could not read an input; the partition is at work."""
+        return self._running("be looked at").trouble
+
+    @property
+    def commit_is_due(self) -> bool:
+        """Whether it is time for a commit; the partition is at work."""
+        return self._running("be looked at").commit_is_due()
+
+    def commit(self) -> None:
+        """Commit all that was taken since the last commit; if that is nothing, nothing happens. See ``commit_together``.
 
         Raises:
             FencedError: Another worker has taken over; nothing of this was committed.
             TailraceError: It was not committed, or it was and the store could not be written. The log knows, and the
                 partition has failed.
         """
+        self.lifecycle.require(State.RUNNING, "commit")
+        commit_together((self,))
+
+    # --- the steps of a commit, for ``commit_together``
+
+    def stage(self) -> Part:
+        """Append all that belongs to a commit to the open transaction; what else goes into the commit. If it fails, the partition
+        has failed.
+        """
         slices = self._running("commit")
-        if not slices.dirty:
-            return
         self.lifecycle.on(Event.COMMIT_BEGUN)
         with self._ending():
             batch = slices.stage()
             offsets = {TopicPartition(name, self.partition): at for name, at in batch.positions.items()}
             watermarks = slices.to_publish()
-            try:
-                ends = slices.writer.commit(offsets, self.plan.app, watermarks)
-            except CommitUnknownError:
-                self.lifecycle.on(Event.OUTCOME_UNKNOWN)
-                self._drop()
-                return
+            self._staged = batch, watermarks
+            return Part(slices.writer, offsets, watermarks)
+
+    def complete(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The commit is durable, and ends there: write it to the store."""
+        assert self._staged is not None
+        assert self._slices is not None
+        (batch, watermarks), self._staged = self._staged, None
+        slices = self._slices
+        with self._ending():
             position = ends[TopicPartition(self.plan.changelog_topic, self.partition)]
             cut = StoreCut(FORMAT, position, slices.now_ms, batch.cut)
             self._store.write(batch.rows | batch.index_rows, cut.encode())
             slices.committed(watermarks)
             self._promises.publish(watermarks)
+            self._published |= watermarks
+            self._passed = slices.passed.noted
             self.lifecycle.on(Event.COMMITTED)
         if self._on_committed is not None:
             self._on_committed(batch)
+
+    def doubt(self) -> None:
+        """Nobody knows whether its commit took effect."""
+        self.lifecycle.on(Event.OUTCOME_UNKNOWN)
+        self._drop()
+
+    def not_committed(self, error: Exception) -> None:
+        """Its commit failed, by itself or with others. Alone, it has failed; otherwise it is rolled back, if it has lost anything."""
+        if self.state is State.COMMITTING and self.shared is None:
+            with suppress(type(error)), self._ending():
+                raise error
+        elif self.state is State.COMMITTING:
+            self._roll_back()
+        else:
+            self.notice_loss()
+
+    def notice_loss(self) -> bool:
+        """Roll it back if its uncommitted work was lost with the transaction that it shares; whether it was."""
+        is_lost = self.state is State.RUNNING and self._writer is not None and self._writer.lost
+        if is_lost:
+            self._roll_back()
+        return is_lost
+
+    def _roll_back(self) -> None:
+        self.lifecycle.on(Event.WORK_LOST)
+        self._forget()
+
+    @property
+    def shared(self) -> Transaction | None:
+        """The transaction that it shares with other partitions, if it does."""
+        return None if self._writer is None else self._writer.shared
 
     @property
     def dirty(self) -> bool:
@@ -272,7 +391,7 @@ class Partition:
             TailraceError: See ``commit``. The partition is closed anyway.
         """
         try:
-            if self.state is State.RUNNING:
+            if self.state is State.RUNNING and not self.notice_loss():
                 self.commit()
         finally:
             self.close()
@@ -282,7 +401,9 @@ class Partition:
         if self._closed:
             return
         self._closed = True
-        if self.state in (State.ASSIGNED, State.RUNNING, State.IN_DOUBT):
+        if self._restoring is not None:
+            self._restoring.close()
+        if not self.lifecycle.ended and self.state is not State.COMMITTING:
             self.lifecycle.on(Event.LEFT)
         try:
             self._drop()
@@ -312,9 +433,15 @@ class Partition:
 
     def _drop(self) -> None:
         """Forget what is in memory, and abort what it belongs to."""
-        self._slices = None
+        self._forget()
+        self._give_up_writer()
+
+    def _forget(self) -> None:
+        self._slices = self._staged = None
         for one in self.plan.inputs:
             self._reader.forget(one.name, self.partition)
+
+    def _give_up_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             try:

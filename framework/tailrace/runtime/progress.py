@@ -11,6 +11,7 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.processes.logs import CLEAR_LINE
+from tailrace.runtime.partition import Partition
 
 _log = logging.getLogger("tailrace.progress")
 
@@ -38,6 +39,24 @@ actors of the level rise to their latest timers. Between two phases all conseque
 def last_phase(plan: Plan) -> int:
     """The phase in which all levels have finished."""
     return 1 + 2 * plan.levels
+
+
+def enter_phases(partition: Partition, phase: int) -> None:
+    """Bring a partition that was just restored to a phase. What has ended before, and was committed, ends no second time."""
+    for one in range(1, phase + 1):
+        enter_phase(partition, one)
+
+
+def enter_phase(partition: Partition, phase: int) -> None:
+    """Have a partition do what a phase of a bounded run asks for."""
+    if phase == 1:
+        partition.begin_end()
+        return
+    level, second = divmod(phase - 2, 2)
+    if second:
+        partition.finish(level)
+    else:
+        partition.end_inputs(level)
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -5,11 +5,13 @@ the one before:
 
     1  take the transactional id over         earlier owners are fenced and their open transactions aborted, so that only
                                               this owner writes this partition of the changelog from here on
-    2  read the *uncommitted* end             no commit of an earlier owner is after it
+    2  read the *uncommitted* end             no commit of an earlier owner is after it; the topics must be those of the
+                                              last cut before it (``history.same_topics``)
     3  read the changelog, committed only,    from the store's position; offsets have gaps, so the position ends this
        until position >= that end             step, not the last record
     4  take the last cut read                 the store's own if the changelog had no more; it decides the offsets
-    5  compare the group's offsets with it    they were committed together, so they are equal or expired
+    5  compare the group's offsets, and the   they were committed together, so they are equal, or expired or deleted
+       end of the tape, with it
     6  check that the inputs continue there   records deleted unread by retention are an error, or skipped on request
 
 The store's cut has three parts: its changelog position, the core's cut, and the time when it was last at the changelog's end.
@@ -26,16 +28,21 @@ state would be gone.
 
 While rows are being applied, the store is between two commits. This is safe: no task runs on it before step 5, and a restore
 that was killed or stopped here resumes from the position written with the last batch.
+
+A restore may take long, so it is driven in *steps* of one batch: between two steps other tasks of the process work, and it can be
+stopped.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -43,6 +50,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
+    CorruptStateError,
     FencedError,
     ForeignStateError,
     LogUnavailableError,
@@ -50,32 +58,40 @@ from tailrace.core.errors import (
     OffsetsDisagreeError,
     RecordsLostError,
 )
-from tailrace.core.records import InputRecord
+from tailrace.core.records import Headers, InputRecord
 from tailrace.core.storage import Store
-from tailrace.history.changelog import changes, last_cut
+from tailrace.history.changelog import WITHOUT_CHANGELOG, beginning, changes, check_whole, last_cut
 from tailrace.history.commit_identity import standing
+from tailrace.history.passed_offsets import may_be_empty, noted_with
+from tailrace.history.same_topics import check_changelog, check_topics, left_topics_header, noted_topics
+from tailrace.history.tape_records import check_tape_end
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
-from tailrace.runtime.first_positions import first_positions
+from tailrace.runtime.first_positions import (
+    first_positions,
+    inputs_left,
+    inputs_read,
+    left_header,
+    positions_left,
+)
+from tailrace.runtime.task_notes import versions_header
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
 _log = logging.getLogger("tailrace.restore")
 
 _WAIT_S = 0.1
 _NAP_S = 0.005
-_WITHOUT_CHANGELOG = (
-    "The state cannot be restored from this changelog. If a copy of the state folder of this task is left that has read further, "
-    "put it back. Otherwise rebuild the state from the inputs (`tailrace rebuild`), and start from the result, or from a snapshot, "
-    "under another name (--from-snapshot, --as)."
-)
+_COUNTED_S = 0.5
+"""The most that counts as waiting between two questions: other tasks may have worked in between."""
 _EVERYTHING = (b"\x01", b"\xff")
 """Start and stop of a scan of all rows: they begin with a letter."""
 
+_R = TypeVar("_R")
 Clock: TypeAlias = Callable[[], int]
 """Gives the present instant in milliseconds since the epoch."""
 
 
-class _StoppedError(Exception):
-    """The restore must not continue."""
+Steps: TypeAlias = Generator[bool, None, "Restored"]
+"""A restore under way. Each step yields whether it has made progress; if not, the log gives nothing at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +110,37 @@ class Restored:
     stepped_over: Mapping[str, int]
     """Positions to continue at in inputs of the cut whose next records the log has deleted."""
     records_applied: int
+    cut_headers: Headers
+    """Go with each cut in the changelog; see ``history.same_topics``."""
+    passed: Mapping[str, int]
+    """By input, what was noted with the cut; see ``passed_offsets``."""
+
+
+class ChangelogEnd:
+    """The end of a changelog when it was asked for, open transactions included."""
+
+    def __init__(self, log: Log, changelog: TopicPartition) -> None:
+        self._log = log
+        self._changelog = changelog
+        self.offset = log.end_offset(*changelog)
+
+    @cached_property
+    def last_cut(self) -> InputRecord | None:
+        """The record of the last cut before it; None if there is none. Read when it is first needed."""
+        try:
+            return last_cut(self._log, self._changelog, self.offset)
+        except RecordsLostError as error:
+            error.hint = WITHOUT_CHANGELOG
+            raise
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """How one task is restored: ``run`` does it.
+    """How one task is restored: ``steps`` does it, step by step, and ``run`` at once.
 
     ``deletions_kept_ms`` is how long the log's compaction keeps deletions (Kafka: ``delete.retention.ms``). Half of
     it is trusted. ``patience_s``: for how long the changelog may give nothing before that is an error. ``batch``: records
-    of the changelog read and applied at once; between two batches ``may_go_on`` is asked.
+    of the changelog read and applied in one step.
     """
 
     plan: Plan
@@ -114,7 +152,6 @@ class Restore:
     deletions_kept_ms: int = 86_400_000
     patience_s: float = 60.0
     batch: int = 20_000
-    may_go_on: Callable[[], bool] = lambda: True
     after_deleted: bool = False
     """Continue without records that the log deleted before they were read."""
     check_owned: Callable[[], None] = lambda: None
@@ -130,46 +167,67 @@ class Restore:
         """The task's partition of the changelog."""
         return TopicPartition(self.plan.changelog_topic, self.partition)
 
-    def run(self) -> Restored | None:
-        """Restore, in the order given at the head of this file. None if ``may_go_on`` returned False.
+    def run(self) -> Restored:
+        """Restore at once. Raises what ``steps`` raises."""
+        return finished(self.steps(), lambda: await_log(self.reader))
+
+    def steps(self) -> Steps:
+        """Restore, in the order given at the head of this file. Closing it stops the restore, and gives the id back.
 
         Raises:
             FencedError: Another worker took the task over meanwhile.
             ForeignStateError: The store is of another app or task.
             OffsetsDisagreeError: The group's offsets are not those of the last cut.
+            CorruptStateError: The changelog has records that no task has written.
             OffsetGoneError: The changelog has lost records that the store has not seen; or an input has lost some that the task
                 has not read.
             LogUnavailableError: The log did not answer; nothing is lost, try again.
         """
         self.check_owned()
         writer = self.log.writer(self.transactional_id)
-        begun_ms = self.clock()
-        end = self.log.end_offset(*self.changelog)
+        begun_ms, noted = self.clock(), noted_topics(self.plan, self.log)
+        end = self.end()
         try:
-            before = self._held(end, begun_ms)
-            after, applied = self._catch_up(before, end, begun_ms)
-            positions = self._check_offsets(after.core)
-        except _StoppedError:
+            last = end.last_cut if noted else None
+            if noted:
+                check_topics(self.plan, self.partition, last, noted)
+            before = yield from self.held(end, begun_ms)
+            after, applied = yield from self._catch_up(before, end, begun_ms)
+            left = positions_left(last)
+            with self._unless_taken_over(end):
+                positions = self._check_offsets(after.core, left)
+                if after.core is None:
+                    check_changelog(self.plan, self.log, self.partition)
+                if noted:
+                    check_tape_end(self.plan, self.log, self.partition, after.core)
+            if noted:
+                noted += left_header(self.plan, left) + versions_header(self.plan, last)
+                noted += left_topics_header(last, noted, inputs_left(self.plan, left))
+            passed = noted_with(last)
+            over = self._step_over(after.core, positions, passed)
+        except (Exception, GeneratorExit):
             writer.close()
-            return None
-        except OffsetsDisagreeError:
-            if self.log.end_offset(*self.changelog) == end:
-                raise
-            # Another worker committed while the two were read: neither is wrong.
-            raise FencedError(
-                f"{self.transactional_id!r} was taken over by another worker while it was being restored here",
-                hint="Stop this task. Its new owner continues from the last commit.",
-            ) from None
-        over = self._step_over(after.core, positions)
-        return Restored(writer, after.core, after.changelog_position, positions | over, over, applied)
+            raise
+        _log.log(
+            logging.INFO if applied else logging.DEBUG,
+            "the state is restored",
+            extra={"app": self.plan.app, "partition": self.partition, "applied": applied},
+        )
+        return Restored(
+            writer, after.core, after.changelog_position, positions | over, over, applied, noted, passed
+        )
 
     # --- step 3 and 4: the changelog
 
-    def _held(self, end: int, now_ms: int) -> StoreCut:
+    def end(self) -> ChangelogEnd:
+        """The end of the changelog now."""
+        return ChangelogEnd(self.log, self.changelog)
+
+    def held(self, end: ChangelogEnd, now_ms: int) -> Generator[bool, None, StoreCut]:
         """What the store says of itself, checked."""
         data = self.store.cut
         if data is None:
-            return StoreCut(FORMAT, self.log.start_offset(*self.changelog), now_ms, None)
+            return StoreCut(FORMAT, beginning(self.log, self.changelog), now_ms, None)
         held = decode_store_cut(data)
         if held.core is not None:
             cut = tape.decode_cut(held.core)
@@ -185,8 +243,8 @@ class Restore:
             why = self._not_of_this_history(held, end)
             if why is None:
                 return held
-        if self._last_cut(end) is None:
-            self._check_offsets(None)
+        if end.last_cut is None:
+            self._check_offsets(None, {})
         if why is not None:
             _log.warning(
                 "the state folder stands after a commit that this log does not have: %s. The log has lost its end since (for "
@@ -194,49 +252,60 @@ class Restore:
                 why,
                 extra={"app": self.plan.app, "partition": self.partition},
             )
-        return self._emptied(now_ms)
+        return (yield from self.emptied(now_ms))
 
-    def _not_of_this_history(self, held: StoreCut, end: int) -> str | None:
+    def _not_of_this_history(self, held: StoreCut, end: ChangelogEnd) -> str | None:
         """Why the store cannot be shown to be a copy of this changelog; None if it is one."""
+        newest = None if held.core is None else end.last_cut
         for data in (held.core, held.toward):
-            if data is not None:
+            # The usual case after a restart, and of a standby: it stands at the last cut of the log. Asking the tape takes longer.
+            if data is not None and (newest is None or data != newest.value):
                 found = standing(self.plan, self.log, self.partition, tape.decode_cut(data))
                 if not found.in_log:
                     return found.why
-        if held.changelog_position > end:
-            return f"it is at position {held.changelog_position} of the changelog, which ends at {end}"
+        if held.changelog_position > end.offset:
+            return f"it is at position {held.changelog_position} of the changelog, which ends at {end.offset}"
         return None
 
-    def _catch_up(self, held: StoreCut, end: int, begun_ms: int) -> tuple[StoreCut, int]:
-        """Apply the changelog up to ``end``; the store's new cut, and how many records it took."""
+    def _catch_up(
+        self, held: StoreCut, end: ChangelogEnd, begun_ms: int
+    ) -> Generator[bool, None, tuple[StoreCut, int]]:
+        """Apply the changelog up to its end; the store's new cut, and how many records it took."""
         reader, (topic, partition) = self.reader, self.changelog
         reader.seek(topic, partition, held.changelog_position)
-        applied, waited_s = 0, 0.0
+        applied, patience = 0, _Patience(self.patience_s)
         position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
-        toward = self._last_cut(end) if position < end else None
+        last = end.last_cut if position < end.offset else None
         try:
-            while position < end:
-                self._stop_if_asked()
+            while position < end.offset:
                 try:
                     records, next_offset, _, _ = reader.fetch(topic, partition, self.batch)
                 except RecordsLostError as error:
-                    error.hint = _WITHOUT_CHANGELOG
+                    error.hint = WITHOUT_CHANGELOG
                     raise
                 if not records and next_offset == position:
-                    waited_s = self._wait(waited_s, position, end)
+                    if patience.is_over():
+                        raise self._gives_nothing(position, end.offset)
+                    yield False
                     continue
-                waited_s = 0.0
+                patience.renew()
                 position = next_offset
                 if not records:
+                    yield True
                     continue
-                if applied == 0 and begun_ms - complete_ms > self.deletions_kept_ms // 2:
+                if applied == 0 and self.may_have_missed(complete_ms, begun_ms):
                     # Deletions that this store has not seen may be gone from the changelog.
-                    held = self._emptied(begun_ms)
+                    held = yield from self.emptied(begun_ms)
                     position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
                     reader.seek(topic, partition, position)
                     continue
-                core = self._apply(records, StoreCut(FORMAT, position, complete_ms, core, toward))
+                check_whole(self.changelog, records, last)
+                core = self.apply(
+                    records,
+                    StoreCut(FORMAT, position, complete_ms, core, None if last is None else last.value),
+                )
                 applied += len(records)
+                yield True
         finally:
             reader.forget(topic, partition)
         caught_up = StoreCut(FORMAT, position, begun_ms, core)
@@ -244,19 +313,21 @@ class Restore:
             self.store.write({}, caught_up.encode())
         return caught_up, applied
 
-    def _wait(self, waited_s: float, position: int, end: int) -> float:
-        if waited_s >= self.patience_s:
-            raise LogUnavailableError(
-                f"{self.plan.changelog_topic!r} partition {self.partition} gave nothing for {waited_s:.0f} s at "
-                f"offset {position}, though it ends at {end}",
-                hint="Look at the log. The task is restored when the log answers again.",
-            )
-        begun_s = time.monotonic()
-        if self.reader.wait(_WAIT_S):
-            time.sleep(_NAP_S)  # there may be records of other partitions that share the reader
-        return waited_s + time.monotonic() - begun_s
+    def _gives_nothing(self, position: int, end: int) -> LogUnavailableError:
+        return LogUnavailableError(
+            f"{self.plan.changelog_topic!r} partition {self.partition} gave nothing for {self.patience_s:.0f} s at "
+            f"offset {position}, though it ends at {end}",
+            hint="Look at the log. The task is restored when the log answers again.",
+        )
 
-    def _apply(self, records: list[InputRecord], cut: StoreCut) -> bytes | None:
+    def may_have_missed(self, at_end_ms: int, now_ms: int) -> bool:
+        """Whether compaction may have dropped deletions that the store has not seen, if it was last at the end of the changelog then.
+
+        A time in the future is that of another clock. How long ago it was, is known less the more they differ.
+        """
+        return abs(now_ms - at_end_ms) > self.deletions_kept_ms // 2
+
+    def apply(self, records: list[InputRecord], cut: StoreCut) -> bytes | None:
         """Write a stretch of the changelog to the store, with the index rows that it leaves out. Returns the last cut of the
         task; ``cut`` has the one before.
         """
@@ -269,38 +340,44 @@ class Restore:
         self.store.write(changed | index, msgspec.structs.replace(cut, core=core).encode())
         return core
 
-    def _last_cut(self, end: int) -> bytes | None:
-        """The last cut in the changelog; None if there is none."""
-        try:
-            last = last_cut(self.log, self.changelog, end)
-        except RecordsLostError as error:
-            error.hint = _WITHOUT_CHANGELOG
-            raise
-        return None if last is None else last.value
-
-    def _emptied(self, now_ms: int) -> StoreCut:
+    def emptied(self, now_ms: int) -> Generator[bool, None, StoreCut]:
         """Empty the store, batch by batch; one that is killed on the way is emptied further when it is found."""
+        oldest = beginning(self.log, self.changelog)
         emptying = StoreCut(FORMAT, UNFINISHED, now_ms, None).encode()
         start, stop = _EVERYTHING
         while batch := [row for row, _ in islice(self.store.scan(start, stop), self.batch)]:
-            self._stop_if_asked()
             self.store.write(dict.fromkeys(batch), emptying)
-        empty = StoreCut(FORMAT, self.log.start_offset(*self.changelog), now_ms, None)
+            yield True
+        empty = StoreCut(FORMAT, oldest, now_ms, None)
         self.store.write({}, empty.encode())
         return empty
 
-    def _stop_if_asked(self) -> None:
-        if not self.may_go_on():
-            raise _StoppedError
-
     # --- step 5: the inputs
 
-    def _check_offsets(self, core: bytes | None) -> dict[str, int]:
-        """Compare the group's offsets with the cut. Returns the positions to begin at in inputs that the cut does not have."""
+    @contextmanager
+    def _unless_taken_over(self, end: ChangelogEnd) -> Generator[None]:
+        """Raise what is found to be wrong, unless another worker has committed while it was read: then nothing is."""
+        try:
+            yield
+        except (CorruptStateError, OffsetsDisagreeError):
+            if self.end().offset == end.offset:
+                raise
+            raise FencedError(
+                f"{self.transactional_id!r} was taken over by another worker while it was being restored here",
+                hint="Stop this task. Its new owner continues from the last commit.",
+            ) from None
+
+    def _check_offsets(self, core: bytes | None, left: Mapping[str, int]) -> dict[str, int]:
+        """Compare the group's offsets with the cut. Returns the positions to begin at in inputs that the cut does not have; ``left`` are
+        those where inputs were left.
+        """
         known = {} if core is None else tape.decode_cut(core).positions
         places = {one.name: TopicPartition(one.name, self.partition) for one in self.plan.inputs}
         committed = self.log.committed_offsets(self.plan.app, places.values())
-        first = first_positions(self.plan.app, self.log, places.values())
+        never_read = places.keys() - known.keys() - left.keys()
+        first = self._first_positions(
+            [place for name, place in places.items() if name in never_read and place not in committed]
+        )
         begin: dict[str, int] = {}
         for name, place in places.items():
             offset = committed.get(place)
@@ -308,7 +385,7 @@ class Restore:
                 if offset is not None and offset != known[name]:
                     self._disagree(name, f"offset {offset}", f"offset {known[name]}")
             elif offset is None:
-                begin[name] = first[place] if place in first else self.log.start_offset(*place)
+                begin[name] = left[name] if name in left else first[place]
             elif core is None:
                 self._disagree(name, f"offset {offset}", "no commit at all")
             else:
@@ -316,14 +393,26 @@ class Restore:
                 begin[name] = offset
         return begin
 
-    def _step_over(self, core: bytes | None, begin: Mapping[str, int]) -> dict[str, int]:
+    def _first_positions(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where to begin in inputs that the task has never read. What was noted of them may have expired."""
+        noted = first_positions(self.plan.app, self.log, places)
+        unknown = [place for place in places if place not in noted]
+        read = inputs_read(self.plan, self.log) if unknown else set[str]()
+        return {
+            **noted,
+            **{place: 0 if place.topic in read else self.log.start_offset(*place) for place in unknown},
+        }
+
+    def _step_over(
+        self, core: bytes | None, begin: Mapping[str, int], passed: Mapping[str, int]
+    ) -> dict[str, int]:
         """By input, the oldest offset that is left, where that is behind what the task is to read next."""
         positions = {**begin, **({} if core is None else tape.decode_cut(core).positions)}
         found: dict[str, int] = {}
         said: list[str] = []
         for one in self.plan.inputs:
             start = self.log.start_offset(one.name, self.partition)
-            if (position := positions[one.name]) < start:
+            if (position := max(positions[one.name], passed.get(one.name, 0))) < start:
                 found[one.name] = start
                 said.append(f"{position} to {start - 1} of {one.name!r}")
         if not found:
@@ -336,7 +425,7 @@ class Restore:
                 topic=name,
                 partition=self.partition,
                 offset=positions[name],
-                hint="To continue without them, run the app once with --after-deleted. If there is an archive of the log, rebuild with "
+                hint=f"{may_be_empty(self.log)}To continue without them, run the app once with --after-deleted. If there is an archive of the log, rebuild with "
                 "--archive and --order canonical, and start from the result under another name (--as, "
                 "--from-snapshot).",
             )
@@ -356,3 +445,39 @@ class Restore:
             "this group. Restore the log from a copy; or rebuild the state from the log, and start the app from the result under "
             "another name (--as, --from-snapshot).",
         )
+
+
+class _Patience:
+    """For how long the changelog has given nothing. Time in which nobody has asked it does not count."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self.renew()
+
+    def renew(self) -> None:
+        """It has given something."""
+        self._waited_s, self._asked_s = 0.0, time.monotonic()
+
+    def is_over(self) -> bool:
+        """Count the time since the last question."""
+        now_s = time.monotonic()
+        self._waited_s += min(now_s - self._asked_s, _COUNTED_S)
+        self._asked_s = now_s
+        return self._waited_s >= self._limit_s
+
+
+def finished(steps: Generator[bool, None, _R], wait: Callable[[], None] = lambda: None) -> _R:
+    """Take all steps at once. ``wait`` is called after one that has made no progress."""
+    while True:
+        try:
+            if not next(steps):
+                wait()
+        except StopIteration as done:
+            found: _R = done.value
+            return found
+
+
+def await_log(reader: Reader) -> None:
+    """Wait a moment for the log to give more."""
+    if reader.wait(_WAIT_S):
+        time.sleep(_NAP_S)  # there may be records of other partitions that share the reader

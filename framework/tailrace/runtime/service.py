@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,9 +31,11 @@ from tailrace.core.errors import (
 from tailrace.core.storage import Store
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import internal_topics, prepare_topics
+from tailrace.history.moving.residence import check_lives_here
 from tailrace.history.retirement import retire_rebuilds
 from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
 from tailrace.log.interface import Log
+from tailrace.log.kafka import NewTopics
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import timezones_version
 from tailrace.processes.logs import LogFormat
@@ -44,10 +46,11 @@ from tailrace.runtime.automatic_snapshots import AutomaticSnapshots, SnapshotSch
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.housekeeping import LOOK_S, Housekeeping
+from tailrace.runtime.memory_shares import DEFAULT_MIB, shares_of
 from tailrace.runtime.progress import ProgressLog, last_phase
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings, system_clock
-from tailrace.state import StateIdentity, StateMemory
+from tailrace.state import OverlayStore, StateIdentity, StateMemory
 from tailrace.state.damaged import open_or_set_aside
 
 if TYPE_CHECKING:
@@ -55,10 +58,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tailrace.service")
 
-BOUNDED_PATIENCE_MS = 1_000
+_BOUNDED_PATIENCE_MS = 1_000
 """For how long a bounded run holds an input back that is ahead, while nothing moves: there may be nothing more to come."""
-CACHE_BYTES = 256 << 20
-"""For live instances, shared out among the tasks of a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,16 @@ class ServiceOptions:
     """Interval and location of automatic snapshots, if any."""
     kafka: str = ""
     """The URL of a Kafka cluster to run on, instead of ``log``: see ``kafka_service``."""
+    store_every: int | None = None
+    """Number of commits after which the state folders are written; None: each commit, on Kafka each fifth."""
+    memory_mib: int = DEFAULT_MIB
+    """Memory for the state of a process, see ``memory_shares``."""
+    standbys: int = 0
+    """On Kafka: number of standbys of each task, see ``standbys``."""
+    downgrade: bool = False
+    """On Kafka: take tasks of a version over that has replaced this one, see ``task_notes``."""
+    new_topics: NewTopics | None = None
+    """Replication of the topics that are created there."""
     declared: frozenset[str] | None = None
     """What the app declares in the process that starts the others; see ``supervisor``."""
 
@@ -106,7 +117,6 @@ def serve(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
     """
     tune_collector()
     prepare(options, plan)
-    terminal = sys.stderr if sys.stderr.isatty() and options.log_format != "json" else None
     told = False
 
     def stop() -> None:
@@ -117,31 +127,20 @@ def serve(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
     with ExitStack() as closing:
         worker, ownership, housekeeping = open_worker(options, plan, range(plan.partitions), closing)
         assert housekeeping is not None
-        progress = ProgressLog(plan.app, terminal)
-        monitor = DeadLetterMonitor(worker.log, plan.app)
-        begun_s = told_s = time.monotonic()
+        reporting = Reporting(worker, options)
 
         def steer() -> None:
-            nonlocal told_s
             ownership.check()
             housekeeping.look()
             if worker.quiet and options.until_end:
-                if worker.phase == last_phase(plan):
-                    worker.stop()
-                else:
-                    worker.advance()
-            now_s = time.monotonic()
-            if now_s - told_s >= 1.0:
-                told_s = now_s
-                progress.report(worker.status(), now_s - begun_s, system_clock())
-                monitor.look()
+                end_phase(worker)
+            reporting.look()
 
         with stop_signals(stop):
             try:
                 run_worker(worker, steer)
             finally:
-                progress.clear()
-                letters = monitor.finish()
+                letters = reporting.finish()
             if options.until_end:
                 housekeeping.finish(lambda: told)
     _log.info("left", extra={"app": plan.app})
@@ -157,9 +156,60 @@ def tune_collector() -> None:
     gc.set_threshold(100_000, 50, 100)
 
 
-def run_worker(worker: Worker, steer: Callable[[], None]) -> None:
-    """Start, run and leave. Always leaves, and raises the first error."""
+class Reporting:
+    """What a service in one process logs of itself: its progress, and its dead letters."""
+
+    def __init__(self, worker: Worker, options: ServiceOptions) -> None:
+        app = worker.plan.app
+        terminal = sys.stderr if sys.stderr.isatty() and options.log_format != "json" else None
+        self._worker = worker
+        self._progress = ProgressLog(app, terminal)
+        self._letters = DeadLetterMonitor(worker.log, app)
+        self._begun_s = self._told_s = time.monotonic()
+
+    def look(self) -> None:
+        """Report, if a second has passed since the last report."""
+        now_s = time.monotonic()
+        if now_s - self._told_s < 1.0:
+            return
+        self._told_s = now_s
+        self._progress.report(self._worker.status(), now_s - self._begun_s, system_clock())
+        self._letters.look()
+
+    def finish(self) -> Counter[Kind]:
+        """Log the number of dead letters and return it by kind, once the worker has stopped."""
+        self._progress.clear()
+        return self._letters.finish()
+
+
+def end_phase(worker: Worker) -> None:
+    """Enter the next phase of a bounded run of one process, or stop after the last one."""
+    if worker.phase == last_phase(worker.plan):
+        worker.stop()
+    else:
+        worker.advance()
+
+
+def worker_settings(options: ServiceOptions, tasks: int) -> WorkerSettings:
+    """The settings of a worker that has up to this number of tasks."""
+    return WorkerSettings(
+        partition=PartitionSettings(
+            commit_interval_ms=options.commit_interval_ms,
+            ahead_patience_ms=_BOUNDED_PATIENCE_MS if options.until_end else None,
+            after_deleted=options.after_deleted,
+            drop=options.drop_state,
+            task=TaskSettings(
+                cache_bytes=shares_of(options.memory_mib).live_bytes // max(1, tasks),
+                timezones=timezones_version(),
+            ),
+        )
+    )
+
+
+def run_worker(worker: Worker, steer: Callable[[], None], prepare: Callable[[], None] = lambda: None) -> None:
+    """Prepare, start, run and leave. Always leaves, and raises the first error."""
     try:
+        prepare()
         worker.start(steer)
         worker.run(steer)
     except Exception as failure:
@@ -178,27 +228,21 @@ def open_worker(options: ServiceOptions, plan: Plan, numbers: Collection[int], c
     """A worker for some of an app's tasks, which it then owns. ``closing`` releases its resources."""
     log = EmbeddedLog(options.log, options.log_options, create=False)
     closing.callback(log.close)
-    states = States(options.state / plan.app, plan.app)
+    states = States(
+        options.state / plan.app, plan.app, options.store_every or 1, len(numbers), options.memory_mib
+    )
     closing.callback(states.close)
     ownership = _own(options, plan, numbers, states)
     closing.callback(ownership.release)
+    check_lives_here(log, plan.app)
     log.check_owned = ownership.check
-    settings = WorkerSettings(
-        partition=PartitionSettings(
-            commit_interval_ms=options.commit_interval_ms,
-            ahead_patience_ms=BOUNDED_PATIENCE_MS if options.until_end else None,
-            after_deleted=options.after_deleted,
-            drop=options.drop_state,
-            task=TaskSettings(cache_bytes=CACHE_BYTES // max(1, len(numbers)), timezones=timezones_version()),
-        )
-    )
-    start = _beginning(options, plan, log, ownership.check)
+    start = beginning(options, plan, log, ownership.check)
     worker = Worker(
         plan,
         log,
         numbers,
         states.take,
-        settings=settings,
+        settings=worker_settings(options, len(numbers)),
         bounded=options.until_end,
         change_inputs=options.change_inputs,
         check_owned=ownership.check,
@@ -244,16 +288,19 @@ def _start(options: ServiceOptions, plan: Plan, log: Log) -> Start | None:
     return open_start(options.from_snapshot, original, plan, log, replace=options.replace_state)
 
 
-class _Beginning(NamedTuple):
+class BeginningSteps(NamedTuple):
+    """How the tasks of a service begin with a snapshot."""
+
     begin: Callable[[int, Store], None]
     """Brings a task to the snapshot that the app is to be started from."""
     all_begun: Callable[[], bool]
     """Whether all tasks were brought there."""
 
 
-def _beginning(
+def beginning(
     options: ServiceOptions, plan: Plan, log: Log, check_owned: Callable[[], None]
-) -> _Beginning | None:
+) -> BeginningSteps | None:
+    """How the tasks begin with the snapshot of ``--from-snapshot``; None: without one."""
     if not options.from_snapshot:
         return None
     from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from  # noqa: PLC0415  # as above
@@ -267,7 +314,7 @@ def _beginning(
         extra = {"app": plan.app, "partition": number, "snapshot": start.snapshot.manifest.id}
         _log.info("start from a snapshot: %s", done, extra=extra)
 
-    return _Beginning(begin, partial(all_have_begun, plan, log, start))
+    return BeginningSteps(begin, partial(all_have_begun, plan, log, start))
 
 
 def prepare(options: ServiceOptions, plan: Plan) -> None:
@@ -277,12 +324,13 @@ def prepare(options: ServiceOptions, plan: Plan) -> None:
         InputsChangedError: The app was run with another number of partitions.
         UnknownTopicError, TopicMismatchError: A declared topic is not there, or an input has other partitions.
         LogUnavailableError: There is no log.
+        AppMovedError: The app lives on another log.
     """
     log = EmbeddedLog(options.log, options.log_options, create=options.create_topics)
     try:
-        original = find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
+        original = original_of(options)
         if original:
-            _check_copy(plan, log, original)
+            check_copy(plan, log, original)
         prepare_log(
             log,
             plan,
@@ -295,7 +343,12 @@ def prepare(options: ServiceOptions, plan: Plan) -> None:
         log.close()
 
 
-def _check_copy(plan: Plan, log: Log, original: str) -> None:
+def original_of(options: ServiceOptions) -> str:
+    """The name of the app that runs under another name (``--as``); empty if it runs under its own."""
+    return find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
+
+
+def check_copy(plan: Plan, log: Log, original: str) -> None:
     """Refuse another name of an app that reads what it writes itself: each of the two would handle the other's events.
 
     Raises:
@@ -313,6 +366,7 @@ def _check_copy(plan: Plan, log: Log, original: str) -> None:
 
 def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log: bool = True) -> None:
     """``prepare`` for any log that is open."""
+    check_lives_here(log, plan.app)
     known = log.topics()
     for name in internal_topics(plan):
         found = known.get(name)
@@ -326,6 +380,9 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
     missing = sorted(
         {*(one.name for one in plan.inputs), *plan.outputs} - known.keys() - internal_topics(plan).keys()
     )
+    for name in missing:
+        with suppress(UnknownTopicError):
+            log.partitions(name)  # one that exists may be hidden from this user
     if missing and not create_declared:
         others = known.keys() - {*(one.name for one in plan.inputs), *plan.outputs, *internal_topics(plan)}
         meant = [did_you_mean(name, others) for name in missing]
@@ -352,19 +409,31 @@ class Opened(NamedTuple):
 
 
 class States:
-    """The stores of a process, opened as they are asked for, or before."""
+    """The stores of a process, opened as they are asked for, or before.
 
-    def __init__(self, folder: Path, app: str) -> None:
+    With ``store_every``, commits wait in memory until there are as many, or the share of one of ``tasks`` is full.
+    """
+
+    def __init__(
+        self, folder: Path, app: str, store_every: int = 1, tasks: int = 1, memory_mib: int = DEFAULT_MIB
+    ) -> None:
+        shares = shares_of(memory_mib)
         self._folder = folder
         self._app = app
-        self._memory = StateMemory()
+        self._memory = StateMemory(shares.folder_bytes)
+        self._store_every = store_every
+        self._waiting_bytes = shares.waiting_bytes // max(1, tasks)
         self._early: dict[int, Store] = {}
 
     def take(self, number: int) -> Store:
         """The store of a task. The caller must close it."""
-        return self._early.pop(number, None) or open_or_set_aside(
-            self._folder / str(number), StateIdentity(self._app, number), self._memory
-        )
+        early = self._early.pop(number, None)
+        if early is not None:
+            return early
+        store = open_or_set_aside(self._folder / str(number), StateIdentity(self._app, number), self._memory)
+        if self._store_every == 1:
+            return store
+        return OverlayStore(store, self._store_every, self._waiting_bytes)
 
     def hold(self, numbers: Collection[int]) -> None:
         """Open the stores now, and keep them until they are taken."""

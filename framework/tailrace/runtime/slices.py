@@ -45,9 +45,11 @@ from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import LogUnavailableError, RecordsLostError
-from tailrace.core.records import FOR_OTHERS, Head, Output, output_of
+from tailrace.core.records import FOR_OTHERS, Head, Headers, Output, output_of
+from tailrace.history.passed_offsets import NONE_PASSED
 from tailrace.history.upstream_watermarks import Upstream
 from tailrace.log.interface import Fetch, Log, Reader, Writer
+from tailrace.runtime.passed_offsets import PassedOffsets
 
 _log = logging.getLogger("tailrace.worker")
 
@@ -94,6 +96,7 @@ class Slices:
         "_asked",
         "_clocked",
         "_committed_at",
+        "_cut_headers",
         "_drained",
         "_elapsed_ms",
         "_empty_since",
@@ -115,6 +118,7 @@ class Slices:
         "_told_idle",
         "_upstream",
         "now_ms",
+        "passed",
         "task",
         "trouble",
         "writer",
@@ -129,8 +133,10 @@ class Slices:
         settings: PartitionSettings,
         now_ms: int,
         published: Mapping[str, int | None],
+        cut_headers: Headers = (),
+        passed: Mapping[str, int] = NONE_PASSED,
     ) -> None:
-        """``published``: what this task has published last, by topic and channel."""
+        """``published``: what it has published last, by topic and channel. ``passed``: see there. ``cut_headers`` go with each cut."""
         count = len(task.plan.inputs)
         self.task = task
         self.writer = writer
@@ -140,12 +146,12 @@ class Slices:
         """Why the last slice could not read an input."""
         self._reader = reader
         self._settings = settings
+        self._cut_headers = cut_headers
+        self.passed = PassedOffsets(passed, is_noted=bool(cut_headers and any(task.positions.values())))
         self._merge = Merge(task.plan.inputs, settings.merge_tolerance_ms)
         self._left: _Run | None = None
         self._later: deque[Callable[[], None]] = deque()
-        self._elapsed_ms = 0
-        self._committed_at = 0
-        self._moved = 0
+        self._elapsed_ms = self._committed_at = self._moved = 0
         self._drained = self._ending = False
         self._empty_since: list[int | None] = [None] * count
         self._idle_since: list[int | None] = [None] * count
@@ -164,7 +170,7 @@ class Slices:
         self._owes = bool(published or any(task.positions.values())) and self._differs()
         self._reopen()
         for name, offset in task.positions.items():
-            reader.seek(name, task.partition, offset)
+            reader.seek(name, task.partition, self.passed.begin(name, offset))
 
     def _reopen(self) -> None:
         """What was idle or had ended before the start may have more to read by now: it counts again."""
@@ -222,7 +228,8 @@ class Slices:
     @property
     def dirty(self) -> bool:
         """Whether there is something to commit. The end of a drain is, though it is no cause of its own."""
-        return self.task.dirty or self._drained or self._owes
+        since_ms = self._elapsed_ms - self._committed_at
+        return self.task.dirty or self._drained or self._owes or self.passed.are_due(since_ms)
 
     def _differs(self) -> bool:
         return any(
@@ -274,7 +281,8 @@ class Slices:
         changelog, partition = task.plan.changelog_topic, task.partition
         changes = [output_of((changelog, row, value, now_ms, ())) for row, value in batch.rows.items()]
         # The cut comes last: a reader that has read it has read the whole commit.
-        changes.append(Output(changelog, rows.CUT_ROW, batch.cut, now_ms))
+        headers = self._cut_headers and self._cut_headers + self.passed.headers(batch.positions)
+        changes.append(Output(changelog, rows.CUT_ROW, batch.cut, now_ms, headers))
         self.writer.append(changes, partition)
         self.writer.append((Output(task.plan.tape_topic, None, batch.tape, now_ms),), partition)
         return batch
@@ -319,7 +327,7 @@ class Slices:
             if follows and self._follow(number):
                 return
             try:
-                records, _, unread, idle = self._fetch(number, one.name, most)
+                records, offset, unread, idle = self._fetch(number, one.name, most)
             except LogUnavailableError as error:
                 # Nothing is lost, and nothing is known: as long as this lasts the input is waited for.
                 self.trouble, self._asked[number] = error, True
@@ -336,6 +344,7 @@ class Slices:
                     self._told_idle[number] = False
                 continue
             self._asked[number] = True
+            self.passed.note(one.name, offset)
             since = self._empty_since[number]
             if since is None:
                 since = self._empty_since[number] = self._elapsed_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tailrace.core.engine.task import CommitBatch
+from tailrace.core.storage import Store
 from tailrace.runtime.alerts import PartitionAlerts
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
@@ -14,7 +15,7 @@ FEWEST = 256
 class Slot:
     """The place of one partition in a worker."""
 
-    __slots__ = ("alerts", "committed", "number", "partition", "records", "retry_at_s", "retry_ms")
+    __slots__ = ("alerts", "committed", "number", "partition", "records", "retry_at_s", "retry_ms", "store")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -25,8 +26,15 @@ class Slot:
         self.retry_ms = 0
         """After which it is tried again, when the last time has failed."""
         self.committed = False
-        """During the present slice, whose time then says nothing of its records."""
+        """In the last commit of its transaction."""
+        self.store: Store | None = None
+        """The store of a partition that was opened and has not run yet."""
         self.alerts: PartitionAlerts | None = None
+
+    def measure(self, taken: int, took_ms: float, slice_ms: int, most: int) -> None:
+        """How many records to ask for next. It grows step by step, since the next may take longer than the last."""
+        fitting = int(taken * slice_ms / max(took_ms, 0.001))
+        self.records = max(1, min(most, fitting, max(FEWEST, 2 * taken)))
 
     @property
     def running(self) -> Partition | None:
@@ -37,3 +45,9 @@ class Slot:
     def on_committed(self, _batch: CommitBatch, /) -> None:
         """A commit is durable."""
         self.committed = True
+
+
+def records_taken(partition: Partition) -> int:
+    """The number of records that a running partition has taken, those that it refused or that are for others included."""
+    totals = partition.task.totals
+    return totals.records + totals.refused + totals.for_others

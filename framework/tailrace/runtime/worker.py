@@ -1,13 +1,16 @@
 """A worker: some partitions of an app, in one thread, from their start until they are given back.
 
-Theory. A worker runs its partitions in *turns*. In a turn each partition takes one slice. After a turn without work, the
-worker *rests* until the log has new records, or until something becomes due by itself.
+Theory. A worker runs its partitions in *turns*. In a turn each partition takes one slice; and one of those that are being restored
+takes a step, so that a long restore stops nobody. After a turn without work, the worker *rests* until the log has new records, or
+until something becomes due by itself.
+
+Partitions that share a transaction commit together, as soon as a commit of one of them is due (``commits``).
 
 The length of a slice is limited in time, not in records: the number of records to fetch is computed from the duration of the
 last slices. So a slow handler delays a commit, or a stop, by at most one slice, and few records are fetched ahead. Memory
 holds at most a slice per input, and the outputs of a commit.
 
-What happens to a failed partition depends on the cause:
+What happens to a failed partition depends on the cause. The others of its transaction continue from their last commit:
 
     the log or the disk does not answer   it is restored from the log after a pause, which grows with each failure
     the app: a handler, a bad record      the worker ends, since the app stops on such failures
@@ -40,24 +43,25 @@ from tailrace.core.errors import (
     TailraceError,
 )
 from tailrace.core.storage import Store
-from tailrace.core.suggestions import did_you_mean
 from tailrace.history.status.holding import IsOwned
 from tailrace.log.interface import Log, Reader, TopicPartition
 from tailrace.runtime.alerts import Alerts
-from tailrace.runtime.inputs import WatchedReader, check_inputs
+from tailrace.runtime.commits import commit_together
+from tailrace.runtime.inputs import WatchedReader, check_inputs, follows_itself
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.progress import READING, STARTING, Status
-from tailrace.runtime.restore import Clock
+from tailrace.runtime.progress import READING, STARTING, Status, enter_phase, enter_phases
+from tailrace.runtime.restore import Clock, await_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.slots import FEWEST, Slot
+from tailrace.runtime.slots import Slot, records_taken
+from tailrace.runtime.worker_notices import StateNotices, WaitNotices, log_departure
 
 _log = logging.getLogger("tailrace.worker")
 
 _NAP_S = 0.02
 """Between two looks whether other workers have come as far."""
-_REASON_AGAIN_S = 60.0
-"""How often the reason is logged for which partitions wait."""
+_RESTORE_REST_MS = 20
+"""The longest rest while a partition waits for its changelog."""
 
 
 def system_clock() -> int:
@@ -133,11 +137,8 @@ class Worker:
         self._alerts = Alerts(plan, log, is_owned)
         self._reader = WatchedReader(log.reader({}) if reader is None else reader)
         self._slots = [Slot(number) for number in sorted(numbers)]
-        self._starting: Slot | None = None
-        self._noticed: set[str] = set()
-        self._told_until_s: dict[str, float] = {}
-        """By the reason for which partitions wait, and by partition and reason: until when it is not logged again."""
-        """Notices about the stored state that were logged: most of them are the same for every partition."""
+        self._notices = StateNotices(self.settings.partition.drop)
+        self._waits = WaitNotices()
         self._records = self._turns = self._vain = 0
 
     # --- the life of a worker
@@ -145,25 +146,31 @@ class Worker:
     def start(self, steer: Callable[[], None] | None = None) -> None:
         """Take the partitions over and restore them, one after the other, until ``stop``.
 
-        ``steer`` is called now and then, here and in whatever is restored later. Where the phase is STARTING it waits for
-        ``advance``.
+        ``steer`` is called now and then. Where the phase is STARTING it waits for ``advance``. A worker whose tasks come and go
+        restores them in its turns, so that those that are ready do not wait for the others; but not if they follow each other.
 
         Raises:
             TailraceError: One could not be started; ``leave`` is still to be called.
         """
         self._steer = steer or self._steer
-        for slot in [*self._slots]:
-            if self.stopping:
-                return
-            if slot in self._slots:
-                self._start(slot)
-        self._wait_while(lambda: not self._all_begun())
-        for slot in self._slots:
+        if not self._shared or self._bounded or follows_itself(self.plan):
+            for slot in [*self._slots]:
+                self._restore_at_once(slot)
+            self._wait_while(lambda: not self._all_begun())
             # What they owe to those who follow them, each other included, before one of them takes a record.
-            if slot.running is not None and slot.running.dirty and not self.stopping:
-                slot.running.commit()
+            for slot in self._slots:
+                if slot.running is not None and slot.running.dirty and not self.stopping:
+                    self._attempt(slot, self._commit) if self._shared else self._commit(slot)
         self.started = True
         self._wait_while(lambda: self.phase == STARTING)
+
+    def _restore_at_once(self, slot: Slot) -> None:
+        """Restore a partition, unless it is lost or has to be tried again later."""
+        while not self.stopping and slot in self._slots and slot.running is None and slot.retry_ms == 0:
+            # One that is lost meanwhile ends a worker only if its tasks are its own for good.
+            if not (self._attempt(slot, self._restore) if self._shared else self._restore(slot)):
+                await_log(self._reader)
+            self._steer()
 
     def run(self, steer: Callable[[], None] | None = None) -> None:
         """Work until ``stop``; ``steer`` is called after every turn.
@@ -190,14 +197,21 @@ class Worker:
         self._slots += [Slot(number) for number in sorted(numbers) if number not in known]
 
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
-        """Give some partitions back, for another worker: commit what they have done, if they may, and release them.
+        """Give some partitions back, for another worker: commit what they have done, if they may, and release them. Those that
+        share a transaction with them commit, too; or lose their uncommitted work, and continue from their last commit. State
+        folders that cannot be written are no error if the tasks are shared.
 
         Raises:
             TailraceError: One could not commit; all were given back.
         """
         leaving = [slot for slot in self._slots if slot.number in numbers]
-        self._slots = [slot for slot in self._slots if slot not in leaving]
-        self._release(leaving, may_commit=may_commit)
+        try:
+            self._release(leaving, may_commit=may_commit)
+        finally:
+            self._slots = [slot for slot in self._slots if slot not in leaving]
+            for slot in self._slots:  # those that have failed in that commit
+                if slot.partition and isinstance(slot.partition.error, TailraceError):
+                    self._put_off(slot, slot.partition.error)
 
     def leave(self) -> None:
         """Commit, give every partition back, and release all resources.
@@ -213,27 +227,39 @@ class Worker:
     def _release(self, slots: Collection[Slot], *, may_commit: bool) -> None:
         first: TailraceError | None = None
         for slot in slots:
-            partition, slot.partition = slot.partition, None
+            partition, running = slot.partition, slot.running
             if partition is None:
                 continue
             try:
-                partition.revoke() if may_commit else partition.close()
+                try:
+                    if may_commit and running is not None:
+                        commit_together(self._committed_with(running))
+                finally:
+                    slot.partition = None
+                    partition.close()
             except TailraceError as error:
-                first = first or error
-                _log.warning("a partition left without a commit: %s", error, extra=self._of(slot))
+                log_departure(error, self._of(slot))
+                # Otherwise its new owner does the work, and restores from the log what the state folder does not have.
+                if not (self._shared and isinstance(error, (FencedError, StateUnavailableError))):
+                    first = first or error
         if first is not None:
             raise first
 
     # --- turns
 
     def turn(self) -> bool:
-        """One slice for each partition; whether there was anything to do. Raises what ``run`` raises."""
-        worked = False
+        """One slice for each partition, and one step of restoring; whether there was anything to do. Raises what ``run`` raises."""
+        worked = restored = False
         for slot in [*self._slots]:
             if self.stopping:
                 break
-            if slot in self._slots and time.monotonic() >= slot.retry_at_s:
-                worked = self._take(slot) or worked
+            if slot not in self._slots or time.monotonic() < slot.retry_at_s:
+                continue
+            if slot.running is not None and not slot.running.notice_loss():
+                worked = self._attempt(slot, self._slice) or worked
+            elif not restored:
+                restored = self._attempt(slot, self._restore_in_turn)
+        worked = worked or restored
         if self._bounded:
             worked = worked or self._commit_all()
             self.quiet = not worked and all(self._at_end(slot) for slot in self._slots)
@@ -248,7 +274,7 @@ class Worker:
         self.quiet = False
         for slot in self._slots:
             if slot.running is not None and self.phase != READING:
-                enter(slot.running, self.phase)
+                enter_phase(slot.running, self.phase)
 
     def status(self) -> Status:
         """How far it has come; asks the log for the ends of the inputs."""
@@ -266,12 +292,10 @@ class Worker:
             started=self.started,
         )
 
-    def _take(self, slot: Slot) -> bool:
+    def _attempt(self, slot: Slot, do: Callable[[Slot], bool]) -> bool:
+        """Do something with a partition, and again later if it fails for a cause that passes; whether it did anything."""
         try:
-            if slot.partition is None:
-                self._start(slot)
-                return True
-            worked = self._slice(slot, slot.partition)
+            worked = do(slot)
         except (StateInUseError, FencedError) as error:
             if not self._shared:
                 raise
@@ -280,84 +304,115 @@ class Worker:
         except (LogUnavailableError, StateUnavailableError) as error:
             self._put_off(slot, error)
             return False
-        slot.retry_ms = 0
+        if slot.running is not None:
+            slot.retry_ms = 0
         return worked
 
-    def _slice(self, slot: Slot, partition: Partition) -> bool:
-        in_doubt = partition.state is State.IN_DOUBT
-        before = 0 if in_doubt else _taken(partition)
-        slot.committed = False
-        begun = time.monotonic()
-        worked = partition.poll(slot.records)
-        if in_doubt and partition.state is State.RUNNING:
-            _tell(partition, self.phase)
-        elif partition.state is State.RUNNING:
-            taken = _taken(partition) - before
+    def _slice(self, slot: Slot) -> bool:
+        partition = slot.running
+        assert partition is not None
+        before, begun = records_taken(partition), time.monotonic()
+        worked = partition.take(slot.records)
+        taken = records_taken(partition) - before
+        self._records += taken
+        if taken:
+            took_ms = (time.monotonic() - begun) * 1_000
+            slot.measure(taken, took_ms, self.settings.slice_ms, self.settings.slice_records)
             if slot.alerts is not None:
-                if slot.committed:
-                    slot.alerts.behind(partition.behind)
-                if taken:
-                    slot.alerts.look(partition.task, self._clock())
-            self._records += taken
-            if taken and not slot.committed:
-                self._measure(slot, taken, (time.monotonic() - begun) * 1_000)
+                slot.alerts.look(partition.task, self._clock())
+        trouble = partition.trouble
+        if partition.commit_is_due:
+            self._commit(slot)
+            worked = True
+        if trouble is not None:
+            raise trouble
         return worked
 
-    def _measure(self, slot: Slot, taken: int, took_ms: float) -> None:
-        """How many records to ask for next. It grows step by step, since the next may take longer than the last."""
-        settings = self.settings
-        fitting = int(taken * settings.slice_ms / max(took_ms, 0.001))
-        slot.records = max(1, min(settings.slice_records, fitting, max(FEWEST, 2 * taken)))
+    def _committed_with(self, partition: Partition) -> list[Partition]:
+        """The running partitions that share a transaction with one, and itself."""
+        shared = partition.shared
+        running = [slot.running for slot in self._slots]
+        return [one for one in running if one and (one is partition or (shared and one.shared is shared))]
 
-    def _start(self, slot: Slot) -> None:
-        self._starting = slot
+    def _commit(self, slot: Slot) -> bool:
+        """Commit a partition, and all that share its transaction. If it fails, those that are not at work any more wait."""
+        assert slot.running is not None
+        together = self._committed_with(slot.running)
+        slots = [one for one in self._slots if one.partition in together]
+        for one in slots:
+            one.committed = False
+        try:
+            commit_together(together)
+        except TailraceError as error:
+            for one in slots:
+                if one is not slot and one.running is None:
+                    self._put_off(one, error)
+            raise
+        finally:
+            for one in slots:
+                if one.committed and one.running is not None and one.alerts is not None:
+                    one.alerts.behind(one.running.behind)
+        return True
+
+    def _restore(self, slot: Slot) -> bool:
+        """One step of bringing a partition to work; whether it got any further."""
+        if slot.partition is None:
+            slot.partition = self._opened(slot)
+        partition = slot.partition
+        if not partition.step():
+            return False
+        if partition.state is State.RUNNING:
+            self._runs(slot, partition)
+        return True
+
+    def _restore_in_turn(self, slot: Slot) -> bool:
+        """The same beside tasks at work. What it owes to those who follow it is committed before it takes a record."""
+        restored = self._restore(slot)
+        if slot.running is not None and slot.running.dirty:
+            self._commit(slot)
+        return restored
+
+    def _opened(self, slot: Slot) -> Partition:
         self._check_owned()
+        slot.store = self._open_state(slot.number)
         partition = Partition(
             self.plan,
             slot.number,
             self.log,
-            store := self._open_state(slot.number),
+            slot.store,
             self._clock,
             lineage=os.urandom(16),
             reader=self._reader,
             settings=self.settings.partition,
             on_committed=slot.on_committed,
-            may_go_on=self._may_go_on,
             check_owned=self._check_owned,
         )
         try:
             if self._begin is not None:
-                self._begin(slot.number, store)
-            partition.restore()
-            if partition.state is not State.RUNNING:
-                partition.close()  # it was stopped
-                return
-            if not self._change_inputs:
-                check_inputs(self.plan, slot.number, store)
+                self._begin(slot.number, slot.store)
         except BaseException:
             partition.close()
             raise
-        _tell(partition, self.phase)
-        slot.partition = partition
-        slot.alerts = self._alerts.of_partition(slot.number, self._clock(), partition.task.totals.late)
+        return partition
+
+    def _runs(self, slot: Slot, partition: Partition) -> None:
+        """A partition has been restored."""
+        store, slot.store = slot.store, None
+        if store is not None and not self._change_inputs:
+            try:
+                check_inputs(self.plan, slot.number, store)
+            except BaseException:
+                slot.partition = None
+                partition.close()
+                raise
+        enter_phases(partition, self.phase)
         task, about = partition.task, self._of(slot)
+        if store is None:
+            _log.info("a partition continues from its last commit", extra=about)
+            return
+        slot.alerts = self._alerts.of_partition(slot.number, self._clock(), task.totals.late)
         _log.info("a partition runs", extra={**about, "watermark_ms": _known(task.watermark)})
-        dropped = self.settings.partition.drop
-        stored = task.stored
-        if kept := [name for name in stored.orphans if name not in dropped]:
-            _log.info("state that is no longer declared is kept", extra={**about, "kept": kept})
-        for notice in stored.notices:
-            if notice not in self._noticed:
-                self._noticed.add(notice)
-                _log.warning("%s", notice, extra=about)
-        if unknown := sorted(dropped.difference(stored.orphans)):
-            # No error: it has been dropped where this is a restart.
-            meant = " ".join(filter(None, (did_you_mean(name, stored.orphans) for name in unknown)))
-            _log.warning(
-                "the state to drop does not exist, or was dropped before%s",
-                f". {meant}" if meant else "",
-                extra={**about, "drop": unknown, "undeclared": list(stored.orphans)},
-            )
+        self._notices.look(task, about)
 
     def _wait_while(self, behind: Callable[[], bool]) -> None:
         """Wait for other workers, unless this one is to stop."""
@@ -365,43 +420,26 @@ class Worker:
             self._steer()
             time.sleep(_NAP_S)
 
-    def _may_go_on(self) -> bool:
-        """Asked in the middle of a restore."""
-        self._steer()
-        return not self.stopping and self._starting in self._slots
-
     def _put_off(self, slot: Slot, error: TailraceError) -> None:
         """Try a partition again later: as it is if it is still running, else restored again."""
         slot.retry_ms = min(max(self.settings.retry_ms, 2 * slot.retry_ms), self.settings.retry_most_ms)
         slot.retry_at_s = time.monotonic() + slot.retry_ms / 1_000
         partition = slot.partition
-        if partition is not None and partition.state not in (State.RUNNING, State.IN_DOUBT):
+        if partition is not None and partition.lifecycle.ended:
             slot.partition = None
             try:
                 partition.close()
             except TailraceError as again:
                 _log.warning("closing a partition: %s", again, extra=self._of(slot))
-        reason, now_s = str(error), time.monotonic()
-        new = [
-            key for key in (reason, f"{slot.number} {reason}") if now_s >= self._told_until_s.get(key, 0.0)
-        ]
-        if new:
-            self._told_until_s.update(dict.fromkeys(new, now_s + _REASON_AGAIN_S))
-            told = f": {reason}" if reason in new else " for the same reason"
-            _log.warning("a partition waits%s", told, extra={**self._of(slot), "retry_ms": slot.retry_ms})
+        self._waits.look(slot.number, error, {**self._of(slot), "retry_ms": slot.retry_ms})
 
     def _commit_all(self) -> bool:
         """Commit what there is, for a run that should not wait for the time of a commit; whether there was something."""
         committed = False
         for slot in self._slots:
-            partition = slot.running
-            if partition is None or not partition.dirty:
-                continue
-            committed = True
-            try:
-                partition.commit()
-            except (LogUnavailableError, StateUnavailableError) as error:
-                self._put_off(slot, error)
+            if slot.running is not None and slot.running.dirty:
+                committed = True
+                self._attempt(slot, self._commit)
         return committed
 
     # --- rest
@@ -413,7 +451,9 @@ class Worker:
         for slot in self._slots:
             if slot.retry_at_s > now_s:
                 rest_ms = min(rest_ms, (slot.retry_at_s - now_s) * 1_000)
-            elif slot.running is not None and (due := slot.running.rest_ms()) is not None:
+            elif slot.running is None:
+                rest_ms = min(rest_ms, _RESTORE_REST_MS)
+            elif (due := slot.running.rest_ms()) is not None:
                 rest_ms = min(rest_ms, due)
         if rest_ms <= 0 or self.quiet:
             # A quiet worker of a bounded run is about to get a question or an order.
@@ -454,28 +494,5 @@ class Worker:
         return {"app": self.plan.app, "partition": slot.number}
 
 
-def _taken(partition: Partition) -> int:
-    totals = partition.task.totals
-    return totals.records + totals.refused + totals.for_others
-
-
 def _known(watermark_ms: int) -> int | None:
     return watermark_ms if is_instant(watermark_ms) else None
-
-
-def _tell(partition: Partition, phase: int) -> None:
-    """Bring a partition that was just restored to a phase. What has ended before, and was committed, ends no second time."""
-    for one in range(1, phase + 1):
-        enter(partition, one)
-
-
-def enter(partition: Partition, phase: int) -> None:
-    """Have a partition do what a phase of a bounded run asks for."""
-    if phase == 1:
-        partition.begin_end()
-        return
-    level, second = divmod(phase - 2, 2)
-    if second:
-        partition.finish(level)
-    else:
-        partition.end_inputs(level)

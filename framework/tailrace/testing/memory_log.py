@@ -134,7 +134,7 @@ class MemoryLog:
         """Always empty: the log does not note which commit has written a record."""
         return {}
 
-    def uncleaned(self) -> AbstractContextManager[None]:
+    def uncleaned(self, _topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """A context in which nothing is compacted or deleted. Here it does nothing: only ``compact`` compacts."""
         return nullcontext()
 
@@ -191,7 +191,7 @@ class MemoryLog:
         self.add(outputs, partition, None)
 
     def close(self) -> None:
-        """Does nothing: the records stay for the next service that uses the log."""
+        """Does nothing: the records stay."""
 
     # --- what tests do to a log
 
@@ -346,6 +346,8 @@ class MemoryLog:
 
 class MemoryWriter:
     """A writer of a ``MemoryLog``; see ``tailrace.log.Writer``."""
+
+    shared, lost = None, False
 
     def __init__(self, log: MemoryLog, transactional_id: str) -> None:
         self.transactional_id = transactional_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
@@ -62,14 +61,6 @@ class Partition:
                 found += records
         self.records = found if is_kept is None else list(filter(is_kept, found))
         self.start, self.end = before.start, before.end
-
-    def close_gaps(self, position: int) -> None:
-        """Move the records from ``position`` on together, and the end with them."""
-        first = bisect_left(self.records, position, key=_offset)
-        self.records[first:] = [
-            one._replace(offset=number) for number, one in enumerate(self.records[first:], position)
-        ]
-        self.end = position + len(self.records) - first
 
     def append(self, records: list[InputRecord], transaction: Transaction | None) -> None:
         """Add records whose offsets follow ``end``; ``transaction`` None is a producer that uses none."""

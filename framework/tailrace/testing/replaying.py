@@ -19,7 +19,7 @@ from tailrace.core.storage import Store
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.replay import replaying
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport
-from tailrace.log.interface import Log
+from tailrace.log.interface import OneCommitLog
 from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing.hash_order import warn_of_hash_order
 from tailrace.testing.memory_log import MemoryLog
@@ -36,7 +36,7 @@ _SEED_HINT = (
 _HINT = "The handlers depend on something that is not on the tape (a clock, randomness, a global, an object kept outside)."
 
 
-def replay(plan: Plan, log: Log, stores: Sequence[Store], settings: TaskSettings) -> ReplayReport:
+def replay(plan: Plan, log: OneCommitLog, stores: Sequence[Store], settings: TaskSettings) -> ReplayReport:
     """Replay every partition, and compare. ``settings`` are those of the first run.
 
     Raises:

@@ -19,9 +19,8 @@ import weakref
 from tempfile import mkdtemp
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.tape import decode_cut
 from tailrace.core.records import InputRecord
-from tailrace.history.app_history import AppHistory, origin_of
+from tailrace.history.app_history import origin_of
 from tailrace.history.app_topics import internal_topics
 from tailrace.history.beginnings import base_name, is_own
 from tailrace.history.snapshots.start_from_snapshot import Start
@@ -46,7 +45,7 @@ class HarnessSnapshot:
         self._folder = mkdtemp(prefix="tailrace-snapshot-")
         # A TemporaryDirectory that is forgotten warns; this is the ordinary end of a snapshot.
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self.id = take_snapshot(plan, _gapless(plan, log), Snapshots(self._folder, plan.app)).id
+        self.id = take_snapshot(plan, log, Snapshots(self._folder, plan.app)).id
 
     def __repr__(self) -> str:
         return f"<snapshot {self.id} of the app {self.app!r}>"
@@ -80,22 +79,3 @@ class HarnessSnapshot:
                 if count < known or one.publisher not in writers:
                     log.publish(topic, one, at)
         return log
-
-
-def _gapless(plan: Plan, log: MemoryLog) -> MemoryLog:
-    """A copy of a log for a snapshot, without gaps in the offsets of the app's own topics, as in the embedded log.
-
-    A snapshot counts the messages and repartitioned records that are not yet handled by their offsets.
-    """
-    copy, history = MemoryLog(), AppHistory(plan, log)
-    for topic, settings in log.topics().items():
-        copy.create_topic(topic, settings)
-        for number in range(settings.partitions):
-            copy.at(topic, number).take_over(log.at(topic, number), None)
-    for number in range(plan.partitions):
-        cut = history.committed(number).cut
-        positions = {} if cut is None else decode_cut(cut).positions
-        for one in plan.inputs:
-            if is_own(one.name, plan.app):
-                copy.at(one.name, number).close_gaps(positions.get(one.name, 0))
-    return copy

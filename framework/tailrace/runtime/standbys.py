@@ -1,0 +1,399 @@
+"""Standbys: warm copies of the state of tasks that other processes own, so that a task that moves here is restored from a short tail.
+
+Theory. A standby is the store that the task itself would have here, in the same folder, filled from the committed changelog. So its
+promotion is an ordinary restore. It must be closed before the task is given to the worker (``release``).
+
+    state      what it does                                                       ends when
+    checking   a thread looks whether the store is of this log's history          there is an answer
+    filling    applies the changelog up to the last cut that was found, as a       that cut is applied
+               restore does: the store names this cut, as its rows run ahead
+    following  applies whole commits: rows and cut together                        it is released
+
+- *It only reads.* It never writes to the log, commits no offsets, and runs no handler. It does not decode rows, so a process
+  can follow the state of another version of the app.
+- *It yields to the tasks.* ``look`` works for a slice, and then leaves the process at least three times as long to the tasks.
+  What may wait for brokers is done in a thread of its own, and only one such thing at a time.
+- *Its errors never stop the service.* The standby is closed, a warning gives the reason, and it is opened again after a pause.
+- *Deletions.* Compaction drops them after a while. A store that was not at the end of the changelog for half of that time is
+  emptied and filled again, as in a restore. While a standby follows, it notes the time now and then.
+- *History.* The store is checked like that of a task (``history.commit_identity``): one of another history is emptied.
+
+A state that is no longer a standby's stays on disk, and is closed. A later restore or standby continues from it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Thread
+from typing import Final, Generic, TypeVar
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import TailraceError
+from tailrace.core.records import InputRecord
+from tailrace.core.storage import Store
+from tailrace.history.changelog import behind_last_cut, last_cut
+from tailrace.log.kafka import KafkaLog, KafkaReader
+from tailrace.runtime.restore import Clock, Restore, finished
+from tailrace.runtime.standby_placement import placement
+from tailrace.state.store_cut import FORMAT, StoreCut
+
+_log = logging.getLogger("tailrace.standbys")
+_T = TypeVar("_T")
+
+_SLICE_S: Final = 0.03
+_SHARE: Final = 4
+"""Standbys work for at most one part in so many of the time."""
+_BATCH: Final = 1_000
+_UNENDED: Final = 100_000
+"""Records that may wait in memory for the end of their commit. With more, the standby is filled again as at its start."""
+_PLACE_S: Final = 3.0
+"""Time between two looks at who owns which task."""
+_TELL_S: Final = 60.0
+_RETRY_S: Final = 1.0
+_RETRY_MOST_S: Final = 60.0
+_LEAVE_S: Final = 2.0
+"""How long ``close`` waits for a thread."""
+
+
+class _Asked(Generic[_T]):
+    """A call in a thread of its own, which may wait for brokers. The process does not wait for it when it ends."""
+
+    def __init__(self, call: Callable[[], _T]) -> None:
+        self.answer: Future[_T] = Future()
+        self._call = call
+        self._thread = Thread(target=self._run, name="tailrace-standby", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.answer.set_result(self._call())
+        except BaseException as error:  # noqa: BLE001  # raised by ``answer.result``
+            self.answer.set_exception(error)
+
+    def join(self) -> None:
+        self._thread.join(_LEAVE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """The result of a check."""
+
+    held: StoreCut
+    """What the store says of itself; it is of this history, and not too old."""
+    toward: InputRecord | None
+    """The record of the last cut in the changelog."""
+
+
+class Standby:
+    """The copy of one task's state; see the head of this file. ``restore`` has its store, and knows how to apply a changelog."""
+
+    def __init__(self, restore: Restore, reader: KafkaReader) -> None:
+        self.number = restore.partition
+        self.applied = 0
+        """Records of the changelog applied since it was opened."""
+        self.at_end = False
+        """Whether it has been at the end of the changelog."""
+        self._restore = restore
+        self._reader = reader
+        self._reads = False
+        self._pending: list[InputRecord] = []
+        """Records of a commit whose cut has not been read."""
+        self._kept: StoreCut | None = None
+        """The store's cut."""
+        self._at_end_ms = 0
+        """When it was last at the end of the changelog."""
+        self._toward: InputRecord | None = None
+        self._asked: _Asked[_Ground] | None = _Asked(self._check)
+
+    @property
+    def behind(self) -> int | None:
+        """The number of offsets to read; None if it is not known yet."""
+        return self._reader.behind(*self._restore.changelog) if self._reads else None
+
+    @property
+    def checking(self) -> bool:
+        """Whether a thread is at work for it."""
+        return self._asked is not None
+
+    def step(self) -> bool:
+        """Apply one batch; whether there was anything to do."""
+        if self._asked is not None:
+            if not self._asked.answer.done():
+                return False
+            self._begin(self._asked.answer.result())
+        if not self.behind:
+            if self.behind == 0:
+                self._note_end()
+            return False
+        now_ms = self._restore.clock()
+        if self._restore.may_have_missed(self._at_end_ms, now_ms):
+            self._check_again()  # which empties it
+            return False
+        topic, partition = self._restore.changelog
+        fetched = self._reader.fetch(topic, partition, _BATCH)
+        self._pending += fetched.records
+        if self._toward is not None:
+            self._fill(self._toward)
+        self._follow(fetched.next_offset)
+        if len(self._pending) > _UNENDED:
+            self._check_again()
+        return True
+
+    def close(self) -> None:
+        """Stop, and close the store."""
+        asked, self._asked = self._asked, None
+        self._forget()
+        try:
+            self._restore.store.close()
+        finally:
+            if asked is not None:
+                asked.join()  # it ends at its next access to the store
+
+    # --- checking
+
+    def _check(self) -> _Ground:
+        restore = self._restore
+        now_ms = restore.clock()
+        held = finished(restore.held(restore.end(), now_ms))
+        toward = last_cut(restore.log, restore.changelog)
+        is_behind = toward is not None and toward.offset >= held.changelog_position
+        if is_behind and restore.may_have_missed(held.at_end_ms, now_ms):
+            held = finished(restore.emptied(now_ms))
+        return _Ground(held, toward)
+
+    def _check_again(self) -> None:
+        self._forget()
+        self._asked = _Asked(self._check)
+
+    def _begin(self, ground: _Ground) -> None:
+        self._asked, self._pending = None, []
+        self._kept, self._at_end_ms = ground.held, ground.held.at_end_ms
+        is_behind = ground.toward is not None and ground.toward.offset >= ground.held.changelog_position
+        self._toward = ground.toward if is_behind else None
+        self._reader.seek(*self._restore.changelog, ground.held.changelog_position)
+        self._reads = True
+
+    def _forget(self) -> None:
+        if self._reads:
+            self._reader.forget(*self._restore.changelog)
+        self._reads = False
+
+    # --- applying
+
+    def _fill(self, toward: InputRecord) -> None:
+        """Apply what was read up to the last cut that was found, at once: nothing is waited for."""
+        count = sum(one.offset <= toward.offset for one in self._pending)
+        is_there = count < len(self._pending) or (count > 0 and self._pending[-1].offset == toward.offset)
+        self._apply(count, None if is_there else toward.value)
+        if is_there:
+            self._toward = None
+
+    def _follow(self, next_offset: int) -> None:
+        """Apply the whole commits among what was read."""
+        if self._toward is None:
+            self._apply(behind_last_cut(self._pending), None)
+        assert self._kept is not None
+        if not self._pending and next_offset > self._kept.changelog_position:
+            # Offsets without a record are passed, so that a restore from here has nothing to read.
+            self._keep(next_offset)
+
+    def _apply(self, count: int, toward: bytes | None) -> None:
+        records, self._pending = self._pending[:count], self._pending[count:]
+        if not records:
+            return
+        assert self._kept is not None
+        position = records[-1].offset + 1
+        cut = StoreCut(FORMAT, position, self._at_end_ms, self._kept.core, toward)
+        core = self._restore.apply(records, cut)
+        self._kept = StoreCut(FORMAT, position, self._at_end_ms, core, toward)
+        self.applied += len(records)
+
+    def _note_end(self) -> None:
+        """There is nothing to read."""
+        if self._pending:
+            return
+        assert self._kept is not None
+        self._at_end_ms = self._restore.clock()
+        if abs(self._at_end_ms - self._kept.at_end_ms) > self._restore.deletions_kept_ms // 24:
+            self._keep(self._kept.changelog_position)
+        if not self.at_end:
+            self.at_end = True
+            extra = {"app": self._restore.plan.app, "partition": self.number, "applied": self.applied}
+            _log.info("a standby has the state of a task", extra=extra)
+
+    def _keep(self, position: int) -> None:
+        assert self._kept is not None
+        self._kept = StoreCut(FORMAT, position, self._at_end_ms, self._kept.core, self._kept.toward)
+        self._restore.store.write({}, self._kept.encode())
+
+
+class Standbys:
+    """The standbys of a process; for one thread. See the head of this file.
+
+    ``owners`` gives the member of the group that owns each task, by task, once all are known. ``member_id`` gives the name of this
+    process there. ``owned`` are its tasks.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        log: KafkaLog,
+        count: int,
+        *,
+        open_state: Callable[[int], Store],
+        owners: Callable[[], dict[int, str]],
+        member_id: Callable[[], str],
+        owned: Collection[int],
+        clock: Clock,
+    ) -> None:
+        self._plan = plan
+        self._log = log
+        self._count = count
+        self._open_state = open_state
+        self._owners = owners
+        self._member_id = member_id
+        self._owned = owned
+        self._clock = clock
+        self._reader: KafkaReader | None = None
+        self._wanted: list[int] = []
+        self._open: dict[int, Standby] = {}
+        self._asked: _Asked[dict[int, str]] | None = None
+        self._place_at_s = self._next_s = self._told_s = 0.0
+        self._retry: dict[int, tuple[float, float]] = {}
+        """By task: when it is opened again, and the pause after the next failure."""
+
+    def look(self) -> None:
+        """Work for a slice, if it is time."""
+        begun_s = time.monotonic()
+        if not self._count or begun_s < self._next_s:
+            return
+        try:
+            self._look_at_group(begun_s)
+            self._open_next(begun_s)
+            for standby in [*self._open.values()]:
+                self._work(standby, begun_s + _SLICE_S)
+            self._tell(begun_s)
+        finally:
+            now_s = time.monotonic()
+            self._next_s = now_s + (now_s - begun_s) * (_SHARE - 1)
+
+    def release(self, numbers: Collection[int]) -> None:
+        """Close the standbys of tasks that come to this process."""
+        for number in numbers:
+            if (standby := self._open.get(number)) is not None:
+                _log.info(
+                    "a standby becomes a task",
+                    extra={**self._of(number), "behind": standby.behind, "applied": standby.applied},
+                )
+                self._close(standby)
+        self._wanted = [number for number in self._wanted if number not in numbers]
+
+    def close(self) -> None:
+        """Close all."""
+        self._wanted = []
+        for standby in [*self._open.values()]:
+            self._close(standby)
+        if self._asked is not None:
+            self._asked.join()
+        if self._reader is not None:
+            self._reader.close()
+
+    @property
+    def behind(self) -> dict[int, int | None]:
+        """By standby that is open, the number of offsets to read; None: it is being checked."""
+        return {one.number: one.behind for one in self._open.values()}
+
+    # --- which
+
+    def _look_at_group(self, now_s: float) -> None:
+        if self._asked is None:
+            if now_s >= self._place_at_s:
+                self._place_at_s = now_s + _PLACE_S
+                self._asked = _Asked(self._owners)
+        elif self._asked.answer.done():
+            answer, self._asked = self._asked.answer, None
+            try:
+                self._place(answer.result())
+            except TailraceError as error:
+                _log.warning(
+                    "it is not known which standbys to keep: %s", error, extra={"app": self._plan.app}
+                )
+
+    def _place(self, owners: dict[int, str]) -> None:
+        """Keep the standbys that are this process's by now, and no others."""
+        me = self._member_id()
+        if not me or len(owners) < self._plan.partitions:
+            return
+        members: dict[str, list[int]] = {me: [*self._owned]}
+        for number, member in owners.items():
+            if number not in self._owned and member != me:
+                members.setdefault(member, []).append(number)
+        placed = placement(members, self._count)
+        wanted = [number for number, standbys in placed.items() if me in standbys]
+        if sorted(wanted) == sorted(self._wanted):
+            return
+        self._wanted = wanted
+        self._retry = {number: one for number, one in self._retry.items() if number in wanted}
+        for number in [*self._open]:
+            if number not in wanted:
+                self._close(self._open[number])
+        _log.info("this process keeps standbys", extra={"app": self._plan.app, "partitions": sorted(wanted)})
+
+    def _open_next(self, now_s: float) -> None:
+        """Open one that is to be there and is not, if no other is being checked."""
+        if any(one.checking for one in self._open.values()):
+            return
+        for number in self._wanted:
+            if number not in self._open and now_s >= self._retry.get(number, (0.0, 0.0))[0]:
+                try:
+                    if self._reader is None:
+                        self._reader = self._log.reader({}, live=True)
+                    restore = Restore(
+                        self._plan, number, self._log, self._reader, self._open_state(number), self._clock
+                    )
+                    self._open[number] = Standby(restore, self._reader)
+                except Exception as error:  # noqa: BLE001  # a standby never stops the service
+                    self._put_off(number, error)
+                return
+
+    # --- working
+
+    def _work(self, standby: Standby, until_s: float) -> None:
+        try:
+            while time.monotonic() < until_s and standby.step():
+                pass
+        except Exception as error:  # noqa: BLE001  # a standby never stops the service
+            self._close(standby)
+            self._put_off(standby.number, error)
+            return
+        if standby.at_end:
+            self._retry.pop(standby.number, None)
+
+    def _put_off(self, number: int, error: Exception) -> None:
+        _, pause_s = self._retry.get(number, (0.0, _RETRY_S))
+        self._retry[number] = time.monotonic() + pause_s, min(2 * pause_s, _RETRY_MOST_S)
+        _log.warning(
+            "a standby waits: %s",
+            error if isinstance(error, TailraceError) else repr(error),
+            extra={**self._of(number), "retry_ms": int(pause_s * 1_000)},
+        )
+
+    def _close(self, standby: Standby) -> None:
+        self._open.pop(standby.number, None)
+        try:
+            standby.close()
+        except Exception as error:  # noqa: BLE001  # a standby never stops the service
+            _log.warning("closing a standby: %s", error, extra=self._of(standby.number))
+
+    def _tell(self, now_s: float) -> None:
+        if self._open and now_s - self._told_s >= _TELL_S:
+            self._told_s = now_s
+            behind = {str(number): count for number, count in self.behind.items()}
+            _log.info("standbys", extra={"app": self._plan.app, "behind": behind})
+
+    def _of(self, number: int) -> dict[str, object]:
+        return {"app": self._plan.app, "partition": number}
