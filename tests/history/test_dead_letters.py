@@ -176,4 +176,4 @@ def test_the_headers_of_the_last_failure_count_and_the_others_are_the_record_s_o
 
 def test_a_record_without_any_of_our_headers_is_shown_all_the_same() -> None:
     found = read(0, InputRecord(0, 0, None, None, (("x", b"\xff"),)))
-    assert (found.reason, found.topic, found.record.headers) == ("unknown", None, (("x", b"\xff"),))
+    assert (found.reason, found.topic, found.record.headers) == ("foreign", None, (("x", b"\xff"),))

@@ -11,7 +11,8 @@ import tailrace as tr
 from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.history.status import inspection
 from tailrace.history.status.holding import Held
-from tailrace.history.status.inspection import AppReport, Owner, SourceReport, TaskReport, Timers, inspect_app
+from tailrace.history.status.inspection import AppReport, SourceReport, TaskReport, Timers, inspect_app
+from tailrace.history.status.owners import Owner
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings

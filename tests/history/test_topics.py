@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.core.errors import TopicMismatchError, UnknownTopicError
-from tailrace.history.app_topics import internal_topics, prepare_topics
+from tailrace.history.app_topics import internal_topics, prepare_topics, topics_left_by
 from tailrace.log import TopicSettings
 from tailrace.testing.memory_log import MemoryLog
 from tests.runtime.world import counting_app
@@ -42,3 +42,18 @@ def test_an_input_with_another_number_of_partitions_is_refused_and_an_output_is_
     log.create_topic("sales", TopicSettings(2))
     with pytest.raises(TopicMismatchError, match="sales"):
         prepare_topics(log, PLAN, create_declared=True)
+
+
+def test_the_topics_of_an_app_whose_name_begins_with_that_of_another_are_its_own() -> None:
+    topics = [
+        f"{app}.{name}"
+        for app in ("shop", "shop.eu", "shopping")
+        for name in ("changelog", "tape", "sales.by-key", "sales.by-key.watermarks")
+    ]
+    assert topics_left_by("shop", topics) == [
+        "shop.changelog",
+        "shop.sales.by-key",
+        "shop.sales.by-key.watermarks",
+        "shop.tape",
+    ]
+    assert topics_left_by("shop.eu", topics) == [name for name in sorted(topics) if "eu" in name]

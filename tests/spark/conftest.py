@@ -1,4 +1,4 @@
-"""One Spark for all tests of this folder: two tasks at a time, gone with its processes at the end."""
+"""One Spark for all tests of this folder: two tasks at a time, gone with its processes at the end. And the broker of those with Kafka."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from pyspark.sql import SparkSession
 
 from tailrace.spark import session
 from tailrace.spark.session import ATTEMPTS, end
+from tests.kafka.conftest import kafka, kafka_url
+
+__all__ = ["kafka", "kafka_url", "spark"]
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tailrace.log.embedded.reader import EmbeddedReader
+from tailrace.log.kafka.reader import KafkaReader
 from tailrace.spark.source import TailraceSource
 
 
@@ -36,14 +37,17 @@ def answer(**options: object) -> Answer:
 
 @contextmanager
 def counted(read: Counter[int]) -> Generator[None]:
-    """Count the records that are fetched from embedded logs."""
-    fetch = EmbeddedReader.fetch
+    """Count the records that are fetched from logs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (EmbeddedReader, KafkaReader):
+            patch.setattr(kind, "fetch", _counting(kind.fetch, read))
+        yield
 
-    def counting(self: EmbeddedReader, topic: str, partition: int, most: int) -> Any:
+
+def _counting(fetch: Any, read: Counter[int]) -> Any:
+    def counting(self: Any, topic: str, partition: int, most: int) -> Any:
         found = fetch(self, topic, partition, most)
         read[partition] += len(found.records)
         return found
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EmbeddedReader, "fetch", counting)
-        yield
+    return counting

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TypeAlias
@@ -20,8 +20,9 @@ from tailrace.core.errors import InputsChangedError, RecordsLostError, UnknownTo
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import apps_in
-from tailrace.history.changelog import fold, last_cut
-from tailrace.history.stretches import batches, scan, source
+from tailrace.history.changelog import beginning, fold, last_cut
+from tailrace.history.stretches import OnLost, batches, scan, source
+from tailrace.history.tape_records import tape_records
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.state import MemoryStore
 
@@ -93,28 +94,32 @@ class AppHistory:
         """The last cut of a partition. With ``with_rows`` the whole changelog is read and folded, and its rows are kept.
 
         ``end``: return the last cut below this offset of the changelog.
+
+        Raises:
+            OffsetGoneError: The rows are requested, and the log has deleted some.
         """
         place = TopicPartition(self.plan.changelog_topic, partition)
-        start = self.log.start_offset(*place)
         if with_rows:
-            changed, cut, position = fold(self.log, place, start, end)
+            changed, cut, position = fold(self.log, place, beginning(self.log, place), end)
             kept = MemoryStore()
             kept.write(changed, b"")
             return Committed(cut, position, kept)
         found = last_cut(self.log, place, end)
-        return Committed(None, start) if found is None else Committed(found.value, found.offset + 1)
+        if found is None:
+            return Committed(None, self.log.start_offset(*place))
+        return Committed(found.value, found.offset + 1)
 
     def tapes(self, partition: int, stop: int) -> Iterator[tape.TapeRecord]:
         """The tape of a partition, as far as the log still has it, up to record number ``stop`` (exclusive)."""
-        for record in scan(self.log, self.plan.tape_topic, partition):
-            decoded = tape.decode_tape(record.value or b"")
+        place = TopicPartition(self.plan.tape_topic, partition)
+        for decoded in tape_records(place, scan(self.log, *place)):
             if decoded.number >= stop:
                 return
             yield decoded
 
     # --- its inputs and outputs
 
-    def source(self, partition: int, on_lost: Callable[[RecordsLostError], None] | None = None) -> Source:
+    def source(self, partition: int, on_lost: OnLost | None = None) -> Source:
         """A function that reads one partition of any input, by offsets; see ``stretches.source``."""
         return source(self.log, partition, on_lost)
 

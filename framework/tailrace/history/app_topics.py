@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
-from tailrace.log.interface import Log, TopicSettings
+from tailrace.core.records import CHANNEL
+from tailrace.history.stretches import first
+from tailrace.log.interface import Log, TopicPartition, TopicSettings
+from tailrace.log.kafka import PUBLISHERS, WATERMARKS, KafkaLog
 
+Role: TypeAlias = Literal[
+    "changelog",
+    "tape",
+    "inbox",
+    "dead-letters",
+    "redriven",
+    "repartition",
+    "watermarks",
+    "in-app",
+    "input",
+    "output",
+]
+"""What a topic is for an app. The app declares those that are ``input``, ``output`` or both (``in-app``); the others are internal."""
 _TAPE = ".tape"
+_BY_KEY = ".by-key"
+
+
+class NeededTopic(NamedTuple):
+    """A topic that an app needs. ``settings`` are those that it is created with."""
+
+    name: str
+    role: Role
+    settings: TopicSettings
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it belongs to the app alone."""
+        return self.role not in ("in-app", "input", "output")
 
 
 def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
@@ -23,6 +54,59 @@ def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
     return topics
 
 
+def begun_group(app: str) -> str:
+    """The group with the offsets at which an app began to read its inputs; see ``runtime.first_positions``."""
+    return f"{app}{CHANNEL}begun"
+
+
+def needed_topics(plan: Plan) -> list[NeededTopic]:
+    """All topics that an app needs on any log: its internal ones, then those that it declares."""
+    own = internal_topics(plan)
+    roles: dict[str, Role] = {
+        plan.changelog_topic: "changelog",
+        plan.tape_topic: "tape",
+        plan.dead_letters_topic: "dead-letters",
+        plan.inbox_topic or "": "inbox",
+    }
+    found = [NeededTopic(name, roles[name], settings) for name, settings in own.items()]
+    repartition = {f"{plan.app}.{one.name}{_BY_KEY}" for one in plan.inputs if one.repartitioned}
+    inputs = {one.name for one in plan.inputs} - own.keys()
+    for name in dict.fromkeys((*(one.name for one in plan.inputs), *plan.outputs)):
+        if name in repartition:
+            found.append(NeededTopic(name, "repartition", TopicSettings(plan.partitions)))
+        elif name in inputs:
+            role: Role = "in-app" if name in plan.written else "input"
+            found.append(NeededTopic(name, role, TopicSettings(plan.partitions)))
+        elif name not in own:
+            declared = plan.topics[name].partitions if name in plan.topics else None
+            found.append(NeededTopic(name, "output", TopicSettings(declared or plan.partitions)))
+    return found
+
+
+def followed_topics(plan: Plan) -> list[str]:
+    """The topics whose watermarks an app publishes or reads. On Kafka these are in topics beside them."""
+    published = [one.name.partition(CHANNEL)[0] for one in plan.published]
+    read = [one.name for one in plan.inputs if one.watermark == "upstream"]
+    return sorted({*published, *read})
+
+
+def topics_left_by(app: str, topics: Iterable[str]) -> list[str]:
+    """The internal topics of an app among all topics of a log, by their names: its code may not exist any more.
+
+    The name of another app may begin with the name of this one. Then its topics do, too.
+    """
+    known = set(topics)
+    others = tuple(f"{one}." for one in apps_in(known) if one.startswith(f"{app}."))
+    own = {f"{app}.{one}" for one in ("changelog", "tape", "inbox", "dead-letters", "redriven")}
+    own |= {
+        one
+        for one in known
+        if one.startswith(f"{app}.") and one.endswith(_BY_KEY) and not one.startswith(others)
+    }
+    own |= {f"{one}{suffix}" for one in own for suffix in (WATERMARKS, PUBLISHERS)}
+    return sorted(own & known)
+
+
 def apps_in(topics: Iterable[str]) -> list[str]:
     """The names of the apps that have run on a log with these topics."""
     return [name.removesuffix(_TAPE) for name in topics if name.endswith(_TAPE)]
@@ -33,6 +117,12 @@ def topics_of(plan: Plan, log: Log) -> list[str]:
     known = log.topics()
     names = (*(one.name for one in plan.inputs), *plan.outputs, *internal_topics(plan))
     return [name for name in dict.fromkeys(names) if name in known]
+
+
+def oldest_ms(log: Log, place: TopicPartition) -> int | None:
+    """The timestamp of the oldest record that is left; None if none is."""
+    found = first(log, *place)
+    return None if found is None else found.timestamp_ms
 
 
 def prepare_topics(log: Log, plan: Plan, *, create_declared: bool = False) -> None:
@@ -46,16 +136,18 @@ def prepare_topics(log: Log, plan: Plan, *, create_declared: bool = False) -> No
     for name, settings in own.items():
         log.create_topic(name, settings)
     known = log.topics()
-    inputs = [one.name for one in plan.inputs if one.name not in own]
-    for name in (*inputs, *(name for name in plan.outputs if name not in own)):
+    for name, role, settings in needed_topics(plan):
+        if name in own:
+            continue
         if create_declared and name not in known:
-            declared = plan.topics[name].partitions if name in plan.topics and name not in inputs else None
-            log.create_topic(name, TopicSettings(declared or plan.partitions))
+            log.create_topic(name, settings)
         found = log.partitions(name)
-        if name in inputs and found != plan.partitions:
+        if role != "output" and found != plan.partitions:
             raise TopicMismatchError(
                 f"the input has {found} partitions, the app {plan.app!r} has {plan.partitions}",
                 topic=name,
-                hint="Task p reads partition p of every input: give the app the input's number, or declare the topic "
-                "with repartition=True.",
+                hint=f"Task p reads partition p of every input: give the app partitions={found}, or copy the topic into one "
+                f"with {plan.partitions} partitions (docs/kafka.md, 'Another number of partitions').",
             )
+    if isinstance(log, KafkaLog):
+        log.create_watermark_topics(followed_topics(plan))

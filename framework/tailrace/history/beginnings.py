@@ -38,6 +38,8 @@ from tailrace.history.app_history import AppHistory
 from tailrace.history.commit_identity import Standing, standing
 from tailrace.history.dead_letters.handled import handled_in
 from tailrace.history.stretches import first
+from tailrace.history.tape_records import tape_record
+from tailrace.log.interface import TopicPartition
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
 
@@ -259,8 +261,9 @@ def _base(history: AppHistory, partition: int, end: tape.Cut) -> Beginning:
 
 def _first_positions(history: AppHistory, partition: int) -> dict[str, int]:
     """The offset of each input at which a task began its first run, by the first record of its tape."""
-    found = first(history.log, history.plan.tape_topic, partition)
-    record = None if found is None else tape.decode_tape(found.value or b"")
+    place = TopicPartition(history.plan.tape_topic, partition)
+    found = first(history.log, *place)
+    record = None if found is None else tape_record(place, found)
     if record is None or record.number or record.inputs is None:
         return {}
     taken = [0] * len(record.inputs)

@@ -6,7 +6,7 @@ record of the commit::
     key of a record      meaning
     a row                the row has this value from here on; no value: it is deleted
     ``CUT_ROW``          the commit ends here, and this is its cut
-    none                 a task never writes this: CorruptStateError
+    anything else        a task never writes this: CorruptStateError
 
 So a commit counts only when its cut has been read. Rows after the last cut belong to a commit that was not read in full: a
 fold leaves them out, and its position is the one after that cut.
@@ -21,10 +21,19 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from tailrace.core import rows
-from tailrace.core.errors import CorruptStateError
+from tailrace.core.errors import CorruptStateError, OffsetGoneError
 from tailrace.core.records import InputRecord
 from tailrace.history.stretches import batches, last
-from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.interface import KnowsTopicIds, Log, TopicPartition
+
+WITHOUT_CHANGELOG = (
+    "The state cannot be restored from this changelog. If a copy of the state folder of this task is left that has read further, "
+    "put it back. Otherwise rebuild the state from the inputs (`tailrace rebuild`), and start from the result, or from a snapshot, "
+    "under another name (--from-snapshot, --as)."
+)
+"""The hint for a changelog that has lost rows."""
+_KINDS = frozenset({rows.STATE, rows.KEEP})
+"""The first bytes of rows in a changelog."""
 
 
 class Folded(NamedTuple):
@@ -54,7 +63,7 @@ def fold(
     pending: dict[bytes, bytes | None] = {}
     cut, position = None, start
     for records in batches(log, *place, start, stop):
-        end = _behind_last_cut(records)
+        end = behind_last_cut(records)
         if end:
             kept.update(pending)
             kept.update(changes(place, records[:end]))
@@ -66,21 +75,56 @@ def fold(
     return Folded(kept, cut, position)
 
 
+def beginning(log: Log, place: TopicPartition) -> int:
+    """The offset from which a changelog has to be read to have all rows.
+
+    Raises:
+        OffsetGoneError: Rows are deleted. Kafka's compaction moves no start, only retention does.
+    """
+    start = log.start_offset(*place)
+    if start and isinstance(log, KnowsTopicIds):
+        topic, partition = place
+        raise OffsetGoneError(
+            f"the log has deleted the first {start} offsets of the changelog, and with them rows of the state",
+            topic=topic,
+            partition=partition,
+            offset=0,
+            hint=f"{WITHOUT_CHANGELOG} A changelog must be compacted only (cleanup.policy=compact).",
+        )
+    return start
+
+
 def changes(place: TopicPartition, records: Sequence[InputRecord]) -> dict[bytes, bytes | None]:
     """The changes in records of a changelog, including the cut, under ``CUT_ROW``.
 
     Raises:
-        CorruptStateError: A record has no key.
+        CorruptStateError: A record has no key, or one that is no row.
     """
     # One comprehension for all records: this takes most of the time of reading a changelog.
     found: dict[bytes | None, bytes | None] = {row: value for _, _, row, value, _ in records}
-    if None in found:
-        offset = next(one.offset for one in records if one.key is None)
-        raise CorruptStateError(
-            f"{place.topic!r} partition {place.partition} has a record without a key at offset {offset}",
-            hint="Something else writes to the changelog; stop it, and restore from a snapshot.",
-        )
+    if None in found or not {row[:1] for row in cast("dict[bytes, bytes | None]", found)} <= _KINDS:
+        raise _foreign(place, next(one for one in records if one.key is None or one.key[:1] not in _KINDS))
     return cast("dict[bytes, bytes | None]", found)
+
+
+def check_whole(place: TopicPartition, records: Sequence[InputRecord], last: InputRecord | None) -> None:
+    """Check that no record is behind the last cut of a changelog whose commits have all ended.
+
+    Raises:
+        CorruptStateError: There is one.
+    """
+    if last is None or records[-1].offset > last.offset:
+        raise _foreign(place, next(one for one in records if last is None or one.offset > last.offset))
+
+
+def _foreign(place: TopicPartition, record: InputRecord) -> CorruptStateError:
+    key = "without a key" if record.key is None else f"with the key {record.key[:40]!r}"
+    return CorruptStateError(
+        f"{place.topic!r} partition {place.partition} has a record {key} at offset {record.offset}, which no task has written",
+        hint="Another program writes to the changelog: find it and stop it. A copy of the state folder of this task that has read "
+        "further can be put back; or rebuild the state (`tailrace rebuild`), and start from the result under another name "
+        "(--from-snapshot, --as).",
+    )
 
 
 def last_cut(log: Log, place: TopicPartition, stop: int | None = None) -> InputRecord | None:
@@ -88,7 +132,7 @@ def last_cut(log: Log, place: TopicPartition, stop: int | None = None) -> InputR
     return last(log, *place, lambda one: one.key == rows.CUT_ROW, stop)
 
 
-def _behind_last_cut(records: Sequence[InputRecord]) -> int:
+def behind_last_cut(records: Sequence[InputRecord]) -> int:
     """The number of records up to and including the last cut; 0 if there is no cut."""
     for at in range(len(records), 0, -1):
         if records[at - 1].key == rows.CUT_ROW:

@@ -39,18 +39,16 @@ taken for a part of the history; what it may replace is decided by ``comparing.c
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.tape import shown_identity
 from tailrace.core.errors import RecordsLostError
 from tailrace.history.changelog import last_cut
-from tailrace.history.stretches import first
+from tailrace.history.stretches import OnLost, first
+from tailrace.history.tape_records import tape_record as tape_record_of
 from tailrace.log.interface import Log, TopicPartition
-
-OnLost: TypeAlias = Callable[[RecordsLostError], object]
 
 
 def new_nonce() -> bytes:
@@ -152,4 +150,4 @@ def _tape_record_at(
     if plan.tape_topic not in log.topics():
         return None
     found = first(log, plan.tape_topic, partition, offset, on_lost)
-    return None if found is None else tape.decode_tape(found.value or b"")
+    return None if found is None else tape_record_of(TopicPartition(plan.tape_topic, partition), found)

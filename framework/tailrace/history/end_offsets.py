@@ -23,7 +23,7 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import OptionError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot
@@ -33,20 +33,20 @@ def check_end_offsets(plan: Plan, log: Log, offsets: Mapping[str, Mapping[int, i
     """Check end offsets, given by topic and partition.
 
     Raises:
-        UsageError: The app does not read such a topic, or the log does not have such a partition or offset.
+        OptionError: The app does not read such a topic, or the log does not have such a partition or offset.
     """
     inputs = [one.name for one in plan.inputs]
     known = log.topics()
     for topic, given in offsets.items():
         if topic not in inputs:
-            raise UsageError(
+            raise OptionError(
                 f"the app {plan.app!r} does not read {topic!r}",
                 hint=read_instead(plan, topic)
                 or did_you_mean(topic, inputs, f"It reads {', '.join(inputs)}."),
             )
         for number in given:
             if number >= plan.partitions:
-                raise UsageError(
+                raise OptionError(
                     f"{topic!r} has no partition {number}", hint=f"It has 0 to {plan.partitions - 1}."
                 )
         if topic in known and known[topic].partitions == plan.partitions:
@@ -55,7 +55,7 @@ def check_end_offsets(plan: Plan, log: Log, offsets: Mapping[str, Mapping[int, i
                 start = log.start_offset(topic, number)
                 reached = any(ends[one] >= offset for one, other in given.items() if other == offset)
                 if offset < start or not reached:
-                    raise UsageError(
+                    raise OptionError(
                         f"offset {offset} of {topic!r} partition {number} is outside the log, "
                         f"which holds {start} to {ends[number]}",
                         hint="Name an offset that is there, or the end.",
@@ -82,7 +82,7 @@ def check_after_beginning(
     ``cut`` is where it begins. ``asked``: the snapshot was requested. Otherwise the tape begins with it.
 
     Raises:
-        UsageError: The task has passed a limit in the snapshot.
+        OptionError: The task has passed a limit in the snapshot.
     """
     if snapshot is None or cut is None:
         return
@@ -101,7 +101,7 @@ def check_after_beginning(
     if limit.clock_ms is not None and limit.clock_ms < cut.now:
         passed.append(f"the clock at {instant(cut.now)}, after the limit {instant(limit.clock_ms)}")
     if passed:
-        raise UsageError(
+        raise OptionError(
             f"partition {number} begins with the snapshot {snapshot.manifest.id}, which stands after the limit: {'; '.join(passed)}",
             hint="Name a limit after the snapshot, or begin with an earlier snapshot."
             if asked
@@ -117,7 +117,7 @@ def check_forwarded(plan: Plan, limits: Limits, cuts: Mapping[int, tape.Cut]) ->
     the limit. ``cuts`` are the last cuts of all tasks.
 
     Raises:
-        UsageError: There is such a task, and its hidden topic has no limit.
+        OptionError: There is such a task, and its hidden topic has no limit.
     """
     if limits.watermark_ms is not None or limits.clock_ms is not None:
         return
@@ -131,7 +131,7 @@ def check_forwarded(plan: Plan, limits: Limits, cuts: Mapping[int, tape.Cut]) ->
         for number, cut in sorted(cuts.items()):
             of = limits.of(number).offsets
             if name in of and hidden not in of and not _is_reached(of, cut):
-                raise UsageError(
+                raise OptionError(
                     f"partition {number} does not reach offset {of[name]} of {name!r}, so nothing limits it: it would run to its "
                     f"last commit, with records that other partitions forwarded from behind the limit (in {hidden!r})",
                     hint=f"Limit the hidden topic too (--until-offset {hidden}=OFFSET), or rebuild in canonical order "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import OptionError
 from tailrace.log.archive import Archive, ArchivedLog
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded import EmbeddedLog, LogOptions
 from tailrace.log.interface import OneCommitLog
 from tailrace.log.kafka import SCHEME, KafkaLog
 from tailrace.state.snapshots import Place
@@ -17,11 +17,9 @@ def is_kafka(place: str | Path) -> bool:
     return isinstance(place, str) and place.startswith(SCHEME)
 
 
-def open_log(place: str | Path) -> EmbeddedLog | KafkaLog:
-    """The log in a folder, which must exist, or at the URL of a Kafka cluster."""
-    if isinstance(place, str) and is_kafka(place):
-        return KafkaLog(place)
-    return EmbeddedLog(place, create=False)
+def open_log(place: str | Path, options: LogOptions | None = None) -> EmbeddedLog | KafkaLog:
+    """The log in a folder, which must exist, or at the URL of a Kafka cluster. ``options`` are those of a folder."""
+    return KafkaLog(str(place)) if is_kafka(place) else EmbeddedLog(place, options, create=False)
 
 
 def open_archive(uri: str) -> Archive:
@@ -38,13 +36,13 @@ def open_history(log: str | Path | None, archive: str | None = None) -> OneCommi
     """A log together with an archive of it, or one of the two alone. It is only read.
 
     Raises:
-        UsageError: Neither is given.
+        OptionError: Neither is given.
         LogFolderError, LogUnavailableError: There is no log, or no archive.
         MissingExtraError: PyArrow is not installed, and there is an archive to read.
     """
     if archive is None:
         if log is None:
-            raise UsageError("neither a log nor an archive is named", hint="Name one of them, or both.")
+            raise OptionError("neither a log nor an archive is named", hint="Name one of them, or both.")
         return open_log(log)
     found = open_archive(archive)
     opened = None if log is None else open_log(log)

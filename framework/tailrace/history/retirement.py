@@ -21,17 +21,20 @@ last published watermarks differ from their own, and publish again with their fi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK, is_instant
-from tailrace.core.errors import TaskOwnedError, UnknownAppError
+from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
 from tailrace.core.records import CHANNEL
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.kafka import KafkaLog
 from tailrace.processes.task_ownership import TaskOwnership
 
 _log = logging.getLogger("tailrace.service")
@@ -69,7 +72,7 @@ def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
     return found
 
 
-def retire(log: EmbeddedLog, app: str) -> Retirement:
+def retire(log: EmbeddedLog | KafkaLog, app: str) -> Retirement:
     """Publish for all tasks of an app that they hold no reader back. It is safe to call this again.
 
     Raises:
@@ -83,7 +86,33 @@ def retire(log: EmbeddedLog, app: str) -> Retirement:
     topics = sorted({topic for some in said.values() for topic in some})
     tape = log.topics().get(f"{app}.tape")
     numbers = sorted({*said, *range(tape.partitions if tape else 0)})
+    retired: dict[int, list[str]] = {}
+    with _owned(log, app, numbers):
+        for number in numbers:
+            last = said.get(number, {})
+            holding = [topic for topic in topics if last.get(topic, NO_WATERMARK) is not None]
+            if holding:
+                writer = log.writer(transactional_id(app, number))
+                if isinstance(log, KafkaLog):
+                    # A reader needs the last watermark before None, and a new writer on Kafka does not know it.
+                    writer.commit(None, "", {topic: last[topic] for topic in holding if topic in last})
+                writer.commit(None, "", dict.fromkeys(holding))
+                writer.close()
+                retired[number] = holding
+    found = [_topic(one, [number for number in retired if one in retired[number]], said) for one in topics]
+    return Retirement(
+        app, [transactional_id(app, number) for number in retired], [one for one in found if one.publishers]
+    )
+
+
+@contextmanager
+def _owned(log: EmbeddedLog | KafkaLog, app: str, numbers: list[int]) -> Generator[None]:
+    """No process of the app may live. On the embedded log none can start meanwhile; on Kafka one that starts publishes again."""
     try:
+        if isinstance(log, KafkaLog):
+            refuse_members(log, app)
+            yield
+            return
         ownership = TaskOwnership(log.path, app, numbers, from_stopped=False)
     except TaskOwnedError as error:
         raise TaskOwnedError(
@@ -92,54 +121,67 @@ def retire(log: EmbeddedLog, app: str) -> Retirement:
             "its own inputs hold it.",
         ) from None
     check_owned, log.check_owned = log.check_owned, ownership.check
-    retired: dict[int, list[str]] = {}
     try:
-        for number in numbers:
-            holding = [topic for topic in topics if said.get(number, {}).get(topic, NO_WATERMARK) is not None]
-            if holding:
-                writer = log.writer(transactional_id(app, number))
-                writer.commit(None, "", dict.fromkeys(holding))
-                writer.close()
-                retired[number] = holding
+        yield
     finally:
         log.check_owned = check_owned
         ownership.release()
-    found = [_topic(one, [number for number in retired if one in retired[number]], said) for one in topics]
-    return Retirement(
-        app, [transactional_id(app, number) for number in retired], [one for one in found if one.publishers]
-    )
+
+
+def refuse_members(log: KafkaLog, app: str) -> None:
+    """Check that the group of an app has no member.
+
+    Raises:
+        TaskOwnedError: It has, and the message names them.
+    """
+    members = log.administration.members(app)
+    if members:
+        named = sorted({f"process {one.pid} on {one.host}" if one.pid else one.host for one in members})
+        raise TaskOwnedError(
+            f"its group has {counted(len(members), 'member')}: {', '.join(named)}. A process that was killed counts until "
+            "session.timeout.ms is over"
+        )
 
 
 # --- rebuilds
 
 
-def finished_notes(topics: Iterable[str], number: int) -> dict[TopicPartition, int]:
-    """The offsets that a task of a rebuild commits when it has published everything it has for some topics."""
-    return {TopicPartition(topic, number): 1 for topic in topics}
+def finished_note(topics: Iterable[str], app: str, number: int) -> tuple[dict[TopicPartition, int], str]:
+    """The offsets, and the group, that a task of a rebuild commits when it has published everything it has for some topics.
+
+    The group is of the task alone: a topic may have fewer partitions than the app has tasks.
+    """
+    return {TopicPartition(topic, 0): 1 for topic in topics}, transactional_id(app, number)
 
 
-def retire_rebuilds(plan: Plan, log: EmbeddedLog) -> None:
+def retire_rebuilds(plan: Plan, log: EmbeddedLog | KafkaLog) -> None:
     """Retire the finished rebuilds that have written topics which an app reads or writes."""
     topics = {*(one.name for one in plan.inputs), *(one.name for one in plan.published)}
     for app, tasks in publishers_of(log).items():
         held = {
-            TopicPartition(topic, number)
+            number: {topic for topic, mark in said.items() if topic in topics and mark is not None}
             for number, said in tasks.items()
-            for topic, mark in said.items()
-            if topic in topics and mark is not None
         }
-        if not app.startswith(REBUILD) or not held or held - log.committed_offsets(app, held).keys():
+        if not app.startswith(REBUILD) or not any(held.values()):
+            continue
+        if not all(_has_finished(log, app, number, some) for number, some in held.items()):
             continue
         try:
             retire(log, app)
-        except TaskOwnedError:
+        except (TaskOwnedError, FencedError):
             continue  # another service is retiring it now
         _log.info(
             "%s has written %s and will not come again: it was retired",
             app,
-            " and ".join(sorted({one.topic for one in held})),
+            " and ".join(sorted({topic for some in held.values() for topic in some})),
             extra={"app": plan.app, "rebuild": app},
         )
+
+
+def _has_finished(log: Log, app: str, number: int, topics: Iterable[str]) -> bool:
+    """Whether a task of a rebuild has published everything for these topics."""
+    wanted, group = finished_note(topics, app, number)
+    return not wanted or wanted.keys() <= log.committed_offsets(group, wanted).keys()
 
 
 def _topic(topic: str, numbers: list[int], said: Mapping[int, Mapping[str, int | None]]) -> RetiredTopic:

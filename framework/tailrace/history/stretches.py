@@ -18,12 +18,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 from tailrace.core.engine.replay import Source
 from tailrace.core.errors import OffsetGoneError, RecordsLostError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition
 
+OnLost: TypeAlias = Callable[[RecordsLostError], object]
+"""Called for records that a repair of the log has lost, which are then left out."""
+OnHidden: TypeAlias = Callable[[TopicPartition, int, int], object]
+"""Called if a transaction that is open hides the rest of a partial stretch: with the first offset that is left out, and the end."""
 _AT_ONCE = 10_000
 """Number of records to read at once, by default."""
 
@@ -38,12 +43,13 @@ def batches(
     whole: bool = False,
     at_once: int | None = None,
     patience_s: float = 0.0,
-    on_lost: Callable[[RecordsLostError], object] | None = None,
+    on_lost: OnLost | None = None,
+    on_hidden: OnHidden | None = None,
 ) -> Iterator[list[InputRecord]]:
     """The committed records with ``start <= offset < stop``, in lists of 1 to ``at_once`` records.
 
     If the stretch must be whole, an open transaction has ``patience_s`` seconds to end. With ``on_lost``, lost records are left out,
-    and it is called.
+    and it is called. ``on_hidden`` is called if an open transaction ends a partial stretch.
 
     Raises:
         UnknownTopicError: There is no such topic or partition.
@@ -53,7 +59,8 @@ def batches(
     position = oldest if start is None else start if whole else max(start, oldest)
     until = end if stop is None else stop if whole else min(stop, end)
     place = TopicPartition(topic, partition)
-    return _batches(log, place, position, until, at_once or _AT_ONCE, patience_s, on_lost, whole=whole)
+    how = _How(at_once or _AT_ONCE, patience_s, on_lost, on_hidden, whole=whole)
+    return _batches(log, place, position, until, how)
 
 
 def scan(
@@ -64,10 +71,13 @@ def scan(
     stop: int | None = None,
     *,
     whole: bool = False,
-    on_lost: Callable[[RecordsLostError], object] | None = None,
+    on_lost: OnLost | None = None,
+    on_hidden: OnHidden | None = None,
 ) -> Iterator[InputRecord]:
     """The records of ``batches``, one by one."""
-    return chain.from_iterable(batches(log, topic, partition, start, stop, whole=whole, on_lost=on_lost))
+    return chain.from_iterable(
+        batches(log, topic, partition, start, stop, whole=whole, on_lost=on_lost, on_hidden=on_hidden)
+    )
 
 
 def first(
@@ -75,7 +85,7 @@ def first(
     topic: str,
     partition: int,
     start: int | None = None,
-    on_lost: Callable[[RecordsLostError], object] | None = None,
+    on_lost: OnLost | None = None,
 ) -> InputRecord | None:
     """The first committed record at or after an offset; None if there is none. With ``on_lost``, the first that is not lost."""
     return next(chain.from_iterable(batches(log, topic, partition, start, at_once=1, on_lost=on_lost)), None)
@@ -114,7 +124,7 @@ def last(
     return None
 
 
-def source(log: Log, partition: int, on_lost: Callable[[RecordsLostError], None] | None = None) -> Source:
+def source(log: Log, partition: int, on_lost: OnLost | None = None) -> Source:
     """Returns a function that reads whole stretches of one partition of any topic, by offsets. Reading forwards is fastest.
 
     It reads ahead, so consecutive short stretches cost no more than long ones. Lost records are an error; with ``on_lost`` they
@@ -177,16 +187,22 @@ class _Ahead:
         return records[at:end]
 
 
+class _How(NamedTuple):
+    """The options of ``batches``."""
+
+    at_once: int
+    patience_s: float
+    on_lost: OnLost | None
+    on_hidden: OnHidden | None
+    whole: bool
+
+
 def _batches(
     log: Log,
     place: TopicPartition,
     position: int,
     stop: int,
-    at_once: int,
-    patience_s: float,
-    on_lost: Callable[[RecordsLostError], object] | None,
-    *,
-    whole: bool,
+    how: _How,
 ) -> Iterator[list[InputRecord]]:
     if position >= stop:
         return
@@ -194,11 +210,11 @@ def _batches(
     try:
         while position < stop:
             try:
-                fetch = reader.fetch(*place, min(at_once, stop - position))
+                fetch = reader.fetch(*place, min(how.at_once, stop - position))
             except RecordsLostError as error:
-                if on_lost is None:
+                if how.on_lost is None:
                     raise
-                on_lost(error)
+                how.on_lost(error)
                 position = error.next_offset
                 reader.seek(*place, position)
                 continue
@@ -208,9 +224,11 @@ def _batches(
             if records:
                 yield records
             if fetch.next_offset == position:
-                if not whole:
+                if not how.whole:
+                    if how.on_hidden is not None:
+                        how.on_hidden(place, position, stop)
                     return
-                if fetch.idle or not patience_s or not reader.wait(patience_s):
+                if fetch.idle or not how.patience_s or not reader.wait(how.patience_s):
                     raise _ends_before(place, position, stop)
             position = fetch.next_offset
     finally:

@@ -21,16 +21,21 @@ is known from its first commit on: if it appears later, its records behind the w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.errors import LogDeniedError, UnknownTopicError
 from tailrace.core.records import CHANNEL
 from tailrace.log.interface import Log, Reader
 
 IDLE: Final = "idle"
 """Stands for the watermark of a source whose writers hold no reader back."""
+
+_TAPE: Final = ".tape"
+_REBUILD: Final = "rebuild-"
+"""Prefix of the publishers of a rebuild; see ``retirement``."""
 
 Said = int | None
 """The publication of one publisher: a watermark, or None."""
@@ -105,8 +110,22 @@ def transactional_id(app: str, partition: int) -> str:
     return f"{app}-{partition}"
 
 
-def tasks_beside(publisher: str, log: Log) -> Iterable[str]:
-    """The transactional ids of all tasks of the publisher's app; none if the publisher is no task."""
+def tasks_beside(publisher: str, log: Log) -> list[str]:
+    """The transactional ids of all tasks of the publisher's app; none if the publisher is no task.
+
+    Raises:
+        LogDeniedError: The user may not see the app's tape, whose partitions are its tasks. To go by the known publishers alone would be
+            wrong: a task that has not committed yet has events that are behind them.
+    """
     app, _, number = publisher.rpartition("-")
-    tape = log.topics().get(f"{app}.tape")
-    return (transactional_id(app, one) for one in range(tape.partitions)) if tape and number.isdigit() else ()
+    if not number.isdigit():
+        return []
+    try:
+        count = log.partitions(f"{app}{_TAPE}")
+    except UnknownTopicError:
+        return []
+    except LogDeniedError:
+        if app.startswith(_REBUILD):  # it has no tape, and Kafka does not tell this from one that is hidden
+            return []
+        raise
+    return [transactional_id(app, one) for one in range(count)]

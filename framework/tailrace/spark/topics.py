@@ -18,13 +18,13 @@ import msgspec
 from pyspark.sql import datasource as ds
 from pyspark.sql import types
 
-from tailrace.core.errors import OffsetGoneError, RecordsLostError, UsageError
+from tailrace.core.errors import OffsetGoneError, RecordsLostError, TopicReplacedError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.stretches import batches
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
-from tailrace.log.interface import OneCommitLog, TopicPartition
+from tailrace.log.interface import KnowsTopicIds, OneCommitLog, TopicPartition
 from tailrace.spark.bounds import Bounds, Range
 from tailrace.spark.columns import Column
 from tailrace.spark.events import events_of
@@ -131,18 +131,40 @@ class TopicTable:
         """The offsets to read, of all partitions as of one commit: see ``cut``."""
         log = self.open_log()
         try:
-            spans = self.spans(log)
+            topic_id = self.check_topic(log)
+            spans = self.spans(log, log.ends([self.topic]).offsets[self.topic])
+            self.check_topic(log)
         finally:
             log.close()
         starts = {str(number): span.start for number, span in enumerate(spans)}
         stops = {str(number): span.stop for number, span in enumerate(spans)}
         return {
             "topic": self.topic,
+            **({"topicId": topic_id} if topic_id else {}),
             "startingOffsets": msgspec.json.encode(starts).decode(),
             "endingOffsets": msgspec.json.encode(stops).decode(),
         }
 
-    def spans(self, log: OneCommitLog) -> list[Range]:
+    def check_topic(self, log: OneCommitLog) -> str:
+        """The id of the topic, if the log has ids. It is called before something is looked up or read, and again afterwards.
+
+        Raises:
+            TopicReplacedError: Another topic has its name now.
+        """
+        if not isinstance(log, KnowsTopicIds):
+            return ""
+        found = log.topic_ids([self.topic]).of.get(self.topic, "")
+        log.check_topic_ids()
+        wanted = self.options.get("topicId")
+        if wanted and found and found != wanted:
+            raise TopicReplacedError(
+                "the topic was deleted and created again since this DataFrame was loaded: its offsets mean other records now",
+                topic=self.topic,
+                hint=_LOAD_AGAIN,
+            )
+        return found
+
+    def spans(self, log: OneCommitLog, ends: Sequence[int]) -> list[Range]:
         """The offsets of each partition that the options ask for; those of a partition that is not read are unchecked."""
         topic, count = self.topic, log.partitions(self.topic)
         first, last = (self.options.offsets(name, topic) for name in ("startingOffsets", "endingOffsets"))
@@ -156,7 +178,7 @@ class TopicTable:
                     f"{name} names partition {unknown[0]} of {topic!r}", hint=f"It has 0 to {count - 1}."
                 )
         read, found = self.bounds().partitions_of(count), list[Range]()
-        for number, end in enumerate(log.ends([topic]).offsets[topic]):
+        for number, end in enumerate(ends):
             kept = Range(log.start_offset(topic, number), end)
             asked = Range(_of(first, number, kept.start), _of(last, number, kept.stop))
             if number in read:
@@ -218,13 +240,18 @@ class TopicReader(ds.DataSourceReader):
         with reported():
             log = self.table.open_log()
             try:
-                return [*self._slices(log)]
+                self.table.check_topic(log)
+                found: list[ds.InputPartition] = [*self._slices(log)]
+                self.table.check_topic(log)
+                return found
             finally:
                 log.close()
 
     def _slices(self, log: OneCommitLog) -> Iterator[Slice]:
         table, bounds = self.table, self.bounds
-        topic, spans = table.topic, table.spans(log)
+        topic = table.topic
+        # The cut is already chosen: a transaction that was opened since is behind it, and is not waited for.
+        spans = table.spans(log, [log.end_offset(topic, number) for number in range(log.partitions(topic))])
         numbers = bounds.partitions_of(len(spans))
         if bounds.keys is not None and table.events is not None:
             found = table.events.partitions_of(bounds.keys, len(spans))
@@ -281,6 +308,7 @@ class TopicReader(ds.DataSourceReader):
             if isinstance(log, ArchivedLog):
                 log.wanted = self._wanted()
             table = self.table
+            table.check_topic(log)
             make = Batches(
                 TopicPartition(table.topic, partition.partition),
                 self.columns,
@@ -300,7 +328,8 @@ class TopicReader(ds.DataSourceReader):
             for records in stretch:
                 if found := self._kept(records):
                     yield make.batch(found)
-        except RecordsLostError:
+            table.check_topic(log)
+        except (RecordsLostError, TopicReplacedError):
             raise
         except OffsetGoneError as error:
             error.hint = _LOAD_AGAIN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,14 @@ def test_outputs_in_topics_are_those_of_the_service_each_once_whenever_the_drive
     report = rebuild(asked, LocalEngine(1))
     assert report.resumed
     assert emitted(tally, "-again") == emitted(tally)
+    with closing(EmbeddedLog(tally / "log", create=False)) as log:
+        plan = find_app(TALLY).plan()
+        assert {one for one in log.topics() if one.endswith("-again")} == {
+            f"{name}-again" for name in topics_of(plan)
+        }
+        assert {"ticks-again", "counts-again"} & log.topics().keys() == {
+            "counts-again"
+        }  # no copy of the input
     monkeypatch.setattr(EmbeddedWriter, "commit", commit)
     monkeypatch.setattr(driver, "publish_outputs", publish)
     done(tally, outputs="topic:-undisturbed")

@@ -124,5 +124,5 @@ def test_the_commands_refuse_such_a_limit(replaced: tuple[Path, Snapshot]) -> No
     folder, _ = replaced
     for command in (("replay", SHOPS), ("rebuild", SHOPS, "--to", folder / "to", "--workers", 1)):
         ended = run(*command, "--until-offset", "sales=5", "--log", folder / "log")
-        assert ended.code == 1
+        assert ended.code == 2
         assert "which stands after the limit" in ended.err

@@ -15,7 +15,7 @@ from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, repla
 from tailrace.history.splitting import choice
 from tailrace.history.splitting.choice import FEWEST, choose
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Log
+from tailrace.log.interface import OneCommitLog
 from tailrace.processes.app_loading import find_app
 from tests.history.rebuilding import lived, referring
 from tests.history.rebuilding.lived import TALLY, done, live, rebuilt
@@ -118,7 +118,7 @@ def test_the_sample_is_taken_where_the_history_begins(
     lived.live_on(tmp_path, REFERRING)
     measured: list[int] = []
 
-    def noted(plan: Plan, log: Log, options: ReplayOptions) -> ReplayReport:
+    def noted(plan: Plan, log: OneCommitLog, options: ReplayOptions) -> ReplayReport:
         report = replay(plan, log, options)
         measured.append(report.records)
         return report

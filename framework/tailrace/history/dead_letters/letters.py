@@ -15,18 +15,29 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
+from tailrace.core.counting import offsets
 from tailrace.core.engine.redriven import redriven_header
-from tailrace.core.errors import HANDLER_FAILED, BadReason, RecordsLostError, UnknownTopicError
+from tailrace.core.errors import (
+    HANDLER_FAILED,
+    BadReason,
+    ForeignLogError,
+    LogUnavailableError,
+    UnknownTopicError,
+)
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.app_topics import apps_in
-from tailrace.history.stretches import scan
-from tailrace.log.interface import Log, TopicSettings, Writer
+from tailrace.history.moving.residence import check_lives_here
+from tailrace.history.stretches import OnHidden, OnLost, scan
+from tailrace.log.interface import KnowsTopicIds, Log, TopicPartition, TopicSettings, Writer
 
 REASONS = (HANDLER_FAILED, *get_args(BadReason))
 """All reasons."""
 _FIRST_HEADER = "tailrace-reason"
+FOREIGN = "foreign"
+"""The reason of a record that no task has written."""
+_BY_ANOTHER = "no task has written this record: another program writes to the dead letters"
 _ID = re.compile(r"(\d+)-(\d+)")
 _AT_ONCE = 5_000
 
@@ -70,18 +81,23 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """It was not redriven: the app was started from this snapshot, in which it is handled."""
     at_ms: int = 0
     """The time of the redrive: the timestamp of the note's record, which is not stored in the note itself."""
+    letters: str = ""
+    """The id of the topic that the letter is in, if the log has ids: one that is created again has other letters under the same ids."""
+    log: str = ""
+    """The identity of the log with that topic: after a move, the same letters are in a topic with another id."""
 
 
 class Redriven(NamedTuple):
     """The result of a redrive: the ids of letters redriven now, redriven before, and without a record to redrive.
 
-    ``rebuilt``: handled by a rebuild that the app was started from.
+    ``rebuilt``: handled by a rebuild that the app was started from; ``foreign``: written by another program.
     """
 
     sent: list[str]
     before: list[str]
     without_record: list[str]
     rebuilt: list[str]
+    foreign: list[str]
 
 
 def topic_of(app: str) -> str:
@@ -101,24 +117,27 @@ def parse_id(text: str) -> tuple[int, int] | None:
 
 
 def dead_letters(
-    log: Log, app: str, on_lost: Callable[[RecordsLostError], object] | None = None
+    log: Log, app: str, on_lost: OnLost | None = None, on_hidden: OnHidden | None = None
 ) -> Iterator[DeadLetter]:
-    """All dead letters of an app that the log still has, partition after partition; ``on_lost`` as with ``stretches.scan``.
+    """All dead letters of an app that the log still has, partition after partition; ``on_lost`` and ``on_hidden`` as with
+    ``stretches.scan``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
     """
     topic = topic_of(app)
     for partition in range(_partitions(log, app)):
-        for record in scan(log, topic, partition, on_lost=on_lost):
+        for record in scan(log, topic, partition, on_lost=on_lost, on_hidden=on_hidden):
             yield read(partition, record)
 
 
-def dead_letter(log: Log, app: str, partition: int, offset: int) -> DeadLetter | None:
+def dead_letter(
+    log: Log, app: str, partition: int, offset: int, on_hidden: OnHidden | None = None
+) -> DeadLetter | None:
     """One dead letter; None if it is missing."""
     if partition >= _partitions(log, app):
         return None
-    found = next(scan(log, topic_of(app), partition, offset, offset + 1), None)
+    found = next(scan(log, topic_of(app), partition, offset, offset + 1, on_hidden=on_hidden), None)
     return None if found is None else read(partition, found)
 
 
@@ -136,8 +155,8 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
     return DeadLetter(
         partition=partition,
         record=record._replace(headers=record.headers[:cut]),
-        reason=said.get(_FIRST_HEADER, "unknown"),
-        error=said.get("tailrace-error", ""),
+        reason=said.get(_FIRST_HEADER, FOREIGN),
+        error=said.get("tailrace-error", "" if _FIRST_HEADER in said else _BY_ANOTHER),
         topic=said.get("tailrace-topic"),
         origin_partition=number("tailrace-partition"),
         origin_offset=number("tailrace-offset"),
@@ -149,6 +168,28 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
     )
 
 
+class Settled(NamedTuple):
+    """The letters that were redriven, or settled without a redrive: all ids, and the notes of those that have more than an id."""
+
+    ids: set[str]
+    notes: dict[str, Note]
+
+
+def settled(log: Log, app: str, on_hidden: OnHidden | None = None) -> Settled:
+    """Which letters were redriven or settled; ``on_hidden`` as with ``stretches.scan``."""
+    found = Settled(set(), {})
+    for id_, record in _noted(log, app, on_hidden):
+        found.ids.add(id_)
+        value = record.value or b""
+        try:
+            note = msgspec.json.decode(value, type=Note) if value[:1] == b"{" else _note_of(log, app, id_)
+        except msgspec.MsgspecError as error:
+            raise _foreign_note(app, record, error) from error
+        if note is not None:
+            found.notes[id_] = msgspec.structs.replace(note, at_ms=record.timestamp_ms)
+    return found
+
+
 def redriven(log: Log, app: str) -> set[str]:
     """The ids of the letters that were redriven, or settled without a redrive."""
     return {id_ for id_, _ in _noted(log, app)}
@@ -156,20 +197,55 @@ def redriven(log: Log, app: str) -> set[str]:
 
 def notes(log: Log, app: str) -> dict[str, Note]:
     """The notes of letters that were redriven or settled, by id. Letters with nothing but an id are left out."""
-    found: dict[str, Note] = {}
-    for id_, record in _noted(log, app):
-        value = record.value or b""
-        note = msgspec.json.decode(value, type=Note) if value[:1] == b"{" else _note_of(log, app, id_)
-        if note is not None:
-            found[id_] = msgspec.structs.replace(note, at_ms=record.timestamp_ms)
-    return found
+    return settled(log, app).notes
 
 
-def _noted(log: Log, app: str) -> Iterator[tuple[str, InputRecord]]:
+class LettersId(NamedTuple):
+    """The id of the topic of an app's dead letters, and the identity of its log; both are empty if the log has no ids."""
+
+    topic: str = ""
+    log: str = ""
+
+
+def letters_id(log: Log, app: str) -> LettersId:
+    """Which topic has the dead letters of an app now."""
+    topic = topic_of(app)
+    if not isinstance(log, KnowsTopicIds) or topic not in log.topics():
+        return LettersId()
+    found = log.topic_ids([topic])
+    return LettersId(found.of[topic], found.log.hex()) if topic in found.of else LettersId()
+
+
+def _noted(log: Log, app: str, on_hidden: OnHidden | None = None) -> Iterator[tuple[str, InputRecord]]:
+    """The notes of letters that are in the present topic of dead letters."""
     topic = redriven_topic(app)
-    for record in scan(log, topic, 0) if topic in log.topics() else ():
-        if record.key is not None:
-            yield record.key.decode(), record
+    if topic in log.topics():
+        of = letters_id(log, app)
+        for record in scan(log, topic, 0, on_hidden=on_hidden):
+            if record.key is not None and _is_of(record, of):
+                try:
+                    id_ = record.key.decode()
+                except UnicodeDecodeError as error:
+                    raise _foreign_note(app, record, error) from error
+                yield id_, record
+
+
+def _is_of(record: InputRecord, of: LettersId) -> bool:
+    """Whether a note is of a letter in a topic. Earlier versions have not noted the id of the topic, or of the log. A note of another log
+    has been moved here, with the letters.
+    """
+    try:
+        note = msgspec.json.decode(record.value or b"", type=Note)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return True
+    return note.letters in ("", of.topic) or not of.topic or note.log not in ("", of.log)
+
+
+def _foreign_note(app: str, record: InputRecord, error: Exception) -> ForeignLogError:
+    return ForeignLogError(
+        f"the topic {redriven_topic(app)!r} has a record at offset {record.offset} which is no note of a redrive: {error}",
+        hint="Find who else writes to it. Until then it is not certain which dead letters were redriven.",
+    )
 
 
 def _note_of(log: Log, app: str, id_: str) -> Note | None:
@@ -184,46 +260,59 @@ def _note_of(log: Log, app: str, id_: str) -> Note | None:
 
 
 def redrive(
-    log: Log, app: str, wanted: Callable[[DeadLetter], bool], *, now_ms: int, dry_run: bool = False
+    log: Log,
+    app: str,
+    wanted: Callable[[DeadLetter], bool],
+    *,
+    now_ms: int,
+    dry_run: bool = False,
+    on_hidden: OnHidden | None = None,
 ) -> Redriven:
     """Append the records of the wanted letters again to the topics they came from, each once.
 
     A record with a key goes to the partition of murmur2, as from any producer: this also corrects a record from a foreign
     partition. A record without a key goes to its old partition. Timestamps and headers stay. ``dry_run`` only reports what
-    would be done.
+    would be done. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open transaction hides.
 
     Raises:
+        AppMovedError: The app lives on another log.
+        LogUnavailableError: An open transaction hides notes: it is not known which letters were redriven.
         UnknownTopicError: The app has never run on this log, or a topic is missing. Some letters may have been redriven.
         FencedError: Another process has begun to redrive. It redrives the remaining letters.
     """
-    letters = dead_letters(log, app)
+    check_lives_here(log, app)
+    letters = dead_letters(log, app, on_hidden=on_hidden)
     sent: list[str] = []
     before: list[str] = []
     without_record: list[str] = []
     rebuilt: list[str] = []
-    outcome = Redriven(sent, before, without_record, rebuilt)
+    foreign: list[str] = []
+    outcome = Redriven(sent, before, without_record, rebuilt, foreign)
     _partitions(log, app)
     if dry_run:
         writer = None
     else:
         log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
         writer = log.writer(f"{app}.redrive")
-    done, settled = redriven(log, app), {id_ for id_, one in notes(log, app).items() if one.snapshot}
     open_: list[str] = []
     try:
+        noted = settled(log, app, on_hidden if dry_run else _refuse_hidden)
+        of = letters_id(log, app)
         for letter in letters:
             if not wanted(letter):
                 continue
-            if letter.topic is None:
+            if letter.reason == FOREIGN:
+                foreign.append(letter.id)
+            elif letter.topic is None:
                 without_record.append(letter.id)
-            elif letter.id in settled:
+            elif letter.id in noted.notes and noted.notes[letter.id].snapshot:
                 rebuilt.append(letter.id)
-            elif letter.id in done:
+            elif letter.id in noted.ids:
                 before.append(letter.id)
             elif writer is None:
                 sent.append(letter.id)
             else:
-                _append(log, writer, app, letter, now_ms)
+                _append(log, writer, app, letter, of, now_ms)
                 open_.append(letter.id)
                 if len(open_) >= _AT_ONCE:
                     writer.commit()
@@ -238,13 +327,22 @@ def redrive(
     return outcome
 
 
-def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, now_ms: int) -> None:
+def _refuse_hidden(place: TopicPartition, first: int, stop: int) -> None:
+    raise LogUnavailableError(
+        f"a transaction that is open hides {offsets(first, stop)} of {place.topic!r} partition {place.partition}, so it is "
+        "not known which dead letters were redriven",
+        hint="Nothing was redriven. Run the command again when the transaction has ended.",
+    )
+
+
+def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, of: LettersId, now_ms: int) -> None:
     assert letter.topic is not None
     _, timestamp_ms, key, value, headers = letter.record
     origin = _origin(letter)
     again: Headers = (*headers, redriven_header(topic_of(app), letter.id, origin))
     partition = _goes_to(letter, log.partitions(letter.topic))
-    note = Note(letter.topic, partition, log.end_offset(letter.topic, partition), origin)
+    start = log.end_offset(letter.topic, partition)
+    note = Note(letter.topic, partition, start, origin, letters=of.topic, log=of.log)
     writer.append([Output(letter.topic, key, value, timestamp_ms, again)], partition)
     writer.append([Output(redriven_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
 

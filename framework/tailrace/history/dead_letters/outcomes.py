@@ -15,13 +15,23 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.errors import RecordsLostError
-from tailrace.history.dead_letters.letters import DeadLetter, Note, dead_letters, notes, redriven, topic_of
-from tailrace.history.stretches import scan
+from tailrace.history.dead_letters.letters import (
+    FOREIGN,
+    DeadLetter,
+    Note,
+    dead_letters,
+    settled,
+    topic_of,
+)
+from tailrace.history.stretches import OnHidden, OnLost, scan
 from tailrace.log.interface import Log, TopicPartition
 
-State: TypeAlias = Literal["pending", "timer", "redriven", "unread", "handled", "failed", "rebuilt"]
+State: TypeAlias = Literal[
+    "pending", "timer", "redriven", "unread", "handled", "failed", "rebuilt", "foreign"
+]
 """``pending``: it can be redriven. ``timer``: it cannot be, since a timer has no record. ``redriven``: it was redriven, and
-the log does not show the outcome. ``rebuilt``: it was not, since a snapshot that the app was started from handles it."""
+the log does not show the outcome. ``rebuilt``: it was not, since a snapshot that the app was started from handles it.
+``foreign``: no task has written it."""
 
 
 class Outcome(NamedTuple):
@@ -40,9 +50,11 @@ def letters_with_outcomes(
     log: Log,
     app: str,
     wanted: Callable[[DeadLetter], bool] = lambda _: True,
-    on_lost: Callable[[RecordsLostError], object] | None = None,
+    on_lost: OnLost | None = None,
+    on_hidden: OnHidden | None = None,
 ) -> list[tuple[DeadLetter, Outcome]]:
-    """The wanted dead letters of an app, partition after partition, with their outcomes; ``on_lost`` as with ``stretches.scan``.
+    """The wanted dead letters of an app, partition after partition, with their outcomes; ``on_lost`` and ``on_hidden`` as with
+    ``stretches.scan``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
@@ -55,13 +67,13 @@ def letters_with_outcomes(
         on_lost(error)
         lost.append(error)
 
-    own, done, noted = topic_of(app), redriven(log, app), notes(log, app)
+    own, (done, noted) = topic_of(app), settled(log, app, on_hidden)
     # Read positions before letters: the letters of all records before these positions are then in the log.
     places = {TopicPartition(one.topic, one.partition) for one in noted.values() if not one.snapshot}
     positions = log.committed_offsets(app, places)
     asked: list[DeadLetter] = []
     failed_as: dict[str, str] = {}
-    for letter in dead_letters(log, app, leave_out):
+    for letter in dead_letters(log, app, leave_out, on_hidden):
         if again := redriven_ids(letter.record.headers, own):
             failed_as[again[-1]] = letter.id
         if wanted(letter):
@@ -70,6 +82,8 @@ def letters_with_outcomes(
     offsets = offsets_of(log, app, {id_: noted[id_] for id_ in open_ if not noted[id_].snapshot})
 
     def outcome(letter: DeadLetter) -> Outcome:
+        if letter.reason == FOREIGN:
+            return Outcome("foreign")
         if letter.topic is None:
             return Outcome("timer")
         if letter.id not in done:

@@ -256,8 +256,16 @@ def _own_source(
     failed = {topic for letters in job.letters for topic, _, _ in letters.contents}
     internal = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox} - failed
     kept: dict[str, int] = {}
+    sent: dict[int, int] = {}
     if (asked := asked_snapshot(job)) is not None:
         kept = {name: of[number] for name, of in asked.manifest.ends.items() if name in inputs}
+        sent = {
+            one.partition: tape.decode_cut(one.cut).totals.outputs if one.cut else 0
+            for one in asked.manifest.tasks
+            if isinstance(
+                one.waiting, dict
+            )  # see ``in_flight``: not all records below the ends were sent by then
+        }
 
     def known(name: str, start: int, stop: int) -> Sequence[InputRecord]:
         if name in internal:
@@ -265,11 +273,13 @@ def _own_source(
         return read(name, start, stop) if start < stop else ()
 
     def whose(name: str, record: InputRecord) -> Whose:
+        origin = origin_of(record, app)
         if record.offset < kept.get(name, 0):
-            return "others"
+            later = origin is not None and origin[0] in sent and origin[1] >= sent[origin[0]]
+            return "sent" if later else "others"
         if redriven_ids(record.headers, plan.dead_letters_topic):
             return "redriven"
-        return "others" if origin_of(record, app) is None else "sent"
+        return "others" if origin is None else "sent"
 
     return known, whose
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import OptionError, UsageError
 from tailrace.history.app_history import AppHistory, origin_of
 from tailrace.history.beginnings import renamed
 from tailrace.history.dead_letters.letters import dead_letters, topic_of
@@ -85,13 +85,13 @@ def links_of(plans: Sequence[Plan]) -> list[list[str]]:
         before = {name for one in plans[:at] for name in one.written}
         links.append([name for name in inputs if name in before and name not in own])
         if at and not links[-1]:
-            raise UsageError(
+            raise OptionError(
                 f"the app {plan.app!r} reads no topic that the apps before it write",
                 hint="Name the apps in the order in which events pass through them.",
             )
         for earlier in plans[:at]:
             if back := sorted(own & {one.name for one in earlier.inputs if one.name not in earlier.written}):
-                raise UsageError(
+                raise OptionError(
                     f"the app {earlier.app!r} reads {back[0]!r}, which {plan.app!r} writes after it",
                     hint="Name the apps in the order in which events pass through them. Apps in a circle cannot be "
                     "rebuilt as a chain.",
@@ -101,7 +101,7 @@ def links_of(plans: Sequence[Plan]) -> list[list[str]]:
 
 def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str]]) -> None:
     if not request.to.outputs.startswith(TOPIC):
-        raise UsageError(
+        raise OptionError(
             "the apps of a chain hand their outputs on in topics of their own",
             hint="Name a suffix for them: --outputs topic:-new.",
         )
@@ -112,7 +112,7 @@ def _check(request: Request, plans: Sequence[Plan], links: Sequence[Sequence[str
         or request.keys
         or request.source.archive
     ):
-        raise UsageError(
+        raise OptionError(
             "a chain is rebuilt whole, from its beginning and from the log",
             hint="Leave out --read, --from-snapshot, --archive, --key and limits.",
         )

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import ReplayDivergedError, UsageError
+from tailrace.core.errors import OptionError, ReplayDivergedError
 from tailrace.history.comparing.differences import Difference, first_apart
 from tailrace.history.comparing.outputs import output_difference
 from tailrace.history.comparing.states import KeyOfActor, Side, Step, compare_states, first_step_apart
@@ -79,7 +79,7 @@ def rebuild_twice(
     except ReplayDivergedError; UsageError if outputs should go to topics.
     """
     if request.to.outputs.startswith(TOPIC):
-        raise UsageError(
+        raise OptionError(
             "outputs that are made twice are compared, and not written to topics",
             hint="Rebuild without --twice once the code is known to be deterministic.",
         )

@@ -17,7 +17,13 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.core.errors import ReplayDivergedError, SnapshotMismatchError, TailraceError, UsageError
+from tailrace.core.errors import (
+    OptionError,
+    ReplayDivergedError,
+    SnapshotMismatchError,
+    TailraceError,
+    UsageError,
+)
 from tailrace.core.values.keys import KeyCodec
 from tailrace.history.dead_letters.handled import handled_in
 from tailrace.history.last_reads import last_reads
@@ -37,6 +43,7 @@ from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.settled_letters import letters_before
 from tailrace.history.rebuilding.targets import Settled, settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
+from tailrace.history.same_topics import check_ids
 from tailrace.history.splitting.choice import choose_for, whole_because
 from tailrace.history.splitting.split_units import UNSPLIT
 from tailrace.log.interface import Log
@@ -191,6 +198,7 @@ class _Rebuild:
                 targets=settled.targets,
                 base=base,
                 ends=settled.ends,
+                topics=settled.topics,
                 position=settled.position,
                 notes=notes + settled.notes,
                 letters=letters,
@@ -299,6 +307,8 @@ class _Rebuild:
                 )
         if request.limited and self._plan.inbox_topic is not None:
             report.note("messages that were under way where it stops are not in it")
+        with opened_past(request, self._plan, taped=False) as past:
+            check_ids(job.topics, past.log)
         publish_outputs(job, self._plan, results)
         with opened_past(request, self._plan, taped=False) as past:
             if request.to.as_declared:
@@ -337,6 +347,7 @@ def _entry(result: UnitResult, log: Log) -> TaskEntry:
         tuple(result.files),
         result.handled or msgspec.UNSET,
         last_reads(log, result.partition, result.cut or b"") or msgspec.UNSET,
+        msgspec.UNSET if result.waiting is None else result.waiting,
     )
 
 
@@ -373,22 +384,18 @@ def _check_types(request: Request) -> None:
 
 
 def _check(request: Request) -> None:
-    if request.to.outputs.startswith(TOPIC) and is_kafka(request.source.log):
-        raise UsageError(
-            "outputs are not written to topics on Kafka yet", hint=f"Write them to files: {PARQUET}URI."
-        )
     if request.to.outputs != "none" and not request.to.outputs.startswith((PARQUET, TOPIC)):
-        raise UsageError(
+        raise OptionError(
             f"outputs cannot go to {request.to.outputs!r}", hint=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
         )
     if request.source.read and request.order == "tape":
-        raise UsageError(
+        raise OptionError(
             "the tape is of the inputs that the app declares",
             hint="Inputs of other names go in canonical order: leave --order out.",
         )
     split = request.execution.split
     if split is not None and split < 1:
-        raise UsageError(f"a partition cannot be split into {split} shards", hint="Give 1 or more.")
+        raise OptionError(f"a partition cannot be split into {split} shards", hint="Give 1 or more.")
 
 
 def _check_whole(base: Snapshot, request: Request) -> None:
@@ -453,7 +460,7 @@ def work_folder(request: Request, plan: Plan, id: str) -> Path:
         return Path(request.execution.work) / plan.app / id
     place = Place.at(request.to.uri)
     if not place.is_local:
-        raise UsageError(
+        raise OptionError(
             f"a rebuild into {place.shown} needs a folder for what is under way",
             hint="Name one with --work: of this machine, or one that all machines of the rebuild share.",
         )

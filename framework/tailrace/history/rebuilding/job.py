@@ -29,6 +29,7 @@ from tailrace.core.engine.replay import Source
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.history.rebuilding.request import Request
+from tailrace.log.interface import TopicIds
 from tailrace.state.snapshots import FileInfo
 
 UnitKind: TypeAlias = Literal["task", "first", "shard", "merge", "canonical", "trace"]
@@ -115,6 +116,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ends: dict[str, list[int]] = {}
     position: int | None = None
     """The commit of the log that targets and ends belong to."""
+    topics: TopicIds | None = None
+    """The ids of the topics that it reads, where the log has ids."""
     notes: tuple[str, ...] = ()
     letters: tuple[Letters, ...] = ()
     """By partition; empty if no unit needs them."""
@@ -249,6 +252,8 @@ class UnitResult(msgspec.Struct, kw_only=True):
     retries: Retries = msgspec.field(default_factory=Retries)
     handled: dict[str, list[int]] = {}
     """See ``TaskEntry.handled``."""
+    waiting: dict[str, int] | None = None
+    """See ``TaskEntry.waiting``; None: unset."""
     others: tuple[UnitResult, ...] = ()
     """The results of the other partitions, if one unit ran all partitions."""
     failure: Failure | None = None

@@ -11,7 +11,7 @@ and publishes mark by mark: the outputs up to it, the watermark, and the progres
 
     publishers   one for each task, all registered before the first record: as in a live service, a task holds all readers
                  back until it has published
-    order        along a tape, that of the service's commits, which is in the log. So the same code gives the same topics,
+    order        along a tape, that of the service's commits, which an embedded log has. So the same code gives the same topics,
                  record by record. If the log does not have all of it (an archive, canonical order, lost records): by clock, then by partition
     marks        along a tape, one per record of the tape. In canonical order, when the task's clock reaches another minute,
                  or after ``MOST`` more outputs, if no drain is open: this depends on the records alone
@@ -31,8 +31,9 @@ from tailrace.core.errors import RecordsLostError
 from tailrace.core.records import CHANNEL
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.stretches import scan
+from tailrace.history.tape_records import tape_record
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import TopicPartition
+from tailrace.log.interface import Log, TopicPartition
 
 TOPIC = "topic:"
 MOST = 1_000
@@ -113,7 +114,7 @@ class Turn(msgspec.Struct, frozen=True):
     place: int
 
 
-def turns(plan: Plan, log: EmbeddedLog, marks: Mapping[int, Sequence[Mark]]) -> list[Turn]:
+def turns(plan: Plan, log: Log, marks: Mapping[int, Sequence[Mark]]) -> list[Turn]:
     """All marks in the order in which they are published."""
     ranks = _ranks(plan, log)
     found: list[tuple[tuple[int, int, int], Turn]] = []
@@ -126,10 +127,10 @@ def turns(plan: Plan, log: EmbeddedLog, marks: Mapping[int, Sequence[Mark]]) -> 
     return [turn for _, turn in found]
 
 
-def _ranks(plan: Plan, log: EmbeddedLog) -> dict[tuple[int, int], int]:
+def _ranks(plan: Plan, log: Log) -> dict[tuple[int, int], int]:
     """By partition and number of a tape record: the running number of its commit in the log."""
-    if plan.tape_topic not in log.topics():
-        return {}
+    if not isinstance(log, EmbeddedLog) or plan.tape_topic not in log.topics():
+        return {}  # Kafka keeps no order of the commits of different tasks
     offsets = {place: rank for rank, place in enumerate(log.commit_order(plan.tape_topic))}
     found: dict[tuple[int, int], int] = {}
     for number in range(plan.partitions):
@@ -141,5 +142,5 @@ def _ranks(plan: Plan, log: EmbeddedLog) -> dict[tuple[int, int], int]:
             return {}
         for record in reversed(records):
             rank = offsets.get((place, record.offset + 1), rank)
-            found.setdefault((number, tape.decode_tape(record.value or b"").number), rank)
+            found.setdefault((number, tape_record(place, record).number), rank)
     return found

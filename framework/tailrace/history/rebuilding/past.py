@@ -23,11 +23,11 @@ class HistorySource(AppHistory):
 
     def __init__(self, plan: Plan, log: OneCommitLog, *, taped: bool) -> None:
         super().__init__(plan, log, has_run=taped)
-        self._one_commit_log = log
+        self.one_commit_log = log
 
     def ends(self, topics: Iterable[str]) -> Ends:
         """See ``OneCommitLog.ends``."""
-        return self._one_commit_log.ends(topics)
+        return self.one_commit_log.ends(topics)
 
     def beginning(self, job: Job, number: int) -> Beginning:
         """The beginning of a partition's task in a rebuild. Raises the errors of ``taped_beginning``, and SnapshotError."""
@@ -42,9 +42,9 @@ class HistorySource(AppHistory):
             return Beginning(number, b"")
         return taped_beginning(self, number, tape.decode_cut(end), asked)
 
-    def uncleaned(self) -> AbstractContextManager[None]:
+    def uncleaned(self, topics: Iterable[str] = ()) -> AbstractContextManager[None]:
         """See ``OneCommitLog.uncleaned``."""
-        return self._one_commit_log.uncleaned()
+        return self.one_commit_log.uncleaned(topics)
 
 
 def asked_snapshot(job: Job) -> Snapshot | None:

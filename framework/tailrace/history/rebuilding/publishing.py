@@ -5,6 +5,11 @@ carries the watermark and the task's progress. So a driver that is killed and ru
 and readers of the topics find the watermarks that a live service would have published. Each topic has the name of the
 service's topic with a suffix: the service's own topics, and their readers, are not affected.
 
+Only one rebuild may write to these topics. On this machine a lock decides. On Kafka, the last rebuild that has asked for one transactional
+id holds the topics: it asks before it looks whether the topics are empty, and looks whether it still holds them after it has registered
+its publishers. So of two rebuilds, the later one finds the publishers of the earlier one; or the earlier one finds that it was replaced,
+before it has written a record.
+
 A finished rebuild will not run again, and it notes this when all marks are published. It does not retire by itself: the next
 service of a chain is rebuilt over these topics as over the service's own, to the same state, and would find other watermarks at
 their end. The first live service that reads or writes them retires the rebuild (see ``retirement``).
@@ -24,17 +29,18 @@ from msgspec.structs import replace
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.publications import published_by
-from tailrace.core.errors import StateInUseError, TaskOwnedError, TopicMismatchError
+from tailrace.core.errors import FencedError, StateInUseError, TaskOwnedError, TopicMismatchError
 from tailrace.core.records import CHANNEL
+from tailrace.history.opening import open_log
 from tailrace.history.rebuilding.job import Job, OutputFile, UnitResult
 from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder, read_outputs
 from tailrace.history.rebuilding.output_watermarks import TOPIC, decode_marks, marks_wanted, turns
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
-from tailrace.history.retirement import REBUILD, finished_notes
+from tailrace.history.retirement import REBUILD, finished_note
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Log, TopicPartition, TopicSettings
+from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.state.snapshots import Place
 
@@ -51,9 +57,8 @@ class OutputsManifest(msgspec.Struct, frozen=True):
 
 
 def topics_of(plan: Plan) -> list[str]:
-    """The topics that an app writes to, without its inbox, since messages stay within the app."""
-    names = dict.fromkeys([*plan.outputs, plan.dead_letters_topic])
-    return [name for name in names if name != plan.inbox_topic]
+    """The topics that an app writes to, of those that it declares, and its dead letters. Messages stay within the app."""
+    return [*(name for name in plan.outputs if name in plan.written), plan.dead_letters_topic]
 
 
 def check_topics(request: Request, past: HistorySource) -> None:
@@ -103,9 +108,14 @@ def _publish_files(job: Job, files: tuple[OutputFile, ...]) -> None:
 def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
     suffix = job.request.to.outputs.removeprefix(TOPIC)
     with ExitStack() as closing:
-        log = EmbeddedLog(Path(job.request.source.log), create=False)
+        log = open_log(job.request.source.log)
         closing.callback(log.close)
-        closing.callback(_only_writer(job, plan).release)
+        holder = None
+        if isinstance(log, EmbeddedLog):
+            closing.callback(_only_writer(job, plan).release)
+        else:
+            holder = log.writer(_holder_id(plan, suffix))
+            closing.callback(holder.close)
         known = log.topics()
         for name in topics_of(plan):
             settings = known.get(name, TopicSettings(plan.partitions))
@@ -117,8 +127,11 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
         if all(task.done is None for task in tasks):
             # The topics were empty when the job was settled, but another rebuild may have written to them since.
             _check_empty(job.request, plan, log)
+            _check_unpublished(job.request, log, plan, suffix)
         for task in tasks:  # register all publishers before the first one publishes anything
             task.begin()
+        if holder is not None:
+            _check_holds(holder, job, plan, suffix)
         for turn in turns(plan, log, {task.partition: task.marks for task in tasks}):
             tasks[turn.partition].publish(turn.place)
         for task in tasks:
@@ -129,28 +142,60 @@ def _only_writer(job: Job, plan: Plan) -> TaskOwnership:
     """The lock of the output topics. Two different requests have different work folders, but only one may write there."""
     suffix = job.request.to.outputs.removeprefix(TOPIC)
     try:
-        return TaskOwnership(
-            Path(job.request.source.log), f"{REBUILD}{plan.app}{suffix}", [0], from_stopped=False
-        )
+        return TaskOwnership(Path(job.request.source.log), _holder_id(plan, suffix), [0], from_stopped=False)
     except TaskOwnedError as error:
-        raise StateInUseError(
-            f"another rebuild of the app {plan.app!r} is writing to the topics with the suffix {suffix!r}",
-            path=job.request.source.log,
-            hint="Choose another suffix.",
-        ) from error
+        raise _in_use(job, plan, suffix) from error
+
+
+def _holder_id(plan: Plan, suffix: str) -> str:
+    """The name under which one rebuild holds the output topics."""
+    return f"{REBUILD}{plan.app}{suffix}"
+
+
+def _check_unpublished(request: Request, log: Log, plan: Plan, suffix: str) -> None:
+    """Refuse topics for which another rebuild has registered its publishers, except those that the rebuild itself reads. A driver that
+    resumes has published before.
+    """
+    topics = {f"{name}{suffix}" for name in topics_of(plan)}.difference(request.source.read.values())
+    for topic, publisher in log.publications():
+        if topic in topics and publisher.startswith(REBUILD):
+            raise TopicMismatchError(
+                f"another rebuild has begun to write the topic that the outputs are to go to: {publisher!r}",
+                topic=topic,
+                hint="Choose another suffix.",
+            )
+
+
+def _check_holds(holder: Writer, job: Job, plan: Plan, suffix: str) -> None:
+    """Check that no other rebuild has asked for these topics since.
+
+    Raises:
+        StateInUseError: One has.
+    """
+    place = TopicPartition(f"{plan.dead_letters_topic}{suffix}", 0)
+    try:
+        holder.commit({place: 0}, _holder_id(plan, suffix))
+    except FencedError as error:
+        raise _in_use(job, plan, suffix) from error
+
+
+def _in_use(job: Job, plan: Plan, suffix: str) -> StateInUseError:
+    return StateInUseError(
+        f"another rebuild of the app {plan.app!r} is writing to the topics with the suffix {suffix!r}",
+        path=job.request.source.log,
+        hint="Choose another suffix.",
+    )
 
 
 class _Task:
     """Publishes the outputs of one task. ``done``: number of marks published; None: the publisher is not registered yet."""
 
-    def __init__(
-        self, job: Job, plan: Plan, log: EmbeddedLog, number: int, result: UnitResult | None
-    ) -> None:
+    def __init__(self, job: Job, plan: Plan, log: Log, number: int, result: UnitResult | None) -> None:
         self.partition = number
         self._plan, self._suffix = plan, job.request.to.outputs.removeprefix(TOPIC)
         self._wanted = frozenset(topics_of(plan))
         self._group = f"{REBUILD}{job.snapshot}"
-        self._place = TopicPartition(plan.tape_topic, number)
+        self._place = TopicPartition(f"{plan.dead_letters_topic}{self._suffix}", number)
         files = () if result is None else result.outputs
         of = sum(one.rows for one in files)
         marks = [] if result is None else decode_marks(result.marks)
@@ -169,6 +214,13 @@ class _Task:
 
     def begin(self) -> None:
         """Register the publisher. It holds all readers back until its first mark."""
+        if self.done is None and self._said:
+            raise TopicMismatchError(
+                f"how far this rebuild has published the outputs of partition {self.partition} is not known any more: Kafka deletes the offsets "
+                "of a group that is not used for a while (offsets.retention.minutes)",
+                topic=self._place.topic,
+                hint="Delete the topics with this suffix, or choose another suffix, and publish again.",
+            )
         if self.done is None:
             nothing = published_by(self._plan, {one.index: NO_WATERMARK for one in self._plan.operators})
             self._commit(0, {name: mark for name, mark in nothing.items() if CHANNEL not in name})
@@ -196,7 +248,7 @@ class _Task:
 
     def finish(self) -> None:
         """Record that everything is published."""
-        self._writer.commit(finished_notes(self._said, self.partition), self._group)
+        self._writer.commit(*finished_note(self._said, self._group, self.partition))
 
     def _commit(self, done: int, watermarks: Mapping[str, int | None]) -> None:
         named = {f"{name}{self._suffix}": watermark for name, watermark in watermarks.items()}

@@ -330,7 +330,7 @@ class TaskRun(TapeSink):
         if result.cut is None:
             return
         result.schema = store.get(rows.SCHEMA_ROW) or b""
-        write_rows(job, result, store.rows(), messages_of(job, self._past, self._number, result.cut))
+        write_rows(job, result, store.rows(), messages_of(job, self._past, self._number, result))
         retried = self._retrying is not None and self._retrying.progress.counts.run
         why = RETRIED if retried else OTHER_CODE
         check_own(result, self._past, lambda: (one for one in store.rows() if one[0][:1] == rows.STATE), why)

@@ -18,10 +18,9 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
     InputsChangedError,
-    OffsetGoneError,
+    OptionError,
     SnapshotMismatchError,
     UnknownTopicError,
-    UsageError,
 )
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import topics_of
@@ -36,7 +35,10 @@ from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.job import Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
+from tailrace.history.replayable import check_kept, gone, until_when
+from tailrace.history.same_topics import check_history, ids_of, replaced_topics
 from tailrace.history.stretches import first
+from tailrace.log.interface import TopicIds
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 
@@ -54,22 +56,30 @@ class Settled(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     finish: bool = False
     """In canonical order: end the inputs, as the service's last run did."""
+    topics: TopicIds | None = None
+    """The ids of the topics that are read, where the log has ids."""
 
 
 def settle(request: Request, past: HistorySource) -> Settled:
     """Find where history ends, and refuse requests that this history cannot fulfil.
 
     Raises:
-        UsageError: A key, an offset or a time makes no sense for this app or this log.
+        OptionError: A key, an offset or a time makes no sense for this app or this log.
         SnapshotMismatchError: The app has never committed, or its inbox does not hold its whole past.
         OffsetGoneError: The log has deleted records that the rebuild needs.
+        TopicReplacedError: An input or the tape was deleted and created again, and canonical order was not requested.
     """
     plan = past.plan
+    if request.order != "canonical" and not request.source.read:
+        check_history(plan.app, past.log)
     order, why = _order(request, past)
+    why += tuple(_replaced(past)) if order == "canonical" else ()
     with past.uncleaned():
         known = past.log.topics()
         declared = [name for name in request.source.read if name in known] if request.to.as_declared else []
-        position, ends = past.ends([*topics_of(plan, past.log), *declared])
+        read = [*topics_of(plan, past.log), *declared]
+        topics = ids_of(read, past.log)
+        position, ends = past.ends(read)
         targets: list[Target] = []
         for number in range(plan.partitions):
             if plan.changelog_topic not in ends:
@@ -81,7 +91,8 @@ def settle(request: Request, past: HistorySource) -> Settled:
         together = bool(own_inputs(plan)) and not _of_a_part(request)
         if not together:
             _check_inbox(plan, targets)
-        return _untaped(request, past, Settled(order, together, tuple(targets), ends, position, why))
+        settled = Settled(order, together, tuple(targets), ends, position, why, topics=topics)
+        return _untaped(request, past, settled)
     if request.cuts:
         targets = [Target(number, cut or None, None) for number, cut in enumerate(request.cuts)]
     if all(one.cut is None for one in targets):
@@ -106,9 +117,20 @@ def settle(request: Request, past: HistorySource) -> Settled:
             "events, timers and outputs are counted as the service's tape has them, what is left out included",
         )
     notes += tuple(_begun_with(request, beginnings))
+    if request.source.archive is None:
+        notes += tuple(until_when(plan, past.log))
     for number, cut in cuts.items():
         notes += tuple(behind_last_commit(plan, request.until, number, cut))
-    return Settled(order, False, tuple(targets), ends, position, why + notes)
+    return Settled(order, False, tuple(targets), ends, position, why + notes, topics=topics)
+
+
+def _replaced(past: HistorySource) -> Iterator[str]:
+    """Notes about topics of which the app has read another one of the same name."""
+    for topic in dict.fromkeys(topic for topic, _ in replaced_topics(past.plan.app, past.log)):
+        yield (
+            f"{topic} was deleted and created again since the service has read it: this is the state that follows from what the new "
+            "one holds"
+        )
 
 
 def _asked(request: Request, past: HistorySource) -> Snapshot | None:
@@ -197,7 +219,7 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
         ):
             start = log.start_offset(one.name, number)
             if start and not request.source.after_deleted:
-                raise _gone(one.name, number, 0, start)
+                raise gone(log, one.name, number, 0, "rebuild", _WITHOUT)
             if start:
                 notes.append(
                     f"offsets 0 to {start - 1} of {one.name} partition {number} are deleted, and left out"
@@ -208,7 +230,7 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
         )
     elif own:
         if plan.inbox_topic is not None and not any(settled.ends.get(plan.inbox_topic, [])):
-            raise UsageError(
+            raise OptionError(
                 "the messages of the app are not recorded in this log, so all partitions have to run as one",
                 hint="Rebuild all keys, with a limit by offsets at most (no --key, --until or --until-clock).",
             )
@@ -257,7 +279,7 @@ def _check_keys(request: Request, plan: Plan) -> None:
     try:
         named_keys(plan, request.keys)
     except ValueError as error:
-        raise UsageError(str(error), hint="Write it as it stands in the events.") from None
+        raise OptionError(str(error), hint="Write it as it stands in the events.") from None
 
 
 def _check_times(request: Request, past: HistorySource, targets: list[Target]) -> None:
@@ -267,12 +289,12 @@ def _check_times(request: Request, past: HistorySource, targets: list[Target]) -
         (request.until.clock_ms, [one.now for one in cuts], "clock"),
     ):
         if said is not None and said > max(reached):
-            raise UsageError(
+            raise OptionError(
                 f"the time {said} ms is outside the log: the highest {what} of the app's tasks is {max(reached)} ms",
                 hint="Leave the limit out to rebuild up to the last commit.",
             )
     if request.until.watermark_ms is not None and request.until.watermark_ms < (first_ms := _first_ms(past)):
-        raise UsageError(
+        raise OptionError(
             f"the time {request.until.watermark_ms} ms is outside the log: its first record is of {first_ms} ms",
             hint="Name a time within the log.",
         )
@@ -302,35 +324,19 @@ def _deleted(
     for begun, cut in beginnings:
         number = begun.partition
         if begun.snapshot is not None:
-            _check_kept(past, begun, cut)
+            check_kept(past.log, number, begun.positions, cut.positions, "rebuild", f"{_ANEW}.")
             continue
         check_tape_begins(past, number)
         for name, began in begun.positions.items():
             start = past.log.start_offset(name, number)
-            if start <= began:
-                continue
+            if start <= began or cut.positions.get(name, began) <= began:
+                continue  # from where it has read nothing, it misses nothing
             if not request.source.after_deleted:
-                raise _gone(name, number, began, start)
+                raise gone(past.log, name, number, began, "rebuild", _WITHOUT)
             yield f"offsets {began} to {start - 1} of {name} partition {number} are deleted, and left out"
 
 
-def _check_kept(past: HistorySource, begun: Beginning, cut: tape.Cut) -> None:
-    """Check that the log has all records that a task has still to read."""
-    known, number = past.log.topics(), begun.partition
-    for name, began in begun.positions.items():
-        start = past.log.start_offset(name, number) if name in known else 0
-        if began < start and began < cut.positions.get(name, 0):
-            raise _gone(name, number, began, start, "")
-
-
-_WITHOUT = ", or continue without them (--after-deleted): state and outputs then differ from the service's"
-
-
-def _gone(name: str, number: int, began: int, start: int, otherwise: str = _WITHOUT) -> OffsetGoneError:
-    return OffsetGoneError(
-        f"the log has deleted offsets {began} to {start - 1}, which the rebuild begins with",
-        topic=name,
-        partition=number,
-        offset=began,
-        hint=f"Read an archive (--archive), start from a newer snapshot (--from-snapshot){otherwise}.",
-    )
+_ANEW = "Read an archive (--archive), start from a newer snapshot (--from-snapshot)"
+_WITHOUT = (
+    f"{_ANEW}, or continue without them (--after-deleted): state and outputs then differ from the service's."
+)

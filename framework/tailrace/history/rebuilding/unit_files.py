@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tailrace.core import rows
-from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord
+from tailrace.history.in_flight import InFlight
 from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.output_files import Frame, Marked, outputs_folder, write_outputs
 from tailrace.history.rebuilding.output_watermarks import encode_marks
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.stretches import scan
 from tailrace.state.snapshots import write_task
 
 
@@ -48,10 +47,10 @@ def write_frames(job: Job, result: UnitResult, made: Iterable[Frame]) -> None:
     result.marks = encode_marks(marked.marks)
 
 
-def messages_of(job: Job, past: HistorySource, number: int, cut: bytes) -> Iterator[InputRecord]:
-    """The messages sent to a task by the last commit of the rebuild, and not read by the task at its own cut."""
-    inbox = past.plan.inbox_topic
-    if inbox is None or inbox not in job.ends or job.request.limited or job.request.keys:
+def messages_of(job: Job, past: HistorySource, number: int, result: UnitResult) -> Iterator[InputRecord]:
+    """The messages on their way to a task where the rebuild ends; see ``in_flight``. The result counts what waits in internal topics."""
+    if job.request.limited or job.request.keys:
         return
-    start = tape.decode_cut(cut).positions.get(inbox, 0)
-    yield from scan(past.log, inbox, number, start, job.ends[inbox][number], whole=True)
+    flight = InFlight(past, {one.partition: one.cut for one in job.targets}, job.ends)
+    result.waiting = flight.waiting(number)
+    yield from flight.messages(number)

@@ -17,6 +17,7 @@ from tailrace.history.rebuilding.tape_unit import TaskRun
 from tailrace.history.rebuilding.tracing import run_trace
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
+from tailrace.history.same_topics import check_ids
 from tailrace.history.splitting.split_units import run_first, run_merge, run_shard
 from tailrace.processes.app_loading import plan_reading
 
@@ -39,6 +40,7 @@ def run_unit(unit: Unit) -> UnitResult:
         _check(plan, unit.job)
         taped = unit.job.order == "tape"
         with opened_past(unit.job.request, plan, taped=taped, log=unit.log) as past, seldom_collected():
+            check_ids(unit.job.topics, past.log)
             result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
         return UnitResult(

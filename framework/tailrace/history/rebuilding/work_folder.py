@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock, Timeout
 
-from tailrace.core.errors import CorruptStateError, StateInUseError, UsageError
+from tailrace.core.errors import CorruptStateError, OptionError, StateInUseError
 from tailrace.history.rebuilding.job import Job, Unit, UnitResult, decode_result, encode_result
 from tailrace.state.failures import as_state_error
 
@@ -61,12 +61,12 @@ class WorkFolder:
         Raises:
             StateInUseError: Another driver works in it.
             StateUnavailableError: It cannot be created: no space, no permission.
-            UsageError: A part of its path is a file.
+            OptionError: A part of its path is a file.
         """
         try:
             lock = self._locked()
         except (NotADirectoryError, FileExistsError) as error:
-            raise UsageError(
+            raise OptionError(
                 f"{str(self.path)!r} cannot be made: a part of that path is a file",
                 hint="Name a folder with --to, and with --work.",
             ) from error

@@ -45,7 +45,9 @@ from tailrace.history.end_offsets import (
     check_end_offsets,
     check_forwarded,
 )
-from tailrace.log.interface import Log
+from tailrace.history.replayable import ELSEWHERE, check_kept, until_when
+from tailrace.history.same_topics import check_history, check_unchanged
+from tailrace.log.interface import OneCommitLog
 from tailrace.state import MemoryStore
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
 
@@ -113,7 +115,7 @@ class ReplayStatus:
 
 def replay(
     plan: Plan,
-    log: Log,
+    log: OneCommitLog,
     options: ReplayOptions | None = None,
     *,
     open_store: Callable[[int], Store] | None = None,
@@ -129,11 +131,14 @@ def replay(
         EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
         InputsChangedError: The app has other inputs, or another number of partitions, than in the first run.
         OffsetGoneError: The log has lost records that the replay needs.
+        LogUnavailableError: The log may have compacted the changelog while it was read to be compared.
         UnknownTopicError: The app has never run on this log.
         UsageError: The log does not have an offset of the limits.
+        TopicReplacedError: An input or the tape was deleted and created again.
     """
     options = options or ReplayOptions()
     history = AppHistory(plan, log)
+    check_history(plan.app, log)
     check_end_offsets(plan, log, options.limits.offsets)
     report = ReplayReport()
     numbers = range(plan.partitions) if options.partitions is None else sorted(options.partitions)
@@ -150,7 +155,11 @@ def replay(
                 stop = _outputs_at(cuts[number])
                 comparisons[number] = OutputComparison(plan, number, emitted, stop, whole=whole)
         for number in numbers:
-            committed = history.committed(number, with_rows=options.compare and not options.limits.any)
+            if options.compare and not options.limits.any:
+                with log.uncleaned([plan.changelog_topic]):
+                    committed = history.committed(number, with_rows=True)
+            else:
+                committed = history.committed(number)
             store = MemoryStore() if open_store is None else open_store(number)
             try:
                 states = live(number) if live is not None and options.compare else ()
@@ -160,8 +169,11 @@ def replay(
                 ).run()
             finally:
                 store.close()
+    check_unchanged(log)
     if options.compare:
         _say_what_was_compared(options, report)
+    for note in until_when(plan, log):
+        report.note(note)
     report.seconds = time.perf_counter() - begun_s
     return report
 
@@ -236,6 +248,7 @@ class _PartitionReplay(TapeSink):
             watch = Watch(options.observer, options.keys)
         self._live = [one for one in self._live if self._is_of_this_history(one)]
         begun = taped_beginning(history, number, cut)
+        check_kept(history.log, number, begun.positions, cut.positions, "replay", ELSEWHERE)
         # A service must not start from this store before the replay has reached its end.
         begun.load(self.store, rows_of_keys(self._plan, options.keys), position=UNFINISHED)
         if begun.snapshot is not None:

@@ -57,6 +57,8 @@ from tailrace.history.beginnings import Beginning, base_name, begun_cut, here, i
 from tailrace.history.commit_identity import new_nonce, standing
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
 from tailrace.history.last_reads import check_last_reads
+from tailrace.history.passed_offsets import may_be_empty, passed_from
+from tailrace.history.same_topics import noted_topics
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.processes.environment import timezones_version
@@ -178,7 +180,7 @@ class _Task:
             self._seed(self._cut.tape, self._cut.totals, {}, committed)
             return "seeded"
         if live.base == self._id or (live.base and not self._start.replace):
-            return f"started from snapshot {live.base} before"
+            return f"nothing to do: the state already begins with snapshot {live.base}"
         if self._is_part_of(live):
             found = standing(self._plan, self._log, self._number, self._cut)
             if found.in_log:
@@ -238,11 +240,15 @@ class _Task:
         manifest, number = self._snapshot.manifest, self._number
         for name, ends in manifest.ends.items():
             place = TopicPartition(here(name, manifest.app, self._plan.app), number)
-            if not is_own(name, manifest.app) or not ends[number]:
+            if not is_own(name, manifest.app):
+                continue
+            waiting = self._entry.waiting
+            count = waiting.get(name, 0) if isinstance(waiting, dict) else ends[number]
+            if not count:
                 continue
             if place.topic != name or self._log.end_offset(*place) < ends[number]:
                 raise SnapshotMismatchError(
-                    f"{ends[number]:,} records wait in {name!r} partition {number} for a task that had not committed yet, "
+                    f"{count:,} records wait in {name!r} partition {number} for a task that had not committed yet, "
                     f"and the snapshot {self._id} does not hold those",
                     hint="Take a snapshot when all tasks have committed.",
                 )
@@ -324,7 +330,10 @@ class _Task:
                     gone.pop(row, None)
             self._append(writer, ((row, None) for row in gone))
             encoded = tape.encode(cut)
-            self._append(writer, [(rows.CUT_ROW, encoded)])
+            headers = noted_topics(plan, log)
+            writer.append(
+                [Output(plan.changelog_topic, rows.CUT_ROW, encoded, self._now_ms, headers)], partition
+            )
             writer.append([Output(plan.tape_topic, None, tape.encode(record), self._now_ms)], partition)
             if plan.app == self._cut.app:
                 settle_letters(log, writer, plan.app, self._entry, self._id, self._now_ms)
@@ -397,12 +406,14 @@ class _Task:
                     hint="It belongs to another log.",
                 )
             if position < start:
+                position = passed_from(self._log, self._cut.app, TopicPartition(name, self._number), position)
+            if position < start:
                 raise OffsetGoneError(
                     f"the snapshot {self._id} continues from an offset that retention has deleted; the first kept is {start}",
                     topic=here,
                     partition=self._number,
                     offset=position,
-                    hint="Start from a newer snapshot, or rebuild from an archive.",
+                    hint=f"{may_be_empty(self._log)}Start from a newer snapshot, or rebuild from an archive.",
                 )
             found[here] = position
         return found
@@ -416,7 +427,11 @@ class _Task:
                 f"in {name!r}",
                 hint="Rebuild one up to the last commit, without a limit.",
             )
-        under_way = 0 if ends is None else ends[self._number] - position
+        waiting = self._entry.waiting
+        if isinstance(waiting, dict):
+            under_way = waiting.get(name, 0)
+        else:
+            under_way = 0 if ends is None else ends[self._number] - position
         held = sum(file.rows for file in self._entry.files if file.table == MESSAGES)
         if place.topic == self._plan.inbox_topic and ends is not None and held != under_way:
             raise SnapshotMismatchError(

@@ -1,10 +1,10 @@
 """Taking a snapshot of an app from its log, while the app runs, and without its help.
 
-Theory. A commit of the embedded log is one step for all topics. So the changelogs of all tasks up to the ends of *one
-commit* are a consistent cut: every message that a task had sent by then is in the inboxes up to the same commit, and the
-messages that a receiver has not read are between its cut's position and the inbox's end. They are stored with the snapshot.
+Theory. The ends that a log gives for all topics of an app are a consistent cut (see ``log.consistent_ends``): whatever a task has read
+by its end of the changelog, was sent by then. What was sent by then and is not read, is *in flight*: the messages are stored with the
+snapshot (see ``history.in_flight``).
 
-The changelog is compacted, so it holds each row about once: reading it to the end is reading the state. Cleaning is blocked
+The changelog is compacted, so it holds each row about once: reading it to the end is reading the state. No cleaning may run
 meanwhile, because it may remove the last record before the cut when there is a later one for the same row.
 
 An *incremental* snapshot reads the changelog from the position of its parent. Deletions are kept for a limited time only, so
@@ -29,13 +29,13 @@ from tailrace.core.errors import (
     IncompleteSnapshotError,
     SnapshotMismatchError,
 )
-from tailrace.core.records import InputRecord
 from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import topics_of
-from tailrace.history.changelog import fold
+from tailrace.history.changelog import beginning, fold
 from tailrace.history.commit_identity import standing
+from tailrace.history.in_flight import InFlight
 from tailrace.history.last_reads import last_reads
-from tailrace.history.stretches import scan
+from tailrace.history.same_topics import check_history, check_unchanged
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.environment import environment
 from tailrace.state.snapshots import FileInfo, Manifest, Snapshot, Snapshots, TaskEntry, write_task
@@ -82,6 +82,8 @@ def take_snapshot(
         UnknownTopicError: The app has never run on this log.
         SnapshotMismatchError: The app has never committed.
         SnapshotError: The place cannot be written, or the name is already used.
+        TopicReplacedError: An input or the tape was deleted and created again.
+        OffsetGoneError: The log has deleted rows of the state.
     """
     return _Taking(plan, log, snapshots, options or TakingOptions(), on_progress).run()
 
@@ -107,15 +109,26 @@ class _Taking:
 
     def run(self) -> Manifest:
         plan, options = self._plan, self._options
-        with self._log.uncleaned():
+        with self._log.uncleaned([plan.changelog_topic]):
+            check_history(plan.app, self._log)
             position, ends = self._log.ends(topics_of(plan, self._log))
             parent = self._parent() if options.incremental else None
-            if not any(self._history.committed(number).cut for number in range(plan.partitions)):
+            changelogs = ends[plan.changelog_topic]
+            cuts = {
+                number: self._history.committed(number, end=changelogs[number]).cut
+                for number in range(plan.partitions)
+            }
+            if not any(cuts.values()):
                 raise SnapshotMismatchError(
                     f"the app {plan.app!r} has never committed: there is no state yet", hint="Run it first."
                 )
+            flight = InFlight(self._history, cuts, ends)
             draft = self._snapshots.begin()
-            tasks = [self._task(number, ends, draft.folder_uri, parent) for number in range(plan.partitions)]
+            tasks = [
+                self._task(number, changelogs[number], flight, draft.folder_uri, parent)
+                for number in range(plan.partitions)
+            ]
+        check_unchanged(self._log)
         manifest = Manifest(
             id=draft.id,
             app=plan.app,
@@ -169,15 +182,16 @@ class _Taking:
         return parent
 
     def _task(
-        self, number: int, ends: dict[str, list[int]], folder: str, parent: Snapshot | None
+        self, number: int, end: int, flight: InFlight, folder: str, parent: Snapshot | None
     ) -> TaskEntry:
         place = TopicPartition(self._plan.changelog_topic, number)
-        start, base = self._log.start_offset(*place), None
-        if parent is not None:
-            base = parent.manifest.task(number)
+        base = None if parent is None else parent.manifest.task(number)
+        if base is None:
+            start = beginning(self._log, place)
+        else:
             assert base.changelog_position is not None
             start = base.changelog_position
-        changed, cut, position = fold(self._log, place, start, ends[place.topic][number], self._note_read)
+        changed, cut, position = fold(self._log, place, start, end, self._note_read)
         if cut is None:
             # The task has not committed since the parent, or never. If never, it begins with empty state in every start.
             cut, position = (b"", start) if base is None else (base.cut, start)
@@ -191,24 +205,16 @@ class _Taking:
             number,
             secrets.token_hex(4),
             zip(names, cast("Iterator[bytes]", map(changed.__getitem__, names)), strict=True),
-            messages=self._under_way(number, cut, ends),
+            messages=flight.messages(number),
             deleted=None if parent is None else deleted,
         )
         read = last_reads(self._log, number, cut) or msgspec.UNSET
-        return TaskEntry(number, cut, position, schema, files, read=read)
+        return TaskEntry(number, cut, position, schema, files, read=read, waiting=flight.waiting(number))
 
     def _note_read(self, place: TopicPartition, count: int) -> None:
         self._read += count
         if self._tell is not None:
             self._tell(TakingStatus(place.partition, self._plan.partitions, self._read))
-
-    def _under_way(self, number: int, cut: bytes, ends: dict[str, list[int]]) -> Iterator[InputRecord]:
-        """The messages in flight: those between the task's position in its inbox and the inbox's end."""
-        inbox = self._plan.inbox_topic
-        if inbox is None or not cut:
-            return
-        at, end = tape.decode_cut(cut).positions.get(inbox, 0), ends[inbox][number]
-        yield from scan(self._log, inbox, number, at, end, whole=True)
 
 
 def _life(cut: bytes) -> tuple[bytes, str]:

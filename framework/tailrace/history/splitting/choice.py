@@ -138,7 +138,7 @@ def _measured(job: Job, past: HistorySource, partition: int) -> float | None:
         settings=request.execution.variant.settings(),
     )
     begun_s = process_time()
-    replayed = replay(past.plan, past.log, options).records
+    replayed = replay(past.plan, past.one_commit_log, options).records
     return (process_time() - begun_s) / replayed if replayed else None
 
 

@@ -369,7 +369,7 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
             last = pair[0]
             yield pair
 
-    write_rows(job, result, state(), messages_of(job, part.past, number, cut))
+    write_rows(job, result, state(), messages_of(job, part.past, number, result))
     check_own(result, part.past, state)
     sends = Sends(part.plan) if _compared(part) else None
     emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)

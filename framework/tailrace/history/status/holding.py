@@ -27,11 +27,11 @@ import msgspec
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK, is_instant, spelled
-from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import OffsetGoneError
 from tailrace.history.stretches import last
+from tailrace.history.tape_records import tape_record
 from tailrace.history.upstream_watermarks import Said, tasks_beside, transactional_id
 from tailrace.log.interface import Log, TopicPartition
 
@@ -187,8 +187,8 @@ def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
     place = TopicPartition(f"{app}.tape", int(number) if number.isdecimal() else 0)
     if app == plan.app or place.topic not in log.topics() or place.partition >= log.partitions(place.topic):
         return ""
-    begun = last(log, *place, lambda one: tape.decode_tape(one.value or b"").inputs is not None)
-    read = () if begun is None else tape.decode_tape(begun.value or b"").inputs or ()
+    begun = last(log, *place, lambda one: tape_record(place, one).inputs is not None)
+    read = () if begun is None else tape_record(place, begun).inputs or ()
     tasks = {transactional_id(plan.app, one) for one in range(plan.partitions)}
     publications = log.publications().items()
     topics = sorted(

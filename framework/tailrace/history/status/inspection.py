@@ -23,9 +23,14 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import TailraceError
 from tailrace.history.app_history import AppHistory
+from tailrace.history.app_topics import oldest_ms
 from tailrace.history.changelog import last_cut
 from tailrace.history.commit_identity import standing
+from tailrace.history.same_topics import replaced_topics
 from tailrace.history.status.holding import Held, Holding, lag_of
+from tailrace.history.status.owners import Owner
+from tailrace.history.stretches import batches, last
+from tailrace.history.tape_records import tape_record
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.state.looking import StateView
@@ -37,13 +42,6 @@ _BEHIND_AT_MOST = 1
 """A store is written right after the commit, so it may be one commit behind the log."""
 
 Follows = Literal["events", "writers", "nothing"]
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """The process that owns a task now. ``pid`` is 0 if it is unknown."""
-
-    pid: int
-    stopped: bool
 
 
 class SourceReport(msgspec.Struct, frozen=True):
@@ -58,6 +56,10 @@ class SourceReport(msgspec.Struct, frozen=True):
     """Number of records to read; for messages to an actor, those of the whole inbox."""
     watermark_ms: int | None
     idle: bool
+    start: int = 0
+    """The oldest offset that the log has."""
+    replayable_since_ms: int | None = None
+    """The timestamp of the oldest record, if the log has deleted records before it."""
 
 
 class Timers(msgspec.Struct, frozen=True):
@@ -114,6 +116,8 @@ class AppReport(msgspec.Struct, frozen=True):
     version: str
     at_ms: int
     tasks: tuple[TaskReport, ...]
+    problems: tuple[str, ...] = ()
+    """What is wrong with the app's topics: those that were replaced, and records that no task has written."""
 
 
 def inspect_app(
@@ -126,12 +130,26 @@ def inspect_app(
         InputsChangedError: The app ran with another number of partitions.
     """
     AppHistory(plan, log)
+    problems = tuple(_problems(plan, log))
     folder = None if state is None else state / plan.app
     tasks = [
         _Task(plan, number, log, owner_of, None if folder is None else folder / str(number)).report()
         for number in range(plan.partitions)
     ]
-    return AppReport(plan.app, plan.version, now_ms, tuple(tasks))
+    return AppReport(plan.app, plan.version, now_ms, tuple(tasks), problems)
+
+
+def _problems(plan: Plan, log: Log) -> Iterator[str]:
+    for topic in dict.fromkeys(topic for topic, _ in replaced_topics(plan.app, log)):
+        yield f"{topic} was deleted and created again since the app has read it: the app does not start on it"
+    for number in range(plan.partitions):
+        place = TopicPartition(plan.tape_topic, number)
+        try:
+            record = last(log, *place)
+            if record is not None:
+                tape_record(place, record)
+        except TailraceError as error:
+            yield error.what
 
 
 class _Task:
@@ -166,7 +184,8 @@ class _Task:
             committed_ms=self._committed_ms,
             commits=0 if self._cut is None else self._cut.tape,
             lag=sum(self._lags.values()),
-            dead_letters=log.end_offset(*letters) - log.start_offset(*letters),
+            # Not by offsets: on Kafka, the markers of transactions have offsets, too.
+            dead_letters=sum(map(len, batches(log, *letters, on_lost=lambda _: None))),
             for_others=0 if self._cut is None else self._cut.totals.for_others,
             state_bytes=_size(self._folder),
             state_problem=problem,
@@ -188,15 +207,18 @@ class _Task:
                 yield self._source(one, source, "writers")
 
     def _source(self, one: InputPlan, source: int, follows: Follows) -> SourceReport:
-        marks = self._marks
+        marks, place = self._marks, self._places[one.name]
+        start = self._log.start_offset(*place)
         return SourceReport(
             topic=self._plan.sources[source],
             follows=follows,
             position=self._positions[one.name],
-            end=self._log.end_offset(*self._places[one.name]),
+            end=self._log.end_offset(*place),
             lag=self._lags[one.name],
             watermark_ms=None if follows == "nothing" else _known(marks.of_source[source]),
             idle=marks.idle[source],
+            start=start,
+            replayable_since_ms=oldest_ms(self._log, place) if start else None,
         )
 
     def _operator(

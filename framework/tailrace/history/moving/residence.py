@@ -1,0 +1,97 @@
+"""Where an app lives: an app that was moved must never run on both logs.
+
+Theory. The topic ``<app>.moves`` has one partition. Its last record decides whether the app may run on this log::
+
+    last record   the app                                     written to
+    none          may run: it was never moved
+    left          may not run                                 the source, before its last records are copied
+    arriving      may not run: its history is not complete    the target, before the first record is copied
+    arrived       may run                                     the target, when everything is copied and compared
+    stayed        may run: the move was given up              the source
+
+So a move that is killed anywhere leaves an app that runs on the source alone, on the target alone, or, between ``left`` and
+``arrived``, on neither of the two until the move is repeated or given up. A record does not expire, unlike offsets of a group on Kafka.
+
+A service that starts looks twice: before it creates topics, and again when it owns its tasks or is a member of its group. A move
+writes ``left`` and then looks whether the app runs. So one of the two sees the other.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+import msgspec
+
+from tailrace.core.errors import AppMovedError, ForeignLogError
+from tailrace.core.records import Output
+from tailrace.history.stretches import last
+from tailrace.log.interface import Log, TopicSettings
+
+Step = Literal["left", "arriving", "arrived", "stayed"]
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A record of ``<app>.moves``. ``other`` is the identity of the other log in hex, ``place`` where it is."""
+
+    step: Step
+    other: str
+    place: str
+    at_ms: int = 0
+
+
+def moves_topic(app: str) -> str:
+    """The topic with the moves of an app."""
+    return f"{app}.moves"
+
+
+def last_move(log: Log, app: str) -> Move | None:
+    """The last record of an app's moves; None if it was never moved."""
+    topic = moves_topic(app)
+    found = last(log, topic, 0) if topic in log.topics() else None
+    try:
+        return None if found is None else msgspec.json.decode(found.value or b"", type=Move)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        offset = -1 if found is None else found.offset
+        raise ForeignLogError(
+            f"the topic {topic!r} has a record at offset {offset} which is no move of the app: {error}",
+            hint="Find who else writes to it. If the app was never moved, delete the topic; otherwise delete what is behind the record of "
+            "its last move.",
+        ) from error
+
+
+def note_move(log: Log, app: str, move: Move) -> None:
+    """Add a record to an app's moves, unless it would repeat the last one."""
+    topic = moves_topic(app)
+    before = last_move(log, app)
+    if before is not None and (before.step, before.other) == (move.step, move.other):
+        return
+    log.create_topic(topic, TopicSettings(1))
+    now_ms = time.time_ns() // 1_000_000
+    writer = log.writer(topic)
+    try:
+        value = msgspec.json.encode(msgspec.structs.replace(move, at_ms=now_ms))
+        writer.append([Output(topic, None, value, now_ms)], 0)
+        writer.commit()
+    finally:
+        writer.close()
+
+
+def check_lives_here(log: Log, app: str) -> None:
+    """Check that an app may run on a log.
+
+    Raises:
+        AppMovedError: It was moved to another log, or it is being moved.
+    """
+    found = last_move(log, app)
+    if found is not None and found.step == "left":
+        raise AppMovedError(
+            f"the app {app!r} was moved from this log to {found.place}",
+            hint=f"Run it there (--log {found.place}). If the move was interrupted, run the same 'tailrace migrate' again, or give it "
+            "up with --cancel.",
+        )
+    if found is not None and found.step == "arriving":
+        raise AppMovedError(
+            f"the app {app!r} is being moved to this log from {found.place}, and not everything is here yet",
+            hint="Run the same 'tailrace migrate' again: it continues where it was interrupted.",
+        )

@@ -1,0 +1,84 @@
+"""Deletes what an app has on Kafka: its internal topics, and the offsets of its groups.
+
+Theory. What an app declares is never deleted: others read it, or have written it. The order is one in which an interruption leaves
+nothing that would be taken for a whole history, and in which the command can be run again:
+
+1. the app must have no live member;
+2. it is retired: readers of its outputs would wait for a writer that will never come again;
+3. the offsets of its groups are deleted, so that a new app of the same name does not begin in the middle of an input;
+4. the topics are deleted, the tape last: it shows that the app has run here.
+
+State folders of its processes stay where they are. A new app of the same name finds that they are of another history, and leaves
+them aside.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.core.errors import TaskOwnedError, UnknownAppError
+from tailrace.core.suggestions import did_you_mean
+from tailrace.history.app_topics import apps_in, begun_group, topics_left_by
+from tailrace.history.retirement import publishers_of, refuse_members, retire
+from tailrace.history.upstream_watermarks import transactional_id
+from tailrace.log.kafka import KafkaLog
+
+
+class Deletion(msgspec.Struct):
+    """What is deleted of an app."""
+
+    app: str
+    topics: list[str]
+    records: dict[str, int]
+    """By topic, the number of offsets in it."""
+    groups: list[str]
+    publishers: list[str]
+    """The transactional ids that are retired: readers of the app's outputs wait for them now."""
+
+
+def plan_deletion(log: KafkaLog, app: str) -> Deletion:
+    """What would be deleted of an app. Asks only.
+
+    Raises:
+        UnknownAppError: The app has no topics on this log.
+        TaskOwnedError: A process of the app lives.
+    """
+    known = log.administration.topics()
+    topics = topics_left_by(app, known)
+    if not topics:
+        raise UnknownAppError(
+            f"the app {app!r} has no topics on this log",
+            hint=did_you_mean(app, apps_in(known), "Look at --log."),
+        )
+    _refuse_live(log, app)
+    topics.sort(key=lambda name: name == f"{app}.tape")
+    records = {one: log.count_offsets(one) for one in topics}
+    said = publishers_of(log).get(app, {})
+    publishers = [
+        transactional_id(app, number)
+        for number, some in sorted(said.items())
+        if any(mark is not None for mark in some.values())
+    ]
+    return Deletion(app, topics, records, [app, begun_group(app)], publishers)
+
+
+def delete_topics(log: KafkaLog, planned: Deletion) -> None:
+    """Delete it, and set ``groups`` to those that existed.
+
+    Raises:
+        TaskOwnedError: A process of the app lives.
+    """
+    _refuse_live(log, planned.app)
+    if planned.publishers:
+        retire(log, planned.app)
+    planned.groups = log.administration.delete_groups(planned.groups)
+    log.administration.delete_topics(planned.topics)
+
+
+def _refuse_live(log: KafkaLog, app: str) -> None:
+    try:
+        refuse_members(log, app)
+    except TaskOwnedError as error:
+        raise TaskOwnedError(
+            f"the app {app!r} runs, and its topics are not deleted: {error.what}", hint="Stop it first."
+        ) from None

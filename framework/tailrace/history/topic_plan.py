@@ -1,0 +1,298 @@
+"""The topics that apps need, compared with those that a log has; and what is missing created.
+
+Theory. A topic that several apps need is one entry, with the role that it has for each. An entry is
+
+    ``create``     the topic is missing, and ``apply`` creates it
+    ``change``     ``apply`` changes some of its settings, which ``topic_rules`` names
+    ``refuse``     something differs that ``apply`` does not change; each finding has the reason, and what to do
+    ``none``       it is right; there may be notes
+
+Topics with watermarks are entries on Kafka only: on the embedded log watermarks are in no topics. ``redriven`` is created when
+letters are redriven for the first time, so it is an entry only if it exists.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from tailrace.core.counting import counted
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.describe_rows import instant
+from tailrace.core.errors import TopicMismatchError
+from tailrace.history.app_topics import NeededTopic, Role, followed_topics, needed_topics, oldest_ms
+from tailrace.history.topic_rules import Circumstances, Finding, findings
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import TopicPartition, TopicSettings
+from tailrace.log.kafka import PUBLISHERS, WATERMARKS, KafkaLog, NewTopics, TopicDetails
+from tailrace.log.kafka.topic_config import MIN_INSYNC, POLICY, creation_config
+
+_log = logging.getLogger("tailrace.service")
+Action: TypeAlias = Literal["none", "create", "change", "refuse"]
+
+
+class PlannedTopic(msgspec.Struct):
+    """A topic that apps need."""
+
+    topic: str
+    roles: dict[str, Role]
+    """By app."""
+    action: Action
+    partitions: int
+    replicas: int | None
+    """None: those of the brokers' default, or of the embedded log."""
+    min_insync: int | None
+    compacted: bool
+    retention_ms: int | None
+    retention_bytes: int | None
+    config: dict[str, str]
+    """Settings on Kafka: those that it has, or is created with."""
+    findings: list[Finding]
+    replayable_since_ms: int | None = None
+    """Of an input whose beginning is deleted: the timestamp of the oldest record."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing is to be done: there are notes at most."""
+        return self.action == "none" and all(one.level == "note" for one in self.findings)
+
+
+def plan_topics(
+    plans: Sequence[Plan],
+    log: EmbeddedLog | KafkaLog,
+    new_topics: NewTopics | None = None,
+    *,
+    change_cleanup: bool = False,
+) -> list[PlannedTopic]:
+    """What the topics of apps are, and should be. Asks only; ``apply_topics`` takes the result."""
+    return _Planning(plans, log, new_topics or NewTopics(), change_cleanup=change_cleanup).entries()
+
+
+def apply_topics(planned: Sequence[PlannedTopic], log: EmbeddedLog | KafkaLog) -> None:
+    """Create what is missing, and change the settings that the plan names as safe."""
+    feeds: list[str] = []
+    for one in planned:
+        if one.action == "create" and set(one.roles.values()) == {"watermarks"}:
+            feeds.append(one.topic.removesuffix(WATERMARKS).removesuffix(PUBLISHERS))
+        elif one.action == "create":
+            settings = TopicSettings(one.partitions, one.compacted, one.retention_ms, one.retention_bytes)
+            log.create_topic(one.topic, settings)
+        changes = {found.setting: found.wanted for found in one.findings if found.is_safe}
+        if changes and isinstance(log, KafkaLog):
+            log.administration.alter(one.topic, changes)
+        elif changes and isinstance(log, EmbeddedLog):
+            log.set_retention(one.topic, retention_ms=None, retention_bytes=None)
+    if isinstance(log, KafkaLog):
+        known = log.topics()
+        log.create_watermark_topics(topic for topic in feeds if topic in known)
+
+
+def check_topics(plan: Plan, log: KafkaLog, app: str) -> None:
+    """Compare the topics of an app with the rules when it starts. Warnings are logged; nothing is changed.
+
+    ``app`` is the app as a command takes it, for messages.
+
+    Raises:
+        TopicMismatchError: A deviation would lose data, or give wrong results.
+    """
+    options = f"--app {app} --log {log}"
+    warnings: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for one in plan_topics([plan], log):
+        for found in one.findings:
+            if one.action != "create" and found.level == "error":
+                hint = (
+                    f"`tailrace topics apply {options}` changes it to {found.wanted}."
+                    if found.is_safe
+                    else f"To correct it: {found.fix}."
+                )
+                raise TopicMismatchError(str(found), topic=one.topic, hint=hint)
+            if one.action != "create" and found.level == "warning":
+                warnings[found.setting, found.found, str(found)].append(one.topic)
+    for (setting, value, text), topics in warnings.items():
+        _log.warning(
+            "%s of %s. See `tailrace topics plan %s`",
+            text,
+            " and ".join(map(repr, topics)),
+            options,
+            extra={"app": plan.app, "topics": topics, "setting": setting, "value": value},
+        )
+
+
+class _Planning:
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        log: EmbeddedLog | KafkaLog,
+        new_topics: NewTopics,
+        *,
+        change_cleanup: bool,
+    ) -> None:
+        self._log = log
+        self._new_topics = new_topics
+        self._change_cleanup = change_cleanup
+        self._brokers = log.administration.brokers() if isinstance(log, KafkaLog) else 0
+        known = log.administration.topics() if isinstance(log, KafkaLog) else log.topics()
+        self._needs: dict[str, dict[str, NeededTopic]] = defaultdict(dict)
+        """By topic and app."""
+        for plan in plans:
+            for need in self._needed_by(plan, known):
+                self._needs[need.name][plan.app] = need
+        self._found = self._details()
+
+    def _details(self) -> Mapping[str, TopicDetails]:
+        log = self._log
+        if isinstance(log, KafkaLog):
+            return log.administration.details(
+                [*self._needs, *(name.removesuffix(WATERMARKS) for name in self._needs)]
+            )
+        return {name: TopicDetails(one, 0, {}) for name, one in log.topics().items()}
+
+    def entries(self) -> list[PlannedTopic]:
+        """One for each topic: the internal ones first, then what the apps declare."""
+
+        def is_declared(name: str) -> bool:
+            return not all(one.is_internal for one in self._needs[name].values())
+
+        return [self._entry(name, self._needs[name]) for name in sorted(self._needs, key=is_declared)]
+
+    def _needed_by(self, plan: Plan, topics: Collection[str]) -> list[NeededTopic]:
+        needed = needed_topics(plan)
+        compacted = TopicSettings(1, compacted=True)
+        if f"{plan.app}.redriven" in topics:
+            needed.append(NeededTopic(f"{plan.app}.redriven", "redriven", compacted))
+        if isinstance(self._log, KafkaLog):
+            needed += [
+                NeededTopic(f"{name}{suffix}", "watermarks", compacted)
+                for name in followed_topics(plan)
+                for suffix in (WATERMARKS, PUBLISHERS)
+            ]
+        return needed
+
+    def _entry(self, name: str, needs: Mapping[str, NeededTopic]) -> PlannedTopic:
+        roles: dict[str, Role] = {app: need.role for app, need in needs.items()}
+        found = self._found.get(name)
+        if found is None:
+            return self._missing(name, needs, roles)
+        all_said: dict[str, Finding] = {}
+        for app, need in needs.items():
+            for one in findings(need, found, self._about(app, need)):
+                all_said.setdefault(one.setting, one)
+        said = [self._allowed(one) for one in all_said.values()]
+        since_ms = None
+        if any(role in ("input", "in-app") for role in roles.values()) and (gone := self._gone(name, found)):
+            since_ms, note = gone
+            said.append(note)
+        refused = any(one.level != "note" and not one.is_safe for one in said)
+        safe = any(one.is_safe for one in said)
+        settings = found.settings
+        return PlannedTopic(
+            name,
+            roles,
+            "change" if safe else "refuse" if refused else "none",
+            settings.partitions,
+            found.replicas if found.config else None,
+            int(found.config[MIN_INSYNC]) if found.config else None,
+            settings.compacted,
+            settings.retention_ms,
+            settings.retention_bytes,
+            {
+                one: found.config[one]
+                for one in sorted(creation_config(TopicSettings(1)).keys() & found.config.keys())
+            },
+            said,
+            since_ms,
+        )
+
+    def _missing(self, name: str, needs: Mapping[str, NeededTopic], roles: dict[str, Role]) -> PlannedTopic:
+        by_count = {need.settings.partitions: app for app, need in needs.items() if need.role != "output"}
+        if not by_count:
+            by_count = {need.settings.partitions: app for app, need in needs.items()}
+        need = min(needs.values(), key=lambda one: one.role == "output")
+        config = creation_config(need.settings, self._new_topics) if isinstance(self._log, KafkaLog) else {}
+        said: list[Finding] = []
+        if len(by_count) > 1:
+            wanted = " and ".join(f"{count} ({app})" for count, app in sorted(by_count.items()))
+            why = "apps that read one topic have as many tasks as it has partitions"
+            said.append(
+                Finding(
+                    "error",
+                    "partitions",
+                    wanted,
+                    "one number",
+                    why,
+                    "declare the same partitions= in these apps",
+                )
+            )
+        return PlannedTopic(
+            name,
+            roles,
+            "refuse" if said else "create",
+            need.settings.partitions,
+            self._new_topics.replication,
+            self._new_topics.min_insync,
+            need.settings.compacted,
+            need.settings.retention_ms,
+            need.settings.retention_bytes,
+            config,
+            said,
+        )
+
+    def _about(self, app: str, need: NeededTopic) -> Circumstances:
+        followed = (
+            self._found.get(need.name.removesuffix(WATERMARKS)) if need.name.endswith(WATERMARKS) else None
+        )
+        return Circumstances(
+            app,
+            self._brokers,
+            self._new_topics,
+            self._is_empty,
+            followed=None if followed is None else followed.settings,
+            place=str(self._log),
+        )
+
+    def _allowed(self, one: Finding) -> Finding:
+        """With --change-cleanup the policy of a topic with data is changed, too."""
+        if one.setting == POLICY and one.level == "error" and self._change_cleanup:
+            return msgspec.structs.replace(one, is_safe=True, fix="")
+        return one
+
+    def _is_empty(self, topic: str) -> bool:
+        count = self._found[topic].settings.partitions
+        return all(self._log.end_offset(topic, number) == 0 for number in range(count))
+
+    def _gone(self, topic: str, found: TopicDetails) -> tuple[int | None, Finding] | None:
+        """The beginning of an input that the log has deleted."""
+        starts = {
+            number: self._log.start_offset(topic, number) for number in range(found.settings.partitions)
+        }
+        gone = {number: at for number, at in starts.items() if at}
+        if not gone:
+            return None
+        oldest = [
+            one for number in gone if (one := oldest_ms(self._log, TopicPartition(topic, number))) is not None
+        ]
+        since_ms = max(oldest, default=None)
+        since = (
+            "no record is left" if since_ms is None else f"history is replayable since {instant(since_ms)}"
+        )
+        offsets = ", ".join(f"{at:,} of partition {number}" for number, at in gone.items())
+        return since_ms, Finding(
+            "note", "oldest offset", offsets, "", f"older records are deleted, and {since}"
+        )
+
+
+def in_short(planned: Collection[PlannedTopic]) -> str:
+    """One line about a whole plan."""
+    counts = {
+        action: sum(one.action == action for one in planned) for action in ("create", "change", "refuse")
+    }
+    parts = [
+        f"{counts['create']} to create",
+        f"{counts['change']} to change",
+        f"{counts['refuse']} that differ and are not changed",
+    ]
+    return f"{counted(len(planned), 'topic')}: {', '.join(parts)}"
