@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from typing import Any
@@ -16,17 +15,7 @@ from tests.cli import shop
 from tests.cli.commands import SHOP, done, records, run
 from tests.cli.shop import Purchase
 
-
-@pytest.fixture(autouse=True)
-def quiet_logs():
-    """A run sets up the logs of its process; this one's are pytest's."""
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    yield
-    for handler in before:
-        if handler not in root.handlers:
-            root.addHandler(handler)
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
 @pytest.fixture
@@ -204,7 +193,7 @@ def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
         (["show", "shop", "0-99"], 1, "there is no dead letter 0-99"),
         (["show", "shop", "99-0"], 1, "there is no dead letter 99-0"),
         (["show", "shop", "x"], 2, "not the id of a dead letter"),
-        (["list", "nosuch"], 1, "no dead letters of an app 'nosuch'"),
+        (["list", "nosuch"], 2, "no dead letters of an app 'nosuch'"),
         (["list", "nowhere:app"], 2, "there is no module 'nowhere'"),
         (["list"], 2, "Missing argument 'APP'"),
     ],

@@ -61,6 +61,7 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "log verify": [],
         "log list": [],
         "log tail": ["purchases", "--no-follow"],
+        "migrate": ["--from", place / "log", "--to", tmp_path / "new", "--app", SHOP, "--check"],
         "rebuild": [SHOP, "--to", tmp_path / "rebuilt", "--workers", 1],
         "replay": [SHOP],
         "retire": ["shop"],
@@ -70,11 +71,14 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "snapshot show": [SHOP, "--snapshots", place / "snapshots"],
         "snapshot verify": [SHOP, "--snapshots", place / "snapshots"],
         "status": [SHOP, "--state", place / "state"],
+        "topics apply": ["--app", SHOP],
+        "topics plan": ["--app", SHOP],
     }
     alone = (
         "compare",
         "graph",
         "log upgrade",
+        "migrate",
         *(f"snapshot {one}" for one in ("delete", "list", "show", "verify")),
     )
     where = [] if command in alone else ["--log", place / "log"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +9,7 @@ import pytest
 from tailrace.history.dead_letters.letters import REASONS
 from tests.cli.commands import SHOP, done, run
 
-
-@pytest.fixture(autouse=True)
-def quiet_logs() -> Iterator[None]:
-    """A run sets up the logs of its process; this one's are pytest's."""
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    yield
-    for handler in before:
-        if handler not in root.handlers:
-            root.addHandler(handler)
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +68,7 @@ LOG = ("--log", "LOG")
         ),
         (["run", "tests.clii.shop:app"], 2, "there is no module 'tests.clii'. Did you mean 'tests.cli'?"),
         (["run", "servics.sensors:app"], 2, "there is no module 'servics'. Did you mean 'services'?"),
-        (["dead-letters", "list", "shpo", *LOG], 1, "of an app 'shpo' (topic 'shpo.dead-letters'). Did you mean 'shop'?"),
+        (["dead-letters", "list", "shpo", *LOG], 2, "of an app 'shpo'. Did you mean 'shop'?"),
         (["replay", f"{SHOP}@shopp", *LOG], 1, "'shopp' has never run on it. Did you mean 'shop'?"),
         # topics
         (["log", "dump", "wether", *LOG], 1, "(topic 'wether'). Did you mean 'weather'?"),
@@ -96,7 +84,7 @@ LOG = ("--log", "LOG")
         # inputs and actors
         (["replay", SHOP, "--until-offset", "purchase=1", *LOG], 2, "Did you mean 'purchases'?"),
         (["replay", SHOP, "--trace", "a", "--actor", "Costumer", *LOG], 2, "Did you mean 'Customer'?"),
-        (["rebuild", SHOP, "--to", "TO", "--read", "purchase=x", *LOG], 1, "Did you mean 'purchases'?"),
+        (["rebuild", SHOP, "--to", "TO", "--read", "purchase=x", *LOG], 2, "Did you mean 'purchases'?"),
         (["rebuild", SHOP, "--to", "TO", "--until-offset", "purchase:0=1", *LOG], 2, "Did you mean 'purchases'?"),
         # snapshots
         (["snapshot", "show", "shop", "befor", "--snapshots", "AT"], 1, "no snapshot 'befor'"),

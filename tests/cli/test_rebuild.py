@@ -174,7 +174,7 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
         (["--until-offset", "ticks"], 2, "is not an offset of a topic"),
         (["--until-offset", "tick:0=1"], 2, "does not read 'tick'"),
         (["--until", "soon"], 2, "'soon' is not a time"),
-        (["--key", "k1", "--outputs", "csv"], 1, "outputs cannot go to 'csv'"),
+        (["--key", "k1", "--outputs", "csv"], 2, "outputs cannot go to 'csv'"),
         (["--outputs", "parquet:"], 2, "--outputs: it is empty"),
         (
             ["--outputs", "topic:"],
@@ -186,8 +186,8 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
         (["--from-snapshot", "nowhere"], 1, "there is no snapshot yet"),
         (["--archive", "nowhere"], 1, "there is no archive in"),
         (["--split", "0"], 2, "--split"),
-        (["--name", "latest"], 1, "cannot be the name of a snapshot"),
-        (["--to", "s3://bucket/x?endpoint_override=127.0.0.1:1"], 1, "needs a folder for what is under way"),
+        (["--name", "latest"], 2, "cannot be the name of a snapshot"),
+        (["--to", "s3://bucket/x?endpoint_override=127.0.0.1:1"], 2, "needs a folder for what is under way"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(
@@ -223,7 +223,7 @@ def test_an_app_and_a_log_that_are_not_there_are_told(tally: Path, tmp_path: Pat
 def test_a_target_that_is_a_file_is_told(tally: Path, tmp_path: Path) -> None:
     (tmp_path / "to").write_text("")
     ended = run("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "to")
-    assert ended.code == 1
+    assert ended.code == 2
     (line,) = ended.err.splitlines()
     assert "a part of that path is a file. Name a folder with --to" in line
 

@@ -295,7 +295,7 @@ def test_what_the_log_has_deleted_is_told_with_what_reads_the_archive(lived, tmp
     capsys.readouterr()
     assert execute(["replay", APP, *at]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "the log holds offsets " in line
+    assert "the log has deleted offsets " in line
     assert "`tailrace rebuild --archive` reads the archive as well" in line
 
 

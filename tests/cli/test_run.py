@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,16 +19,7 @@ from tests.runtime.tallies import check_all, ticks
 APP = "tests.runtime.served:app"
 
 
-@pytest.fixture(autouse=True)
-def quiet_logs():
-    """The command sets up the logs of its process; this one's are pytest's."""
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    yield
-    for handler in before:
-        if handler not in root.handlers:
-            root.addHandler(handler)
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
 def test_the_version_is_told_installed_or_not(capsys, monkeypatch) -> None:

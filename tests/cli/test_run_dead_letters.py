@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +15,7 @@ from tests.cli.shop import Purchase
 TOTAL = "went to the dead letters in this run"
 
 
-@pytest.fixture(autouse=True)
-def quiet_logs() -> Iterator[None]:
-    """A run sets up the logs of its process; this one's are pytest's."""
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    yield
-    for handler in before:
-        if handler not in root.handlers:
-            root.addHandler(handler)
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_an_offset_that_the_log_does_not_have_is_refused_by_all_that_stop_there(
         ("rebuild", SHOP, *to, "--order", "canonical"),
     ):
         ended = run(*command, "--until-offset", "purchases:0=1000", "--log", place / "log")
-        assert ended.code == 1
+        assert ended.code == 2
         assert "offset 1000 of 'purchases' partition 0 is outside the log, which holds 0 to " in ended.err
 
 

@@ -62,7 +62,7 @@ def test_nothing_of_what_it_needs(command: str) -> None:
     assert "Missing" in refused(*command.split())
 
 
-@pytest.mark.parametrize("command", ["log", "dead-letters", "snapshot"])
+@pytest.mark.parametrize("command", ["log", "dead-letters", "snapshot", "topics"])
 def test_a_group_without_or_with_an_unknown_command(command: str) -> None:
     assert "No such command 'walk'" in refused(command, "walk")
     ended = run(command)
@@ -70,7 +70,7 @@ def test_a_group_without_or_with_an_unknown_command(command: str) -> None:
     assert "Usage: tailrace " in ended.err
 
 
-@pytest.mark.parametrize("group", ["", "log", "dead-letters", "snapshot"])
+@pytest.mark.parametrize("group", ["", "log", "dead-letters", "snapshot", "topics"])
 def test_the_help_of_a_group_has_a_whole_line_for_each_of_its_commands(group: str) -> None:
     said = done(*group.split(), "--help").out
     lines = said.partition("Commands:\n")[2].splitlines()
@@ -115,3 +115,10 @@ def test_an_unknown_topic(command: str, tmp_path: Path) -> None:
     said = refused(*command.split(), "plian", *more, "--log", tmp_path / "log", code=1)
     assert "there is no such topic in the log (topic 'plian')" in said
     assert "Create it, or correct the name." in said
+
+
+@pytest.mark.parametrize("url", ["kafka://", "kafka://h:port", "kafka:/h:9092", "kafka:h", "Kafka://h:9092"])
+def test_a_misspelt_address_of_kafka_is_refused_at_once(url: str) -> None:
+    line = refused("run", SHOP, "--log", url)
+    assert "--log" in line
+    assert "kafka://host:9092" in line

@@ -13,7 +13,11 @@ from tailrace.cli.console import progress
 from tailrace.cli.misspelt import WholeNumber
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
+from tailrace.core.errors import TopicReplacedError
+from tailrace.history.app_topics import apps_in
 from tailrace.history.opening import open_archive
+from tailrace.history.same_topics import check_history
+from tailrace.log import Log
 from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
 
 
@@ -64,11 +68,25 @@ def archive(
     found = open_archive(uri)
     options = ArchiveOptions(topics or None, records_per_file, after_deleted)
     with opened_log(folder) as log, progress() as report_progress:
+        for app in () if topics else apps_in(log.topics()):
+            _check(app, log)
         report = archive_log(
             log, found, options, on_progress=lambda status: report_progress(*_progress(status))
         )
     with piped():
         (_say_json if as_json else _say)(report)
+
+
+def _check(app: str, log: Log) -> None:
+    """Refuse to archive the history of an app that no longer fits together."""
+    try:
+        check_history(app, log)
+    except TopicReplacedError as error:
+        error.hint = (
+            "An archive of it could not be replayed. Restore the old topic from a copy. To archive other topics, name them (--topic); to "
+            f"leave {app!r} out for good, delete its own topics: tailrace topics delete --app {app}."
+        )
+        raise
 
 
 def _say_json(report: ArchiveReport) -> None:

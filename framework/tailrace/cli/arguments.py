@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -15,19 +15,21 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import click
 
 from tailrace.cli.misspelt import WholeNumber
-from tailrace.cli.settings import Setting
+from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
-from tailrace.core.errors import TailraceError
+from tailrace.core.errors import TailraceError, UsageError
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.opening import open_log
+from tailrace.history.opening import is_kafka
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log
-from tailrace.log.kafka import SCHEME, KafkaLog
+from tailrace.log.kafka import KafkaLog, KafkaOptions, NewTopics
+from tailrace.log.kafka.connection import parse_url
 from tailrace.processes.app_loading import find_app
 
 FC = TypeVar("FC", bound=Callable[..., Any])
 DEFAULT_LOG = "data/log"
+KAFKA_ONLY = "works on Kafka only"
 DEFAULT_SNAPSHOTS = "data/snapshots"
 app_argument = click.argument("app", metavar="APP")
 
@@ -41,12 +43,18 @@ class LogType(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See ``click.Path``."""
-        if isinstance(value, str) and value.startswith(SCHEME):
+        if is_kafka(value):
             if not self._kafka:
                 self.fail(
                     "this command works with the embedded log only: give the folder of one.", param, ctx
                 )
+            try:
+                parse_url(value)
+            except UsageError as error:
+                self.fail(str(error), param, ctx)
             return value
+        if isinstance(value, str) and value.lower().startswith("kafka:") and not Path(value).is_dir():
+            self.fail(f"{value!r} is no folder: write kafka://host:9092 for Kafka.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -155,24 +163,49 @@ json_option = click.option(
 )
 
 
-@contextmanager
-def opened_log(place: Path | str, *, create: bool = False) -> Generator[EmbeddedLog | KafkaLog]:
-    """The log in a folder, or on a Kafka cluster. It is closed at the end of the block."""
-    log = EmbeddedLog(place, create=create) if isinstance(place, Path) else open_log(place)
-    try:
-        yield log
-    finally:
-        log.close()
+new_topics_options = packed(
+    "new_topics",
+    NewTopics,
+    click.option(
+        "--replication",
+        cls=Setting,
+        type=WholeNumber(1, 100),
+        help="On Kafka: replicas of new topics (default: the brokers' default; 3 in production).",
+    ),
+    click.option(
+        "--min-insync",
+        cls=Setting,
+        type=WholeNumber(1, 100),
+        help="On Kafka: replicas that must have a commit, of new topics (default: the brokers' default; 2 in production).",
+    ),
+)
 
 
-@contextmanager
-def opened(folder: Path, *, create: bool = False) -> Generator[EmbeddedLog]:
+def opened_log(
+    place: Path | str, *, create: bool = False, options: KafkaOptions | None = None
+) -> closing[EmbeddedLog] | closing[KafkaLog]:
+    """The log in a folder, or on a Kafka cluster with ``options``. It is closed at the end of the block.
+
+    Raises:
+        click.UsageError: The replication of new topics is on the command line, and the log is in a folder.
+    """
+    if isinstance(place, str):
+        return closing(KafkaLog(place, options))
+    if options is not None and options.new_topics is not None:
+        refuse_new_topics_options()
+    return opened(place, create=create)
+
+
+def refuse_new_topics_options() -> None:
+    """Refuse ``new_topics_options`` on the command line of a command that works on an embedded log."""
+    for name in NewTopics._fields:
+        if is_typed(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} {KAFKA_ONLY}.")
+
+
+def opened(folder: Path, *, create: bool = False) -> closing[EmbeddedLog]:
     """The log in a folder. It is closed at the end of the block."""
-    log = EmbeddedLog(folder, create=create)
-    try:
-        yield log
-    finally:
-        log.close()
+    return closing(EmbeddedLog(folder, create=create))
 
 
 def name_of(app: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, log_option, piped
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import say
 from tailrace.cli.settings import is_typed
@@ -20,9 +20,11 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import CorruptStateError, LogUnavailableError, TailraceError
 from tailrace.core.rows import SCHEMA_ROW
 from tailrace.history.app_history import AppHistory
+from tailrace.history.app_topics import topics_of
 from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states
 from tailrace.history.comparing.states import explain as find_first
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.history.opening import is_kafka, open_log
+from tailrace.history.same_topics import check_history
 from tailrace.log.embedded.database import DATABASE
 from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
@@ -50,16 +52,16 @@ _EVERYTHING = (b"\x01", b"\xff")
     help="Find the first event after which a key differs: replay the key from the event log with the code of each side. "
     "--log on the command line implies it.",
 )
-@log_option
+@any_log_option
 @json_option
 def compare(
-    *, app: str, one: str, other: str, other_app: str | None, explain: bool, folder: Path, as_json: bool
+    *, app: str, one: str, other: str, other_app: str | None, explain: bool, folder: Path | str, as_json: bool
 ) -> int:
     """Compare two states of APP byte by byte, and show for each key the fields that differ. Exit 1 if any do.
 
     States written by two versions of the code are compared by the values that each version reads from its own state.
 
-    ONE and OTHER are each a folder of state (of a service that is not running), an event log (then its changelog is used), or a
+    ONE and OTHER are each a folder of state (of a service that is not running), an event log, a folder or kafka://host:9092 (then its changelog is used), or a
     place of snapshots: URI for the latest, URI#ID for another.
     """
     plans = [find_app(reference).plan() for reference in (app, other_app or app)]
@@ -68,17 +70,18 @@ def compare(
             f"{plans[0].app!r} has {plans[0].partitions} partitions, {plans[1].app!r} has {plans[1].partitions}",
             param_hint="--with",
         )
-    with ExitStack() as closing, piped():
+    with ExitStack() as closing:  # at its end it is certain that the sides were whole
         sides = [_side(text, plan, closing) for text, plan in zip((one, other), plans, strict=True)]
         found = compare_states(plans[0], sides[0], sides[1])
         if (explain or is_typed("folder")) and found.count:
             _explain(folder, plans, sides, found, closing)
+    with piped():
         _say_json(found, one, other) if as_json else _say(found)
     return DIFFERENT if found.differs else 0
 
 
 def _explain(
-    folder: Path, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison, closing: ExitStack
+    folder: Path | str, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison, closing: ExitStack
 ) -> None:
     """Find the event from which on keys differ, as far as the log shows it; otherwise add a note with the reason."""
     for side in sides:
@@ -88,7 +91,7 @@ def _explain(
             )
             return
     try:
-        log = EmbeddedLog(folder, create=False)
+        log = open_log(folder)
     except LogUnavailableError as error:
         if is_typed("folder"):
             raise
@@ -103,6 +106,8 @@ def _explain(
         )
     codes = [SideCode(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
     try:
+        for plan in plans:
+            check_history(plan.app, log)
         find_first(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
     except TailraceError as error:
         # The differences are known even if their cause is not: report them.
@@ -114,8 +119,8 @@ def _explain(
 
 def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     folder = Path(text)
-    if (folder / DATABASE).is_file():
-        return _of_changelog(text, folder, plan, closing)
+    if is_kafka(text) or (folder / DATABASE).is_file():
+        return _of_changelog(text, plan, closing)
     if (folder / plan.app / "0" / STATE_LABEL).is_file():
         return _of_folder(text, folder / plan.app, plan, closing)
     uri, which = which_where(text)
@@ -145,13 +150,13 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     )
 
 
-def _of_changelog(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
-    log = EmbeddedLog(folder, create=False)
+def _of_changelog(text: str, plan: Plan, closing: ExitStack) -> Side:
+    log = open_log(text)
     closing.callback(log.close)
     history = AppHistory(plan, log)
-    # The service may continue meanwhile: all its tasks are compared as of one commit.
-    closing.enter_context(log.uncleaned())
-    ends = log.ends([plan.changelog_topic]).offsets[plan.changelog_topic]
+    # The service may continue meanwhile: all its tasks are compared at one consistent cut.
+    closing.enter_context(log.uncleaned([plan.changelog_topic]))
+    ends = log.ends(topics_of(plan, log)).offsets[plan.changelog_topic]
 
     @lru_cache(maxsize=1)
     def kept(number: int) -> MemoryStore:

@@ -9,6 +9,7 @@ rich is imported by the functions that draw: a command that draws nothing, such 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -18,7 +19,10 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import click
 
+from tailrace.core.counting import offsets
 from tailrace.core.errors import RecordsLostError
+from tailrace.log.interface import TopicPartition
+from tailrace.log.kafka.outages import WAITING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,6 +67,30 @@ def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[str]:
 def say_lost(error: RecordsLostError) -> None:
     """Name lost records on standard error; what is left is shown."""
     click.echo(f"{error.topic!r} partition {error.partition}: {error.what}", err=True)
+
+
+class _Waiting(logging.Handler):
+    """Writes to standard error, unless the command writes logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            click.echo(f"tailrace: {record.getMessage()}", err=True)
+
+
+def show_waiting() -> None:
+    """From now on, say on standard error for what a command waits, if Kafka does not answer."""
+    waiting = logging.getLogger("tailrace.kafka").getChild(WAITING)
+    if not any(isinstance(one, _Waiting) for one in waiting.handlers):
+        waiting.addHandler(_Waiting())
+
+
+def say_hidden(place: TopicPartition, first: int, stop: int) -> None:
+    """Name the offsets that an open transaction hides on standard error; what is before them is shown."""
+    click.echo(
+        f"not shown: {offsets(first, stop)} of {place.topic!r} partition {place.partition}, which a transaction that is open "
+        "hides. Run the command again when it has ended",
+        err=True,
+    )
 
 
 def show_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None:

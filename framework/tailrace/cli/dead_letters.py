@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ import msgspec
 from tailrace.cli import showing
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import say_lost, show_table
+from tailrace.cli.console import say_hidden, say_lost, show_table
 from tailrace.cli.misspelt import Choice
-from tailrace.core.errors import RecordError
+from tailrace.core.errors import RecordError, UnknownAppError, UnknownTopicError
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
 from tailrace.history.dead_letters.outcomes import Outcome, letters_with_outcomes
+from tailrace.log.interface import Log
 
 _WIDEST = 60
 _OF_TIMERS = "'tailrace rebuild --retry-failed' runs them again in their original place."
@@ -63,11 +65,13 @@ def dead_letters() -> None:
 def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path | str) -> None:
     """List dead letters: ids, reasons, origins, and their outcomes."""
     name = name_of(app)
-    with opened_log(folder) as log, piped():
+    with _opened(folder, name) as log, piped():
         found = [
             (letter, outcome)
-            for letter, outcome in letters_with_outcomes(log, name, _wanted((), reasons, set()), say_lost)
-            if not (pending and outcome.state not in {"pending", "timer"})
+            for letter, outcome in letters_with_outcomes(
+                log, name, _wanted((), reasons, set()), say_lost, say_hidden
+            )
+            if not (pending and outcome.state not in {"pending", "timer", "foreign"})
         ]
     with piped():
         if as_json:
@@ -104,8 +108,8 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
     name = name_of(app)
     place = letters.parse_id(id_)
     assert place is not None
-    with opened_log(folder) as log:
-        there = letters.dead_letter(log, name, *place) is not None
+    with _opened(folder, name) as log:
+        there = letters.dead_letter(log, name, *place, say_hidden) is not None
         shown = letters_with_outcomes(log, name, lambda one: one.id == id_, say_lost) if there else []
     if not shown:
         raise _missing(name, [id_])
@@ -164,14 +168,31 @@ def redrive(
         raise click.UsageError("Name the dead letters: --id, --reason, or --all.")
     name = name_of(app)
     seen: set[str] = set()
-    with opened_log(folder) as log:
+    with _opened(folder, name) as log:
         outcome = letters.redrive(
-            log, name, _wanted(ids, reasons, seen), now_ms=time.time_ns() // 1_000_000, dry_run=dry_run
+            log,
+            name,
+            _wanted(ids, reasons, seen),
+            now_ms=time.time_ns() // 1_000_000,
+            dry_run=dry_run,
+            on_hidden=say_hidden,
         )
     if missing := sorted(set(ids) - seen):
         raise _missing(name, missing)
     with piped():
         _tell(outcome, dry_run=dry_run, as_json=as_json)
+
+
+@contextmanager
+def _opened(folder: Path | str, app: str) -> Generator[Log]:
+    """The log. That it has no dead letters of the app, as the app has never run there, is a wrong argument."""
+    with opened_log(folder) as log:
+        try:
+            yield log
+        except UnknownTopicError as error:
+            if error.topic != letters.topic_of(app):
+                raise
+            raise UnknownAppError(error.what, hint=error.hint) from None
 
 
 def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
@@ -184,6 +205,11 @@ def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
         click.echo(f"{_counted(len(outcome.before))} had been redriven before.")
     if outcome.rebuilt:
         click.echo(f"{_counted(len(outcome.rebuilt))} handled by a rebuild that the app was started from.")
+    if outcome.foreign:
+        click.echo(
+            f"{_counted(len(outcome.foreign))} written by another program: {', '.join(outcome.foreign[:5])}"
+            f"{' ...' if len(outcome.foreign) > 5 else ''}. Find it and stop it."
+        )
     if outcome.without_record:
         click.echo(
             f"{_counted(len(outcome.without_record))} came from timers, which have no record to append again: "
@@ -211,14 +237,14 @@ def _missing(app: str, ids: list[str]) -> RecordError:
 
 
 def _was_redriven(outcome: Outcome) -> bool:
-    return outcome.state not in {"pending", "timer", "rebuilt"}
+    return outcome.state not in {"pending", "timer", "rebuilt", "foreign"}
 
 
 def _became(outcome: Outcome, *, hint: bool = False) -> str:
     """The outcome of a letter, for people; with ``hint``, also what to do if it cannot be redriven."""
     if outcome.state == "timer":
         return f"a timer has no record to redrive. {_OF_TIMERS}" if hint else "cannot be redriven: a timer"
-    if outcome.state == "pending":
+    if outcome.state in {"pending", "foreign"}:
         return ""
     at = "before" if outcome.redriven_ms is None else showing.instant(outcome.redriven_ms)
     if outcome.state == "rebuilt":
@@ -242,6 +268,8 @@ def _said(letter: DeadLetter, outcome: Outcome) -> dict[str, Any]:
 
 
 def _origin(letter: DeadLetter) -> str:
+    if letter.reason == letters.FOREIGN:
+        return "another program"
     if letter.topic is None:
         return f"timer of {letter.actor}"
     return f"{letter.topic} {letter.origin_partition}/{letter.origin_offset}"

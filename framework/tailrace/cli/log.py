@@ -19,6 +19,7 @@ from tailrace.cli.arguments import (
     TopicPositionType,
     any_log_option,
     json_option,
+    new_topics_options,
     opened_log,
     output_option,
     partitions_option,
@@ -27,7 +28,7 @@ from tailrace.cli.arguments import (
     written,
 )
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import say_lost, show_table
+from tailrace.cli.console import say_hidden, say_lost, show_table
 from tailrace.cli.keeping import clean, retain
 from tailrace.cli.log_files import copy, repair, upgrade, verify
 from tailrace.cli.misspelt import Choice, WholeNumber
@@ -39,6 +40,7 @@ from tailrace.core.records import InputRecord
 from tailrace.history.app_topics import prepare_topics
 from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
+from tailrace.log.kafka import KafkaOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import note_first_positions
 
@@ -77,6 +79,7 @@ log.add_command(upgrade)
     type=WholeNumber(1),
     help="Delete the oldest records of a partition that is larger.",
 )
+@new_topics_options
 @any_log_option
 def create(
     *,
@@ -86,6 +89,7 @@ def create(
     compacted: bool,
     retention: int | None,
     retention_bytes: int | None,
+    new_topics: NewTopics,
     folder: Path | str,
 ) -> None:
     """Create TOPIC, or all topics of an app; and the log, if it does not exist.
@@ -104,7 +108,10 @@ def create(
         except DefinitionError as error:
             raise click.BadParameter(str(error), param_hint="TOPIC") from None
         settings = TopicSettings(partitions or 4, compacted, retention, retention_bytes)
-        with opened_log(folder, create=True) as log, _created(log):
+        with (
+            opened_log(folder, create=True, options=KafkaOptions(new_topics=new_topics)) as log,
+            _created(log),
+        ):
             log.create_topic(topic, settings)
         return
     if partitions is not None or compacted or retention is not None or retention_bytes is not None:
@@ -112,7 +119,7 @@ def create(
             "With --app the topics are created as the app declares them: leave the other options out."
         )
     plan = find_app(str(app)).plan()
-    with opened_log(folder, create=True) as log:
+    with opened_log(folder, create=True, options=KafkaOptions(new_topics=new_topics)) as log:
         with _created(log):
             prepare_topics(log, plan, create_declared=True)
         note_first_positions(plan, log)
@@ -267,7 +274,7 @@ def _between(
         first = start.offset
         if start.time_ms is not None:
             first = log.offset_at(topic, number, start.time_ms)
-        for record in scan(log, topic, number, first, stop.offset, on_lost=say_lost):
+        for record in scan(log, topic, number, first, stop.offset, on_lost=say_lost, on_hidden=say_hidden):
             if start.time_ms is not None and record.timestamp_ms < start.time_ms:
                 continue
             if stop.time_ms is not None and record.timestamp_ms >= stop.time_ms:

@@ -5,6 +5,7 @@ exit 0    done
 exit 1    it failed: a ``TailraceError``, reported in a sentence or two
 exit 2    wrong usage: a wrong argument, an unknown app
 exit 3    done, but some input could not be handled and was set aside: events in the dead letters, rows of a file
+exit 4    ``topics plan``, ``topics apply``: topics are missing, or differ from what the apps need
 exit 130  ended by Ctrl-C
 ========  =================================================================
 """
@@ -22,10 +23,12 @@ import click
 from tailrace.cli.archive import archive
 from tailrace.cli.commands import Commands, without_value
 from tailrace.cli.compare import compare
+from tailrace.cli.console import show_waiting
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.explore import explore
 from tailrace.cli.graph import graph
 from tailrace.cli.log import log
+from tailrace.cli.migrate import migrate
 from tailrace.cli.misspelt import no_such_option
 from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
@@ -34,13 +37,18 @@ from tailrace.cli.run import run
 from tailrace.cli.settings import config_file, default_map, misspelt_variables, origin, origins_of_named
 from tailrace.cli.snapshot import snapshot
 from tailrace.cli.status import status
-from tailrace.core.errors import SetAsideError, TailraceError, UnknownAppError
+from tailrace.cli.topics import topics
+from tailrace.core.errors import OptionError, SetAsideError, TailraceError, UnknownAppError
 
 FAILED = 1
 WRONG_ARGUMENTS = 2
 SET_ASIDE = 3
 INTERRUPTED = 130
-_CODES: dict[type[TailraceError], int] = {UnknownAppError: WRONG_ARGUMENTS, SetAsideError: SET_ASIDE}
+_CODES: dict[type[TailraceError], int] = {
+    OptionError: WRONG_ARGUMENTS,
+    UnknownAppError: WRONG_ARGUMENTS,
+    SetAsideError: SET_ASIDE,
+}
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -69,6 +77,7 @@ def tailrace(context: click.Context) -> None:
     Options with an environment variable can also be set in tailrace.toml, or in [tool.tailrace] of pyproject.toml. The command
     line comes first, then the environment, then the file.
     """
+    show_waiting()
     for said in misspelt_variables(tailrace, os.environ):
         click.echo(f"tailrace: warning: {said}", err=True)
     file = config_file(Path.cwd())
@@ -86,8 +95,10 @@ tailrace.add_command(rebuild)
 tailrace.add_command(archive)
 tailrace.add_command(snapshot)
 tailrace.add_command(log)
+tailrace.add_command(topics)
 tailrace.add_command(dead_letters)
 tailrace.add_command(retire)
+tailrace.add_command(migrate)
 tailrace.add_command(graph)
 
 

@@ -15,6 +15,7 @@ from tailrace.cli.arguments import (
     app_argument,
     json_option,
     keys_option,
+    outside_of_log,
     partitions_option,
     piped,
     state_option,
@@ -115,6 +116,7 @@ def replay(
         settings=TaskSettings(timezones=timezones_version()),
     )
     if to is not None:
+        outside_of_log(to, folder, "--to")
         _check_empty(to / plan.app)
     job = ReplayJob(app, folder, options, to, state_folder)
     differs = False

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, log_option, name_of, opened, piped
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import show_table
 from tailrace.cli.showing import instant
@@ -19,15 +19,15 @@ from tailrace.history.retirement import retire as retire_app
 @click.command(cls=Command, short_help="Declare that an app has stopped for good.")
 @app_argument
 @json_option
-@log_option
-def retire(*, app: str, as_json: bool, folder: Path) -> None:
+@any_log_option
+def retire(*, app: str, as_json: bool, folder: Path | str) -> None:
     """Declare that APP has stopped for good, so that services that follow its topics no longer wait for it.
 
     APP is package.module:app or, if its code no longer exists, its name. The app must not run. Its state and its history stay:
     if it is started again after all, it resumes where it stopped, and publishes again.
     """
     name = name_of(app)
-    with opened(folder) as log:
+    with opened_log(folder) as log:
         done = retire_app(log, name)
     with piped():
         if as_json:

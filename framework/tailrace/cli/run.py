@@ -18,7 +18,9 @@ from tailrace.cli.arguments import (
     any_log_option,
     app_argument,
     from_snapshot_option,
+    new_topics_options,
     outside_of_log,
+    refuse_new_topics_options,
     state_option,
     workers_option,
 )
@@ -28,11 +30,13 @@ from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import MissingExtraError, SetAsideError
 from tailrace.log.embedded import LogOptions
+from tailrace.log.kafka import NewTopics
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.dead_letter_monitor import in_words
 from tailrace.runtime.kafka_service import serve_on_kafka
+from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.runtime.supervisor import Supervisor
 
@@ -60,12 +64,40 @@ class FsyncType(Choice):
 @state_option
 @workers_option(1, "Processes that share the tasks.")
 @click.option(
+    "--standbys",
+    cls=Setting,
+    type=WholeNumber(0),
+    default=0,
+    show_default=True,
+    help="On Kafka: copies of the state of each task in other processes, for a faster restore when its owner dies.",
+)
+@click.option(
+    "--downgrade",
+    is_flag=True,
+    help="On Kafka: take over tasks from a version of the app that has replaced this one.",
+)
+@click.option(
     "--commit-interval",
     cls=Setting,
     type=DurationType(least_ms=1),
     default="1s",
     show_default=True,
     help="Time between two commits.",
+)
+@click.option(
+    "--store-every",
+    cls=Setting,
+    type=WholeNumber(1),
+    help="Number of commits after which the state folders are written; after a crash, as many are read from the log. Default: "
+    "1, on Kafka 5.",
+)
+@click.option(
+    "--memory-mib",
+    cls=Setting,
+    type=WholeNumber(LEAST_MIB),
+    default=DEFAULT_MIB,
+    show_default=True,
+    help="MiB of memory for the state of a process: live keys, state folders, and commits that wait for these.",
 )
 @click.option(
     "--lease",
@@ -97,6 +129,7 @@ class FsyncType(Choice):
     default=False,
     help="Create the log and the declared topics if they are missing.",
 )
+@new_topics_options
 @click.option("--change-inputs", is_flag=True, help="Allow the app to read other topics than before.")
 @click.option(
     "--after-deleted",
@@ -166,12 +199,17 @@ def run(
     folder: Path | str,
     state_folder: Path,
     workers: int,
+    standbys: int,
+    downgrade: bool,
     commit_interval: int,
+    store_every: int | None,
+    memory_mib: int,
     lease: int,
     max_record_bytes: int,
     until_end: bool,
     allow_dead_letters: bool,
     create_topics: bool,
+    new_topics: NewTopics,
     change_inputs: bool,
     after_deleted: bool,
     drop_state: tuple[str, ...],
@@ -217,7 +255,10 @@ def run(
             f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have something to do",
             param_hint="--workers",
         )
+    if not kafka and (standbys or downgrade):
+        raise click.UsageError("--standbys and --downgrade are for a log on Kafka.")
     if not kafka:
+        refuse_new_topics_options()
         outside_of_log(state_folder, place, "--state")
     lease_s = lease / 1_000
     options = ServiceOptions(
@@ -226,7 +267,11 @@ def run(
         kafka=kafka,
         state=state_folder,
         workers=workers,
+        standbys=standbys,
+        downgrade=downgrade,
         commit_interval_ms=commit_interval,
+        store_every=store_every,
+        memory_mib=memory_mib,
         until_end=until_end,
         drop_state=frozenset(drop_state),
         change_inputs=change_inputs,
@@ -237,6 +282,7 @@ def run(
         if snapshots_at is None
         else SnapshotSchedule(snapshots_at, snapshot_every / 1_000, snapshot_keep),
         create_topics=create_topics,
+        new_topics=new_topics,
         # A writer that waits for a stopped process must wait longer than that process's lease.
         log_options=LogOptions(
             fsync=fsync,

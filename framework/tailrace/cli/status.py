@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import app_argument, json_option, log_option, opened, piped, state_option
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped, state_option
 from tailrace.cli.commands import Command
 from tailrace.cli.console import table
 from tailrace.cli.showing import instant
@@ -19,18 +19,21 @@ from tailrace.core.declare.plan import Plan
 from tailrace.history.status.inspection import (
     AppReport,
     OperatorReport,
-    Owner,
     SourceReport,
     TaskReport,
     Timers,
     inspect_app,
 )
-from tailrace.log.embedded import EmbeddedLog, owner_of
+from tailrace.history.status.owners import Owner, Owners
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.kafka import KafkaLog, KafkaOptions
 from tailrace.processes.app_loading import find_app
 
 _EVERY_S = 1.0
 _WIDTH = 100
 _UNKNOWN = "?"
+_KAFKA = KafkaOptions(hidden_s=1.0)
+"""Records behind an open transaction are not waited for: a service commits all the time, and its writer may hang."""
 
 
 @click.command(cls=Command, short_help="Progress of an app, and what holds its actors back.")
@@ -38,15 +41,15 @@ _UNKNOWN = "?"
 @state_option
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @json_option
-@log_option
-def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: Path) -> None:
+@any_log_option
+def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: Path | str) -> None:
     """Show the progress of APP (package.module:app), read from its log. The app need not run.
 
     For each task: its owner, its last commit, the number of unread records. For each actor and function: its watermark, the
     source that holds it back and why, and its pending timers (counted in the state folder, if that exists).
     """
     plan = find_app(app).plan()
-    with opened(folder) as log, piped():
+    with opened_log(folder, options=_KAFKA) as log, piped():
         while True:
             report = _report(plan, log, state_folder)
             if watch and not as_json:
@@ -54,25 +57,21 @@ def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: 
             if as_json:
                 click.echo(msgspec.json.encode(report))
             else:
-                for line in _lines(report):
+                for line in _lines(report, state_folder):
                     click.echo(line)
             if not watch:
                 return
             time.sleep(_EVERY_S)
 
 
-def _report(plan: Plan, log: EmbeddedLog, state: Path) -> AppReport:
-    def owner(name: str) -> Owner | None:
-        found = owner_of(log.path, name)
-        return None if found is None else Owner(found.pid, found.is_stopped)
-
-    return inspect_app(plan, log, time.time_ns() // 1_000_000, owner, state)
+def _report(plan: Plan, log: EmbeddedLog | KafkaLog, state: Path) -> AppReport:
+    return inspect_app(plan, log, time.time_ns() // 1_000_000, Owners(log).of, state)
 
 
 # --- for people
 
 
-def _lines(report: AppReport) -> Iterator[str]:
+def _lines(report: AppReport, state: Path) -> Iterator[str]:
     tasks = report.tasks
     running = sum(one.owner is not None for one in tasks)
     runs = "does not run" if not running else "runs"
@@ -80,6 +79,8 @@ def _lines(report: AppReport) -> Iterator[str]:
         runs = f"{running} of them run"
     lag = sum(one.lag for one in tasks)
     yield f"{report.app}, version {report.version}: {counted(len(tasks), 'task')}, {runs}, {counted(lag, 'record')} to read"
+    for problem in report.problems:
+        yield from _wrapped(f"problem: {problem}")
     yield ""
     yield from _tasks(report)
     if passed_over := sum(one.for_others for one in tasks):
@@ -87,6 +88,12 @@ def _lines(report: AppReport) -> Iterator[str]:
     for one in tasks:
         if one.state_problem is not None:
             yield from _wrapped(f"state of task {one.partition}: {one.state_problem}")
+    elsewhere = [one.partition for one in tasks if one.state_bytes is None and one.committed_ms is not None]
+    if elsewhere and any(one.kind == "actor" for one in tasks[0].operators):
+        yield from _wrapped(
+            f"timers of task {', '.join(map(str, elsewhere))} are not counted: no state in {str(state)!r}. "
+            "Name the state folder of its process with --state."
+        )
     yield ""
     yield from _sources(tasks)
     for place in range(len(tasks[0].operators)):
@@ -114,7 +121,8 @@ def _tasks(report: AppReport) -> Iterator[str]:
 def _owner(owner: Owner | None) -> str:
     if owner is None:
         return "-"
-    return f"{owner.pid or _UNKNOWN}{', stopped' if owner.stopped else ''}"
+    where = f" on {owner.host}" if owner.host else ""
+    return f"{owner.pid or _UNKNOWN}{where}{', stopped' if owner.stopped else ''}"
 
 
 def _sources(tasks: tuple[TaskReport, ...]) -> Iterator[str]:
@@ -129,11 +137,13 @@ def _sources(tasks: tuple[TaskReport, ...]) -> Iterator[str]:
 
 
 def _about(source: SourceReport) -> str:
-    if source.follows == "nothing":
-        return "not waited for"
-    said = ["follows its writers"] if source.follows == "writers" else []
-    said += ["idle"] if source.idle else []
-    return ", ".join(said)
+    known = ["not waited for"] if source.follows == "nothing" else []
+    known += ["follows its writers"] if source.follows == "writers" else []
+    known += ["idle"] if source.idle and source.follows != "nothing" else []
+    if source.start:
+        since_ms = source.replayable_since_ms
+        known.append("no record is left" if since_ms is None else f"replayable since {instant(since_ms)}")
+    return ", ".join(known)
 
 
 def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
