@@ -24,6 +24,12 @@ def main(arguments: Sequence[str]) -> int:
     )
     year.add_argument("--out", type=Path, default=Path("out"), help="where log, state and picture go")
     year.add_argument("--commit-interval", default="1s", metavar="TIME", help="of both services")
+    year.add_argument(
+        "--log",
+        default="",
+        metavar="kafka://HOST:PORT",
+        help="run on this Kafka broker, under names of their own (default: a log on disk)",
+    )
     small = shows.add_parser(
         "examples", help="the small examples: what goes in, what comes out, a crash, a replay"
     )
@@ -31,7 +37,9 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments or ["flights"])
     if given.show == "examples":
         return examples.main(given.names)
-    return flights.main(flights.Settings(given.since, given.until, given.out, given.commit_interval))
+    return flights.main(
+        flights.Settings(given.since, given.until, given.out, given.commit_interval, given.log)
+    )
 
 
 if __name__ == "__main__":

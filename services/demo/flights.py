@@ -26,27 +26,28 @@ import msgspec
 from services.demo.accounts import Accounts, results_of
 from services.demo.console import Console
 from services.demo.live import LiveRun
-from services.demo.process import Folders, Service, ServiceFailed
-from services.demo.rebuilds import compare, rebuild
+from services.demo.process import Folders, Service, ServiceFailed, kafka_url
+from services.demo.rebuilds import Rebuilt, compare, rebuild
 from services.demo.replays import Replayed, replay_all
 from services.demo.summary import row, summary
 from services.flights import aircraft, airport
 from services.flights.history import Fact, facts
 from services.flights.load import load
 from services.flights.picture import draw
-from tailrace.core.engine.tape import Totals, decode_cut
+from tailrace.core.engine.tape import Totals
 from tailrace.core.errors import TailraceError
-from tailrace.history.app_history import AppHistory
 from tailrace.log import Log
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.kafka import KafkaLog
 
-ABOUT = """The flights from New York in 2013, through two services. Each is a process on one log, which is a folder.
+ABOUT = """The flights from New York in 2013, through two services. Each is a process on one log.
 
    departures, arrivals, airframes  ──►  aircraft  ──►  movements  ──►  airport  ◄──  weather, cancellations
    keyed by tail number                                                               keyed by airport"""
 
 KEPT_BACK = 40
 """One part in this many of the facts is loaded later."""
+_YEAR = date(2013, 1, 1), date(2014, 1, 1)
 COMPARED = 3
 """Number of things that a replay is compared with: the state folders, the changelog, the outputs."""
 
@@ -60,6 +61,8 @@ class Settings:
     """The day after the last."""
     out: Path = Path("out")
     commit_interval: str = "1s"
+    log: str = ""
+    """``kafka://host:port``, to run on Kafka instead of a log on disk. Each run has topics of its own there."""
 
 
 def main(settings: Settings) -> int:
@@ -83,17 +86,19 @@ class Demo:
     def __init__(self, settings: Settings, console: Console) -> None:
         self._settings = settings
         self._console = console
-        self._folders = Folders(settings.out / "flights-2013")
+        self._folders = Folders(settings.out / "flights-2013", kafka_url(settings.log))
         folders = self._folders
-        for left in (folders.log, folders.state, folders.snapshots, folders.rebuilt):
+        for left in (folders.base / "log", folders.state, folders.snapshots, folders.rebuilt):
             shutil.rmtree(left, ignore_errors=True)
         for left in self._folders.base.glob("*.log"):
             left.unlink()
         self._folders.base.mkdir(parents=True, exist_ok=True)
+        self._snapshots: dict[str, str] = {}
+        """By service, its rebuilt snapshot: ``URI#ID``."""
 
     def run(self) -> list[str]:
         """Run all parts. Returns the failures."""
-        log = EmbeddedLog(self._folders.log)
+        log = self._folders.open_log()
         try:
             first, rest = self._history()
             self._load(log, first)
@@ -110,7 +115,7 @@ class Demo:
             self._live(services)
             failures = self._rebuild(services)
             self._go_on(log, services, rest)
-            totals = [totals_of(log, one) for one in services]
+            totals = [one.totals() for one in services]
             failures += self._replay(services, totals)
             return failures + self._close(log, Accounts.of([*first, *rest]), totals)
         finally:
@@ -128,7 +133,7 @@ class Demo:
         later = max(1, len(history) // KEPT_BACK)
         return history[:-later], history[-later:]
 
-    def _load(self, log: EmbeddedLog, history: Sequence[Fact]) -> None:
+    def _load(self, log: EmbeddedLog | KafkaLog, history: Sequence[Fact]) -> None:
         console = self._console
         begun_s = time.monotonic()
         # Nothing becomes garbage before everything is loaded.
@@ -170,7 +175,15 @@ class Demo:
                 f"   {made.app:9}{made.events:8,} events, {made.keys:,} keys, {made.rows:,} rows, along the {made.order}, "
                 f"in {made.seconds:.1f} s   ({made.events / max(made.seconds, 0.001):,.0f} events/s)"
             )
+            self._snapshots[service.name] = f"{folders.snapshots}#{made.snapshot}"
+            said = compared_by_rebuild(made) if folders.kafka else None
             for name, live in (("the log", folders.log), ("the state", service.state)):
+                if said is not None and live == folders.log:
+                    console.say(
+                        f"   {'':9}compared with {name}: {made.same_rows:,} rows, differences {made.other_rows:,}"
+                    )
+                    failures += said
+                    continue
                 found = compare(service, folders, console, live)
                 console.say(
                     f"   {'':9}compared with {name}: {found.rows[0]:,} rows, differences {found.differences:,}"
@@ -183,7 +196,7 @@ class Demo:
                     )
         return failures
 
-    def _go_on(self, log: EmbeddedLog, services: Sequence[Service], rest: Sequence[Fact]) -> None:
+    def _go_on(self, log: EmbeddedLog | KafkaLog, services: Sequence[Service], rest: Sequence[Fact]) -> None:
         console, folders = self._console, self._folders
         console.title(
             "The last days: both services start from the rebuilt snapshots, with empty state folders"
@@ -193,7 +206,7 @@ class Demo:
             service.state = folders.rebuilt
         live = LiveRun(services[0], services[1], console)
         try:
-            found = live.go_on(folders.snapshots)
+            found = live.go_on(self._snapshots)
         finally:
             live.end()
         console.say(f"   {found.records:,} more records, exactly once, in {found.seconds:.0f} s")
@@ -225,7 +238,7 @@ class Demo:
         console, settings = self._console, self._settings
         results = results_of(log)
         errors = accounts.errors(log, results)
-        console.title("The year" if settings == Settings(out=settings.out) else "These days")
+        console.title("The year" if (settings.since, settings.until) == _YEAR else "These days")
         for line in summary(results):
             console.say(line)
         console.say()
@@ -270,14 +283,10 @@ def replay_line(found: Replayed) -> str:
     )
 
 
-def totals_of(log: Log, service: Service) -> Totals:
-    """The totals of a service, summed over the last cuts of its tasks."""
-    history = AppHistory(service.plan, log)
-    totals = Totals()
-    for number in range(service.plan.partitions):
-        cut = history.committed(number).cut
-        if cut is not None:
-            one = decode_cut(cut).totals
-            for name in Totals.__struct_fields__:
-                setattr(totals, name, getattr(totals, name) + getattr(one, name))
-    return totals
+def compared_by_rebuild(made: Rebuilt) -> list[str]:
+    """The failures of a rebuild that has compared its rows with the changelog itself."""
+    if made.same_rows and not made.other_rows:
+        return []
+    return [
+        f"the rebuilt state of {made.app} differs from the log in {made.other_rows:,} rows of {made.rows:,}"
+    ]

@@ -6,14 +6,14 @@ Later both continue with empty state folders, from snapshots.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from services.demo.console import Console
 from services.demo.process import Service, ServiceFailed
 
 _LOOK_S = 0.005
+_LOOK_AT_KAFKA_S = 0.1
 _STANDSTILL_S = 120.0
 """If nothing is committed for this long, the run has failed."""
 
@@ -36,6 +36,7 @@ class LiveRun:
         self._aircraft = aircraft
         self._airport = airport
         self._console = console
+        self._on_kafka = aircraft.on_kafka
         self._running: list[Service] = []
         """The services that must not exit by themselves."""
         self._begun_s = time.monotonic()
@@ -68,23 +69,24 @@ class LiveRun:
         back_s = time.monotonic() - killed_s
         say(f"   ✓ aircraft is process {aircraft.pid}: {back_s:.1f} s later it commits again")
 
-        self._until(lambda: all(one.committed() == one.waiting() for one in (aircraft, airport)))
-        records, seconds = aircraft.committed() + airport.committed(), time.monotonic() - self._begun_s
+        self._until(lambda: all(one.has_caught_up() for one in (aircraft, airport)))
+        seconds = time.monotonic() - self._begun_s
+        records = self._records()
         for one in (aircraft, airport):
             self._stop(one)
         say("   ✓ both have handled all records, and exit on SIGTERM")
         return Live(records, seconds, killed_at, back_s)
 
-    def go_on(self, snapshots: Path) -> Live:
+    def go_on(self, snapshots: Mapping[str, str]) -> Live:
         """Run both to the end, from their snapshots. Records that were committed before are not counted.
 
         Raises:
             ServiceFailed: A service failed or exited too early.
         """
         aircraft, airport, say = self._aircraft, self._airport, self._console.say
-        self._begun_s, before = time.monotonic(), aircraft.committed() + airport.committed()
-        aircraft.start(until_end=True, from_snapshot=snapshots)
-        airport.start(until_end=False, from_snapshot=snapshots)
+        self._begun_s, before = time.monotonic(), self._records()
+        aircraft.start(until_end=True, from_snapshot=snapshots[aircraft.name])
+        airport.start(until_end=False, from_snapshot=snapshots[airport.name])
         self._running = [airport]
         say(
             f"   ✓ aircraft is process {aircraft.pid}, airport {airport.pid}; both start from the rebuilt snapshots"
@@ -95,8 +97,11 @@ class LiveRun:
         airport.start(until_end=True)
         self._until(airport.has_left)
         say("   ✓ airport, started again with --until-end, has handled all records, and exits")
-        records = aircraft.committed() + airport.committed() - before
+        records = self._records() - before
         return Live(records, time.monotonic() - self._begun_s, 0, 0.0)
+
+    def _records(self) -> int:
+        return self._aircraft.totals().records + self._airport.totals().records
 
     def _stop(self, service: Service) -> None:
         service.terminate()
@@ -123,7 +128,7 @@ class LiveRun:
             elif now_s - moved_s > _STANDSTILL_S:
                 raise ServiceFailed(f"nothing was committed for {_STANDSTILL_S:.0f} s")
             self._console.progress(self._line(now_s, now))
-            time.sleep(_LOOK_S)
+            time.sleep(_LOOK_AT_KAFKA_S if self._on_kafka else _LOOK_S)
 
     def _line(self, now_s: float, now: int) -> str:
         since_s, before = self._before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -10,8 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tailrace as tr
+from tailrace.core.engine.tape import Totals, decode_cut
+from tailrace.history.app_history import AppHistory
+from tailrace.history.stretches import first
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.kafka import KafkaLog
+
+_SESSION = "TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS"
+"""On Kafka, the tasks of a killed process are free after this time: 45 s by default."""
+_SESSION_MS = "6000"
+_MOST_MARKERS = 20
+"""At the end of a partition; with more offsets left there are records among them."""
 
 
 class ServiceFailed(Exception):
@@ -20,14 +31,20 @@ class ServiceFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The folders of the services."""
+    """The folders of the services, and the place of their log."""
 
     base: Path
+    kafka: str = ""
+    """The URL of a log on Kafka, instead of the folder."""
 
     @property
-    def log(self) -> Path:
-        """The event log."""
-        return self.base / "log"
+    def log(self) -> Path | str:
+        """The event log: its folder, or its URL."""
+        return self.kafka or self.base / "log"
+
+    def open_log(self) -> EmbeddedLog | KafkaLog:
+        """Open the log. The caller must close it."""
+        return KafkaLog(self.kafka) if self.kafka else EmbeddedLog(self.base / "log")
 
     @property
     def state(self) -> Path:
@@ -49,7 +66,7 @@ class Service:
     """One service, with at most one process at a time. ``reference`` names its app: ``package.module:app``."""
 
     def __init__(
-        self, app: tr.App, reference: str, folders: Folders, log: EmbeddedLog, interval: str
+        self, app: tr.App, reference: str, folders: Folders, log: EmbeddedLog | KafkaLog, interval: str
     ) -> None:
         self.name = app.name
         self.reference = reference
@@ -60,6 +77,9 @@ class Service:
         self._folders = folders
         self._log = log
         self._interval = interval
+        self._read: dict[TopicPartition, tuple[int, int]] = {}
+        """Positions and ends between which there is no record."""
+        self.on_kafka = isinstance(log, KafkaLog)
         self._process: subprocess.Popen[bytes] | None = None
         self._places = [
             TopicPartition(one.name, number)
@@ -69,15 +89,21 @@ class Service:
 
     # --- its process
 
-    def start(self, *, until_end: bool, from_snapshot: Path | None = None) -> None:
-        """Start a process. With ``until_end`` it exits when it has handled all records in the log."""
+    def start(self, *, until_end: bool, from_snapshot: str = "") -> None:
+        """Start a process. With ``until_end`` it exits when it has handled all records in the log. ``from_snapshot`` is ``URI#ID``."""
         command = [sys.executable, "-m", "tailrace", "run", self.reference]
         command += ["--log", str(self._folders.log), "--state", str(self.state)]
         command += ["--commit-interval", self._interval, "--log-format", "json"]
-        command += [] if from_snapshot is None else ["--from-snapshot", str(from_snapshot)]
+        command += ["--from-snapshot", from_snapshot] if from_snapshot else []
         command += ["--until-end"] if until_end else []
         with self.words.open("ab") as words:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                env={_SESSION: _SESSION_MS, **os.environ},
+            )
 
     @property
     def pid(self) -> int:
@@ -122,9 +148,43 @@ class Service:
     # --- how far it is
 
     def committed(self) -> int:
-        """Number of records whose handling is committed."""
+        """Number of offsets whose handling is committed. On Kafka, markers of transactions have offsets, too."""
         return sum(self._log.committed_offsets(self.name, self._places).values())
 
     def waiting(self) -> int:
-        """Number of records in the log for this service so far, including the committed ones."""
+        """Number of offsets in the log for this service so far, including the committed ones."""
         return sum(self._log.end_offset(*place) for place in self._places)
+
+    def has_caught_up(self) -> bool:
+        """Whether all records in the log so far are committed."""
+        ends = {place: self._log.end_offset(*place) for place in self._places}
+        found = self._log.committed_offsets(self.name, self._places)
+        return all(self._is_read(place, found.get(place, 0), end) for place, end in ends.items())
+
+    def _is_read(self, place: TopicPartition, position: int, end: int) -> bool:
+        """Whether no record is between a position and the end. On Kafka a partition ends with markers of transactions."""
+        if position >= end or self._read.get(place) == (position, end):
+            return True
+        if not self.on_kafka or end - position > _MOST_MARKERS or first(self._log, *place, position):
+            return False
+        self._read[place] = position, end
+        return True
+
+    def totals(self) -> Totals:
+        """Its totals, summed over the last cuts of its tasks."""
+        history = AppHistory(self.plan, self._log)
+        totals = Totals()
+        for number in range(self.plan.partitions):
+            cut = history.committed(number).cut
+            if cut is not None:
+                one = decode_cut(cut).totals
+                for name in Totals.__struct_fields__:
+                    setattr(totals, name, getattr(totals, name) + getattr(one, name))
+        return totals
+
+
+def kafka_url(given: str) -> str:
+    """The URL of a log on Kafka for one run of the demo: without a prefix it gets one of its own."""
+    if not given or "/" in given.removeprefix("kafka://").rstrip("/"):
+        return given
+    return f"{given.rstrip('/')}/flights-2013-{secrets.token_hex(3)}."

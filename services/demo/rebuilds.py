@@ -29,6 +29,8 @@ class Rebuilt(msgspec.Struct, frozen=True):
     rows: int
     keys: int
     seconds: float
+    same_rows: int = 0
+    other_rows: int = 0
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -63,7 +65,7 @@ def rebuild(service: Service, folders: Folders, console: Console, engine: str = 
     return msgspec.json.decode(said, type=Rebuilt)
 
 
-def compare(service: Service, folders: Folders, console: Console, other: Path) -> Compared:
+def compare(service: Service, folders: Folders, console: Console, other: Path | str) -> Compared:
     """Compare the latest snapshot of a service with its live state: a folder of state, or the log.
 
     Raises:
@@ -73,8 +75,7 @@ def compare(service: Service, folders: Folders, console: Console, other: Path) -
         service.reference,
         other,
         folders.snapshots,
-        "--log",
-        folders.log,
+        *([] if folders.kafka else ["--log", folders.log]),  # finds the event after which a key differs
         "--json",
     ]
     code, said = _run(service, console, "is being compared", "compare", arguments)

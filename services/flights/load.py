@@ -18,6 +18,7 @@ from services.flights.history import Event, Fact, facts
 from tailrace.core.records import Output
 from tailrace.history.app_topics import prepare_topics
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.kafka import KafkaLog
 
 Topic = tr.Topic[Any, str]
 
@@ -54,7 +55,9 @@ def timed_records(history: Iterable[Fact]) -> Iterator[Record]:
 
 
 def load(
-    log: EmbeddedLog, history: Iterable[Fact], on_progress: Callable[[int], None] = lambda _: None
+    log: EmbeddedLog | KafkaLog,
+    history: Iterable[Fact],
+    on_progress: Callable[[int], None] = lambda _: None,
 ) -> int:
     """Append the history to a log, and create its topics. Returns the number of records, also passed to ``on_progress``."""
     for app in (aircraft.app, airport.app):

@@ -72,7 +72,7 @@ def test_changed_code_is_found_by_the_replay_and_fails_the_demo(shown, out, monk
             services[0].reference = HASTY
             return replay_all(services, folders, console)
 
-        totals = [flights.totals_of(services[0]._log, one) for one in services]
+        totals = [one.totals() for one in services]
         monkeypatch.setattr(flights, "replay_all", changed)
         demo = object.__new__(flights.Demo)
         demo._console, demo._folders = Console(), Folders(out / "flights-2013")
