@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from benchmarks import cases, flights, logs
 from benchmarks.cases import Case
+from benchmarks.kafka import gap as kafka_gap
+from benchmarks.kafka import latency as kafka_latency
+from benchmarks.kafka import state as kafka_state
+from benchmarks.kafka import throughput as kafka
 from benchmarks.served import growth, latency, memory, recovery, replaying, splitting, throughput
 from benchmarks.spark import rebuilds, starts
 
@@ -32,6 +36,17 @@ CASES: dict[str, Case] = {
     "growth-served": growth.growth_served,
     "burst": memory.burst,
 }
+
+KAFKA: dict[str, Case] = {
+    "kafka-worker": kafka.worker,
+    "kafka-two-workers": kafka.two_workers,
+    "kafka-flights": kafka.flights,
+    "kafka-latency": kafka_latency.latency,
+    "kafka-restore": kafka_state.restore,
+    "kafka-gap": kafka_gap.gap,
+    "kafka-memory": kafka_state.memory,
+}
+"""The cases that run only with `--kafka`."""
 
 SPARK: dict[str, Case] = {
     "rebuild": rebuilds.rebuilds,

@@ -46,6 +46,8 @@ class Scale(msgspec.Struct, frozen=True):
     flight_days: int = 60
     split_events: int = 500_000
     pause_s: float = 5.0
+    kafka_events: int = 1_000_000
+    session_s: float = 6.0
 
     @property
     def rebuilt_middle(self) -> int:
@@ -76,6 +78,8 @@ QUICK = Scale(
     flight_days=2,
     split_events=2_000,
     pause_s=0.3,
+    kafka_events=2_000,
+    session_s=1.5,
 )
 
 

@@ -4,6 +4,7 @@ python -m benchmarks.run                     everything, half an hour
 python -m benchmarks.run core timer          some cases
 python -m benchmarks.run --quick             everything on little data: only checks that it runs
 python -m benchmarks.run --spark             rebuilds and snapshots: a separate table
+python -m benchmarks.run --kafka             services on Kafka, with a broker of their own: a separate table
 python -m benchmarks.run --write-docs        also write the table, or the measured lines, to docs/performance.md
 """
 
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -24,6 +26,7 @@ from typing import NoReturn
 import msgspec
 
 from benchmarks import table
+from benchmarks.kafka.broker import BROKER, broker
 from benchmarks.measure import FULL, QUICK, WALL, Row
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,9 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the cases. Returns 0 if every case ran, whether targets were met or not."""
     parser = argparse.ArgumentParser(prog="benchmarks.run", description="Measure Tailrace.")
     parser.add_argument("cases", nargs="*", help="names of cases; all by default")
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--spark", action="store_true", help="rebuilds, by Spark and without it, and snapshots"
     )
+    which.add_argument("--kafka", action="store_true", help="services on Kafka")
     parser.add_argument("--quick", action="store_true", help="little data: does it run?")
     parser.add_argument("--repeats", type=int, help="pairs, or runs, of each case")
     parser.add_argument("--out", type=Path, default=ROOT / "out", help="folder of the JSON file")
@@ -61,15 +66,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # On SIGTERM, this process also ends its child processes.
     signal.signal(signal.SIGTERM, _leave)
-    names: list[str] = options.cases or _names(spark=options.spark)
-    others = [name for name in names if name not in _names(spark=options.spark)] if options.write_docs else []
+    chosen = "spark" if options.spark else "kafka" if options.kafka else ""
+    of_table = _names(chosen)
+    names: list[str] = options.cases or of_table
+    others = [name for name in names if name not in of_table] if options.write_docs else []
     if others:
-        told = "without" if options.spark else "with"
-        parser.error(f"{', '.join(others)}: not in this table of the page; measure those {told} --spark")
-    if options.here:
-        found = _measure(names, quick=options.quick, repeats=options.repeats)
-        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
-        return 0
+        parser.error(f"{', '.join(others)}: not in this table of the page")
+    with ExitStack() as running:
+        if options.kafka:
+            os.environ[BROKER] = running.enter_context(broker())
+        if options.here:
+            found = _measure(names, quick=options.quick, repeats=options.repeats)
+            sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+            return 0
+        return _run(names, options, chosen)
+
+
+def _run(names: Sequence[str], options: argparse.Namespace, chosen: str) -> int:
+    """Measure each case in a process, and print and store the rows. Returns 1 if a case failed."""
     rows: list[Row] = []
     failed: list[str] = []
     for name in names:
@@ -81,9 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows += measured
     text = table.markdown(rows)
     print(text, end="")
-    _write(options.out, rows, spark=options.spark, quick=options.quick)
+    _write(options.out, rows, chosen, quick=options.quick)
     if options.write_docs:
-        marks = table.SPARK if options.spark else table.SERVED
+        marks = {"spark": table.SPARK, "kafka": table.KAFKA}.get(chosen, table.SERVED)
         page = table.replaced(PAGE.read_text("utf-8"), rows, marks, whole=not (options.cases or failed))
         PAGE.write_text(page, "utf-8")
     for name in failed:
@@ -96,10 +110,10 @@ def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(1)
 
 
-def _names(*, spark: bool) -> list[str]:
-    from benchmarks.catalogue import CASES, SPARK  # noqa: PLC0415  # printing needs no import of the framework
+def _names(chosen: str) -> list[str]:
+    from benchmarks.catalogue import CASES, KAFKA, SPARK  # noqa: PLC0415  # printing needs no import of the framework
 
-    return list(SPARK if spark else CASES)
+    return list({"spark": SPARK, "kafka": KAFKA}.get(chosen, CASES))
 
 
 def _arguments_of(options: argparse.Namespace) -> list[str]:
@@ -109,12 +123,12 @@ def _arguments_of(options: argparse.Namespace) -> list[str]:
 
 
 def _measure(names: Sequence[str], *, quick: bool, repeats: int | None) -> list[Row]:
-    from benchmarks.catalogue import CASES, SPARK  # noqa: PLC0415  # as above
+    from benchmarks.catalogue import CASES, KAFKA, SPARK  # noqa: PLC0415  # as above
 
     scale = QUICK if quick else FULL
     if repeats is not None:
         scale = msgspec.structs.replace(scale, repeats=repeats)
-    rows = [row for name in names for row in (CASES | SPARK)[name](scale)]
+    rows = [row for name in names for row in (CASES | SPARK | KAFKA)[name](scale)]
     # With little data, no target counts as met or missed.
     return [msgspec.structs.replace(row, met=None) for row in rows] if quick else rows
 
@@ -130,7 +144,7 @@ def _in_a_process(name: str, told: Sequence[str]) -> list[Row] | None:
     return msgspec.json.decode(found, type=list[Row]) if process.returncode == 0 else None
 
 
-def _write(folder: Path, rows: list[Row], *, spark: bool, quick: bool) -> None:
+def _write(folder: Path, rows: list[Row], chosen: str, *, quick: bool) -> None:
     report = Report(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         python=platform.python_version(),
@@ -141,7 +155,7 @@ def _write(folder: Path, rows: list[Row], *, spark: bool, quick: bool) -> None:
         rows=rows,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    parts = ("benchmarks", *(["spark"] if spark else []), *(["quick"] if quick else []))
+    parts = ("benchmarks", *([chosen] if chosen else []), *(["quick"] if quick else []))
     (folder / f"{'-'.join(parts)}.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
 
 

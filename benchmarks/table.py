@@ -18,6 +18,7 @@ class Marks(NamedTuple):
 
 
 SERVED = Marks("<!-- measured: begin -->", "<!-- measured: end -->")
+KAFKA = Marks("<!-- measured on Kafka: begin -->", "<!-- measured on Kafka: end -->")
 SPARK = Marks("<!-- measured with Spark: begin -->", "<!-- measured with Spark: end -->")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from statistics import median
@@ -49,7 +49,8 @@ ROUNDS = 3
 class Stopwatches:
     """Processor time of this thread by part, without the time of other parts called from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Sequence[tuple[type, str, str]]) -> None:
+        self._parts = parts
         self.seconds: dict[str, float] = {}
         self._inner: list[float] = []
 
@@ -57,7 +58,7 @@ class Stopwatches:
     def attached(self) -> Generator[None]:
         """Wrap all parts inside the block."""
         with ExitStack() as undo:
-            for cls, method, name in PARTS:
+            for cls, method, name in self._parts:
                 original: Callable[..., Any] = getattr(cls, method)
                 undo.callback(setattr, cls, method, original)
                 setattr(cls, method, self._wrapped(original, name))
@@ -92,7 +93,7 @@ def costs(events: int, keys: int, rounds: int) -> tuple[dict[str, float], dict[s
         for number in range(rounds + 1):
             count = events if number else keys  # first all keys once, not counted
             house.feed(islice(records, count))
-            watches = Stopwatches()
+            watches = Stopwatches(PARTS)
             with watches.attached():
                 start = thread_time()
                 _work(worker, house)

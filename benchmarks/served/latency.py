@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import islice
-from statistics import median, quantiles
+from statistics import quantiles
 from time import perf_counter, sleep
 
 from benchmarks.apps import counting
-from benchmarks.measure import Row, Scale, load
+from benchmarks.measure import Row, Scale
 from benchmarks.served.house import House, endless
+from benchmarks.served.rows import latencies
 from benchmarks.served.service import PATIENCE_S, BenchmarkError
 from tailrace.log import TopicPartition
 
@@ -32,24 +33,9 @@ def latency(scale: Scale) -> list[Row]:
             house.wait_for(house.records("events"), service, "totals")
             house.take(service, islice(endless(scale.keys), scale.keys), "totals")
             runs += [_paced(house, scale, _TOTALS) for _ in range(scale.repeats)]
-    percents = [quantiles(each, n=100) for each in runs]
-    middle_ms, high_ms = (median(each[n - 1] for each in percents) for n in (50, 99))
-    return [
-        Row(
-            case="latency at 10,000 events/s, median",
-            measured=middle_ms,
-            unit="ms",
-            note=f"{sum(map(len, runs)):,} events, at worst {max(map(max, runs)):.0f} ms",
-        ),
-        Row(
-            case="latency at 10,000 events/s, 99 of 100",
-            measured=high_ms,
-            unit="ms",
-            target=f"under {MOST_MS} ms",
-            met=high_ms < MOST_MS,
-            note=f"{unserved:.1f} ms until the event itself is visible; {load()}",
-        ),
-    ]
+    return latencies(
+        "latency at 10,000 events/s", runs, MOST_MS, f"{unserved:.1f} ms until the event itself is visible"
+    )
 
 
 def _paced(house: House, scale: Scale, out: TopicPartition) -> list[float]:

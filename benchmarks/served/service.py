@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -34,6 +34,17 @@ def wait_until(condition: Callable[[], bool], what: str, service: Service | None
         if time.monotonic() > deadline:
             raise BenchmarkError(f"waited in vain until {what}")
         time.sleep(_LONGEST_NAP_S)
+
+
+def settled(processor_s: Callable[[], float]) -> None:
+    """Wait until what uses this processor time is idle."""
+    before = processor_s()
+    while True:
+        time.sleep(0.05)
+        now = processor_s()
+        if now - before < 0.01:
+            return
+        before = now
 
 
 class Service:
@@ -68,6 +79,22 @@ class Service:
         """Number of partitions restored so far."""
         return sum(one["message"] == "a partition runs" for one in self._logged())
 
+    def wait_for_tasks(self, count: int) -> None:
+        """Wait until the group has given exactly this number of tasks to this process, on Kafka. They may not run yet."""
+        wait_until(lambda: self.tasks() == count, "the group has given its tasks", self)
+
+    def wait_for_standbys(self, count: int) -> None:
+        """Wait until this process has a copy of the state of exactly this number of tasks of others, on Kafka."""
+        wait_until(lambda: self.standbys() == count, "standbys have the state", self)
+
+    def tasks(self) -> int:
+        """On Kafka, the number of tasks that the group has given to this process."""
+        return len(group_tasks(self._logged()).owned)
+
+    def standbys(self) -> int:
+        """On Kafka, the number of tasks of others whose state this process has got a copy of."""
+        return len(group_tasks(self._logged()).copied)
+
     def stop(self) -> None:
         """Stop the service: it commits and exits, after its workers."""
         if self._process.poll() is None:
@@ -100,13 +127,7 @@ class Service:
 
     def settle(self) -> None:
         """Wait until the service is idle: work after a visible commit counts, too."""
-        before = self.processor_s()
-        while True:
-            time.sleep(0.05)
-            now = self.processor_s()
-            if now - before < 0.01:
-                return
-            before = now
+        settled(self.processor_s)
 
     def _workers(self) -> list[int]:
         started = [one["worker_process"] for one in self._logged() if one["message"] == "a worker is started"]
@@ -115,6 +136,31 @@ class Service:
     def _logged(self) -> list[dict[str, Any]]:
         lines = self._said.read_bytes().splitlines(keepends=True)
         return [msgspec.json.decode(line) for line in lines if line.startswith(b"{") and line.endswith(b"\n")]
+
+
+class GroupTasks(NamedTuple):
+    """The tasks of an app that a process owns, and those of which it has had a copy of the state since it last owned them."""
+
+    owned: set[int]
+    copied: set[int]
+
+
+def group_tasks(logged: Iterable[Mapping[str, Any]]) -> GroupTasks:
+    """What the log lines of a process say of the tasks that its group has given to it."""
+    owned: set[int] = set()
+    copied: set[int] = set()
+    for line in logged:
+        match line["message"]:
+            case "tasks were given to this process":
+                owned |= set(line["partitions"])
+                copied -= owned
+            case "tasks were given back":
+                owned -= set(line["partitions"])
+            case "a standby has the state of a task":
+                copied.add(line["partition"])
+            case _:
+                pass
+    return GroupTasks(owned, copied)
 
 
 def _processor_s(pid: int) -> float:

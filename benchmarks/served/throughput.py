@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from statistics import median
-from typing import NamedTuple
 
 from benchmarks.apps import counting
 from benchmarks.measure import Row, Scale, seconds
+from benchmarks.served import rows
 from benchmarks.served.apps import doubling, surviving
 from benchmarks.served.bare import OUT, BareLoop
 from benchmarks.served.house import House, Taken, endless
+from benchmarks.served.rows import Shared
 from benchmarks.served.service import Cores
 from tailrace.core.records import Output
 from tailrace.history.replay.replaying import seldom_collected
@@ -115,43 +116,22 @@ def _poisoned(records: Iterator[Output]) -> Iterator[Output]:
 # --- two workers
 
 
-class _Shared(NamedTuple):
-    taken: Taken
-    free_cores: float
-
-
 def two_workers(scale: Scale) -> list[Row]:
-    """Two processes for two partitions, compared with one. This needs wall time, so a note shows the free cores."""
-    one: list[_Shared] = []
-    two: list[_Shared] = []
+    """Two processes for two partitions, compared with one."""
+    one: list[Shared] = []
+    two: list[Shared] = []
     with House(doubling) as house:
         events = endless(scale.keys)
         for _ in range(scale.repeats):
             one.append(_with_workers(1, house, events, scale))
             two.append(_with_workers(2, house, events, scale))
-    ratio = median(b.taken.wall_rate / a.taken.wall_rate for a, b in zip(one, two, strict=True))
-    cost = median(b.taken.processor_s / a.taken.processor_s for a, b in zip(one, two, strict=True))
-    free = median(each.free_cores for each in two)
-    return [
-        Row(
-            case="two workers, by the wall",
-            measured=median(each.taken.wall_rate for each in two),
-            unit="events/s",
-            target="170 % or more",
-            # Without two free cores, no program could reach the target.
-            met=ratio >= 1.7 if ratio >= 1.7 or free >= 1.9 else None,
-            ratio=ratio,
-            compared_with="one worker, both partitions",
-            compared=median(each.taken.wall_rate for each in one),
-            note=f"{free:.1f} cores were free; processor time per event {cost:.0%} of that of one worker",
-        )
-    ]
+    return [rows.two_workers("two workers, by the wall", one, two)]
 
 
-def _with_workers(count: int, house: House, events: Iterator[Output], scale: Scale) -> _Shared:
+def _with_workers(count: int, house: House, events: Iterator[Output], scale: Scale) -> Shared:
     with house.start("benchmarks.served.apps:doubling", scale.commit_ms, "--workers", count) as service:
         service.wait_for_partitions(doubling.plan().partitions)
         house.take(service, islice(events, scale.keys), "totals")
         cores = Cores()
         taken = house.take(service, islice(events, 2 * scale.served_events), "totals")
-        return _Shared(taken, cores.free(taken.processor_s))
+        return Shared(taken, cores.free(taken.processor_s))

@@ -1,0 +1,120 @@
+"""The cost of each part of a service on Kafka, in microseconds of processor time per event.
+
+    python -m benchmarks.kafka.costs [EVENTS [KEYS]]
+
+The service runs in this process. Each listed part is wrapped by a stopwatch of the main thread. Calls of other parts do not count
+for the caller. The threads of librdkafka and RocksDB are listed together.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kafka.apps import counting
+from benchmarks.kafka.house import LOOK_S, KafkaHouse
+from benchmarks.served.costs import Stopwatches
+from benchmarks.served.house import endless
+from benchmarks.served.service import settled
+from tailrace.core.engine.task import Task
+from tailrace.log.kafka.reader import KafkaReader
+from tailrace.log.kafka.writer import KafkaProducer
+from tailrace.log.routing import Router
+from tailrace.runtime.kafka_service import serve_on_kafka
+from tailrace.runtime.service import ServiceOptions
+from tailrace.runtime.slices import Slices
+from tailrace.state import OverlayStore, RocksStore
+
+PARTS: tuple[tuple[type, str, str], ...] = (
+    (KafkaReader, "_pump", "log: consumed, and sorted by partition"),
+    (KafkaReader, "fetch", "log: fetched"),
+    (Task, "decode", "events decoded, their keys and times"),
+    (Task, "run", "the steps: lateness, state, handler, emit, watermark"),
+    (Task, "take_outputs", "outputs numbered"),
+    (Router, "split", "log: routed"),
+    (KafkaProducer, "_produce", "log: produced"),
+    (KafkaProducer, "_serve", "log: polled and flushed"),
+    (KafkaProducer, "commit", "log: committed"),
+    (Task, "commit_batch", "what has changed, encoded"),
+    (Slices, "stage", "changelog records"),
+    (OverlayStore, "write", "rows kept in memory"),
+    (RocksStore, "write", "RocksDB written"),
+    (RocksStore, "get_many", "RocksDB read"),
+    (Slices, "slice", "slices: all else"),
+)
+THREADS = "threads of libraries"
+
+
+def costs(events: int, keys: int) -> dict[str, float]:
+    """Microseconds per event by part, of a service that knows all keys."""
+    with KafkaHouse(counting) as house, _stopped_at_last() as stop:
+        options = ServiceOptions(
+            "benchmarks.kafka.apps:counting", Path(), house.folder / "state", kafka=house.url
+        )
+        source, found, watches = endless(keys), dict[str, float](), Stopwatches(PARTS)
+
+        def watched() -> None:
+            try:
+                _wait(house, islice(source, keys))
+                _, ends = house.feed(islice(source, events))
+                watches.seconds.clear()
+                start = _clocks()
+                _wait(house, (), ends)
+                took = [now - before for now, before in zip(_clocks(), start, strict=True)]
+                found.update(watches.seconds)
+                found["in all"] = took[0]
+                found[THREADS] = took[0] - took[1] - took[2]
+            finally:
+                stop()
+
+        watcher = threading.Thread(target=watched, daemon=True)
+
+        def _clocks() -> tuple[float, float, float]:
+            """Of the process, of the main thread, and of the thread that watches."""
+            return (
+                time.process_time(),
+                time.clock_gettime(time.pthread_getcpuclockid(main_thread)),
+                time.thread_time(),
+            )
+
+        main_thread = threading.get_ident()
+        with watches.attached():
+            watcher.start()
+            serve_on_kafka(options, counting.plan())
+        watcher.join()
+    return {name: seconds / events * 1e6 for name, seconds in found.items()}
+
+
+@contextmanager
+def _stopped_at_last() -> Generator[Callable[[], None]]:
+    yield lambda: os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _wait(house: KafkaHouse, records: Any, ends: Any = None) -> None:
+    if ends is None:
+        _, ends = house.feed(records)
+    while any(at < ends[place] for place, at in house.taken(counting.name, ends).items()):
+        time.sleep(LOOK_S)
+    settled(time.process_time)
+
+
+def main(events: int = 400_000, keys: int = 100_000) -> int:
+    """Print the parts as a table."""
+    found = costs(events, keys)
+    names = [*(name for _, _, name in PARTS if name in found), THREADS, "in all"]
+    print(f"| us per event | service |\n|{'-' * 54}|---------|")
+    for name in names:
+        print(f"| {name:52} | {found[name]:7.2f} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))
