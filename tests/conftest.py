@@ -1,13 +1,14 @@
 """Settings of the property tests, and fixtures for all tests.
 
-TAILRACE_SEEDS is the number of seeds (`make test`: 1000 on one Python, 100 on the others; `make fuzz`: many more), and
+TAILRACE_SEEDS is the number of seeds (`make test`: 500 on one Python, 100 on the others; `make fuzz`: many more), and
 TAILRACE_FIRST_SEED is the first of them. All randomness in a test comes from such a seed or from Hypothesis.
 
 A property test runs all seeds if one takes less than about 10 ms. Slower tests have `@pytest.mark.one_seed_in(n)` and run only
-every n-th seed, so that they take about ten seconds with 1000 seeds. These are still more seeds than are needed to catch any
+every n-th seed, so that they take about five seconds with 500 seeds. These are still more seeds than are needed to catch any
 mutation: the laws (`tests/proof/laws.py`) always run 10 to 80 seeds of each property.
 """
 
+import logging
 import os
 import resource
 import signal
@@ -36,6 +37,10 @@ SEEDS_PER_TEST = 50  # the length of a range of seeds: short, so that workers sh
 FEWEST_PER_TEST = 10  # and of so many that are run: a test may ask that faults have struck, on average
 FUZZING = SEEDS > 1000
 
+LONGEST_FIRST = ("tests/test_benchmarks.py", "tests/kafka", "tests/soak", "tests/services", "tests/spark")
+"""What waits for other processes, or has the longest tests. One worker of pytest-xdist begins with it, the others compute meanwhile,
+and what is left for the end are short tests, which are shared out well."""
+
 # The suite draws the same examples each time, so a failure is caused by a change; `make fuzz` searches for new ones.
 settings.register_profile(
     "suite",
@@ -60,10 +65,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that run many seeds as `property`."""
+    """Mark tests that run many seeds as `property`. In workers of pytest-xdist, put the longest tests first."""
     for item in items:
         if item.get_closest_marker("hypothesis") or "seeds" in getattr(item, "fixturenames", ()):
             item.add_marker("property")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: not item.nodeid.startswith(LONGEST_FIRST))
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +87,15 @@ def _logs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for log in opened:
         log.close()
+
+
+@pytest.fixture
+def quiet_logs() -> Iterator[None]:
+    """The handlers and the level of the root logger as they were: a command that runs in this process sets up its logs."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for handler in before:
+        if handler not in root.handlers:
+            root.addHandler(handler)
+    root.setLevel(level)

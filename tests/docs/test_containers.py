@@ -1,8 +1,10 @@
 """The image holds what its services need. No engine is here to build it: what can be told from the files is told."""
 
 import re
+from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 from tests.docs.page import ROOT
 
@@ -64,3 +66,26 @@ def test_a_volume_is_mounted_only_where_the_user_of_the_services_may_write() -> 
     made = re.search(r"install -d -o tailrace -g tailrace ([\w ]+)", DOCKERFILE)
     assert made
     assert set(mounted) == set(made[1].split())
+
+
+def test_the_broker_is_of_the_version_of_the_tests_and_listens_for_this_machine_alone() -> None:
+    compose: Any = import_module("yaml").safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    kafka = compose["services"]["kafka"]
+    pom = (ROOT / "tests" / "kafka" / "broker" / "pom.xml").read_text("utf-8")
+    (version,) = set(re.findall(r"<version>(4\.[\d.]+)</", pom))
+    assert kafka["image"] == f"apache/kafka:{version}"
+    assert kafka["ports"] == ["127.0.0.1:9092:9092"]
+    settings = kafka["environment"]
+    names = {one.partition("://")[0] for one in settings["KAFKA_LISTENERS"].split(",")}
+    mapped = {one.partition(":")[0] for one in settings["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")}
+    assert names == mapped
+    assert {one.partition("://")[0] for one in settings["KAFKA_ADVERTISED_LISTENERS"].split(",")} == names - {
+        "CONTROLLER"
+    }
+    assert settings["KAFKA_AUTO_CREATE_TOPICS_ENABLE"] == "false", "a misspelt topic must not be created"
+    used = {
+        one.partition(":")[0]
+        for service in compose["services"].values()
+        for one in service.get("volumes", ())
+    }
+    assert used == set(compose["volumes"])

@@ -1,7 +1,8 @@
 """A Kafka broker for the tests of this folder.
 
-Each process of the tests (each worker of pytest-xdist) has its own broker, started for the first test that asks for it and
-killed after the last one. TAILRACE_TEST_KAFKA=host:port names one to use instead. Without a broker the tests fail.
+`make test` starts one for all tests and names it in TAILRACE_TEST_KAFKA=host:port. Where that is not set, each process of the tests
+(each worker of pytest-xdist) has its own broker, started for the first test that asks for it and killed after the last one. Without
+a broker the tests fail.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from tests.kafka.broker.cluster import Cluster
 from tests.kafka.broker.errors import NoBrokerError
 from tests.kafka.broker.node import known_nodes
-from tests.kafka.topics import Topics
+from tests.kafka.topics import ANSWER_S, Topics
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +42,11 @@ def topics(kafka: str) -> Iterator[Topics]:
 
 
 @pytest.fixture
-def kafka_url(kafka: str) -> str:
-    """The URL of a log on the broker that has no topics yet."""
-    return f"kafka://{kafka}/{secrets.token_hex(6)}."
+def kafka_url(kafka: str) -> Iterator[str]:
+    """The URL of a log on the broker that has no topics yet. Its topics are deleted after the test."""
+    prefix = f"{secrets.token_hex(6)}."
+    yield f"kafka://{kafka}/{prefix}"
+    admin = AdminClient({"bootstrap.servers": kafka})
+    if names := [one for one in admin.list_topics(timeout=ANSWER_S).topics if one.startswith(prefix)]:
+        for deleted in admin.delete_topics(names).values():
+            deleted.exception(ANSWER_S)  # the test itself may just have deleted one

@@ -2,52 +2,102 @@
 
     python -m tests.kafka.soak --minutes 30 [--seed 0]
 
-A round feeds events that follow from its seed, runs both services, and strikes: processes are killed, terminated, stopped past the
-timeout of their session so that they wake as zombies, started while others run, and lose their state; the broker is killed and
-stopped. Then everything is brought to its end and checked with what checks a round on the embedded log: the outputs against an
-oracle in plain Python, their numbers for gaps and repeats, and state, outputs and changelog against a replay, byte for byte.
+A round feeds events that follow from its seed, runs both services, and strikes: the list is in ``faults``. Then everything is brought
+to its end and checked with what checks a round on the embedded log: the outputs against an oracle in plain Python, which works out
+output i of a key from its inputs 0 to i, their numbers for gaps and repeats, and state, outputs and changelog against a replay, byte
+for byte.
+
+The seed also decides what a round is: with one input or three (``rich``), on one node or three, with one protocol of the group or the
+other, with standbys or without, and whether state is also rebuilt by Spark. The moment of a fault depends on the machine, so a seed
+repeats faults and inputs, but not the exact run.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import json
+import os
 import signal
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 
+import click
+
+from tailrace.core.declare.plan import Plan as AppPlan
+from tailrace.core.engine.tape import decode_cut
+from tailrace.history.changelog import last_cut
+from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import prepare_log
 from tests.kafka.broker.cluster import Cluster
+from tests.kafka.commands import tailrace
+from tests.kafka.faults import FAULTS, NEEDS, SESSION_S, Needs
 from tests.soak import checks, feed
 from tests.soak.apps import PARTITIONS, first_app, second_app
-from tests.soak.processes import Process, wait_until
+from tests.soak.disk import Disk, continue_with_mounts, mounted
+from tests.soak.processes import PATIENCE_S, Process, wait_until
+from tests.soak.rounds import Report, SoakRound, summary
 
-SESSION_S = 6.0
-"""The least that a broker allows by default."""
-EVENTS_PER_FAULT = 1_000
-_FED_PER_SECOND = 400
+BROKER_SETTINGS = {"group.consumer.session.timeout.ms": str(int(SESSION_S * 1_000))}
+_DISK_BYTES = 256 << 20
+_FED_PER_SECOND = 250
+_SLOW_MS = {False: 1.0, True: 0.5}
 _LEFT = (0, -signal.SIGTERM)
 """Exit codes of a process that was to leave: it may have been told so before it could listen."""
-_SLOW_MS = {False: 2.0, True: 0.5}
+_IMPATIENT_S = 2.0
+_STRETCH = 20
+"""How far half of the processes look back at once for watermarks that were published while they were down."""
+_FAILS = 0.02
+"""How often a task fails after a slice, in half of the processes."""
+_AWAY = ("does not answer", "does not take", "takes no records", "gave nothing")
+"""What a process may end with that has waited for brokers in vain; on a busy machine they may take long to start again."""
+_TAKEN = ("_FENCED", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH")
+"""The errors that a process may end with if it is stopped just after one of its tasks was taken over."""
+_ABORTED = "rd_kafka_admin_response_parse: Assertion"
+"""librdkafka 2.16 ends the process where it cannot make sense of an answer. For the service it is as a kill."""
+_FULL = ("too large", "No space left", "full", "size")
 
 
-@dataclass(slots=True)
-class Report:
-    """What a round has done, and found to be right."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a round is to be."""
 
     seed: int
+    faults: int
     rich: bool
-    faults: Counter[str] = field(default_factory=Counter[str])
-    starts: int = 0
-    seconds: float = 0.0
-    figures: checks.Figures = field(default_factory=lambda: checks.Figures(0, 0, 0, 0))
+    members: int = 2
+    """Processes of each service."""
+    nodes: int = 1
+    consumer_protocol: bool = False
+    """The group's protocol is that of KIP-848."""
+    standbys: bool = False
+    """Each task has a standby."""
+    spark: bool = False
+    pause_s: float = 1.0
+    """On average, between two faults."""
+
+    @classmethod
+    def drawn(cls, seed: int, faults: int) -> Plan:
+        """The round of a seed."""
+        return cls(
+            seed,
+            faults,
+            rich=bool(seed % 2),
+            nodes=3 if seed % 5 == 4 else 1,
+            consumer_protocol=seed % 3 == 2,
+            standbys=seed % 4 in (1, 2),
+            spark=seed % 10 == 6,
+        )
+
+    @property
+    def variant(self) -> str:
+        """In words."""
+        said = ["rich" if self.rich else "plain", f"{self.nodes} node{'s'[: self.nodes - 1]}"]
+        some = {"KIP-848": self.consumer_protocol, "standbys": self.standbys, "Spark": self.spark}
+        return ", ".join([*said, *(name for name, is_so in some.items() if is_so)])
 
 
 class Member:
@@ -56,114 +106,129 @@ class Member:
     def __init__(self, service: str, number: int, round_: Round) -> None:
         self.service = service
         self.round = round_
-        self.state = round_.folder / f"state-{service}-{number}"
+        self.state = round_.states / f"{service}-{number}"
         self.process: Process | None = None
+        self.excused: tuple[str, ...] = _AWAY
+        """What the present process may end with by itself."""
 
-    def start(self, *, slow: bool = True, until_end: bool = False) -> Process:
-        made = self.round
+    def start(self, *, until_end: bool = False) -> Process:
+        """Start a process for it."""
+        made, environment = self.round, dict(self.round.environment)
         made.report.starts += 1
-        environment = {
-            "SOAK_RICH": "1" if made.rich else "",
-            "TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS": str(int(SESSION_S * 1_000)),
-            **({"SOAK_SLOW_MS": str(_SLOW_MS[made.rich])} if slow else {}),
-        }
+        program, self.excused = "tailrace", _AWAY
+        if not until_end:
+            environment["SOAK_SLOW_MS"] = str(_SLOW_MS[made.plan.rich])
+            changes = {
+                "SOAK_STRETCH": (0.5, _STRETCH),
+                "SOAK_FAILS": (0.5, _FAILS),
+                "SOAK_PATIENCE_S": (0.25, _IMPATIENT_S),
+            }
+            drawn = {name: str(to) for name, (odds, to) in changes.items() if made.random.random() < odds}
+            environment |= drawn
+            program = "tests.kafka.launched" if drawn else program
+        if "SOAK_MUTATION" in os.environ:
+            program = "tests.kafka.launched"
         self.process = made.started(
             f"{self.service}-{made.report.starts}",
-            "tailrace", "run", f"tests.soak.apps:{self.service}", "--log", made.url, "--state", self.state,
+            program, "run", f"tests.soak.apps:{self.service}", "--log", made.url, "--state", self.state,
             "--commit-interval", made.random.choice(("50ms", "100ms", "300ms")),
+            *(["--standbys", 1] if made.plan.standbys and not until_end else []),
             *(["--until-end", "--allow-dead-letters"] if until_end else []),
             environment=environment,
         )  # fmt: skip
         return self.process
 
     def keep(self) -> Process:
-        """The process; started again if it was killed."""
+        """The process; started again if it has ended."""
         if self.process is None:
             return self.start()
         code = self.process.code()
         if code is None:
             return self.process
-        assert code in (-signal.SIGKILL, 0), (
-            f"{self.service} ended by itself with {code}: {self.process.text()[-3_000:]}"
-        )
+        self.judge(code)
         return self.start()
 
+    def judge(self, code: int) -> None:
+        """See that a process that ended had a reason."""
+        assert self.process is not None
+        words = "".join(line for line in self.process.text().splitlines(True) if not line.startswith("{"))
+        if code == -signal.SIGABRT and _ABORTED in words:
+            self.round.report.faults["ended by librdkafka"] += 1
+            return
+        if code not in (-signal.SIGKILL, *_LEFT):
+            assert code == 1, f"{self.service} ended with {code}: {self.process.text()[-3_000:]}"
+            assert any(one in words for one in self.excused), f"{self.service} ended: {words[-3_000:]}"
 
-class Round:
+    def terminate(self) -> None:
+        """Let it leave, and wait for that."""
+        process = self.process
+        if process is not None:
+            process.signal(signal.SIGTERM)
+            code = process.ended()
+            self.excused = (*self.excused, *_TAKEN)
+            self.judge(code)
+
+    def may_be_full(self) -> None:
+        """Its disk is full for a moment."""
+        self.excused = (*self.excused, *_FULL)
+
+
+class Round(SoakRound):
     """A round; ``run`` is all of it."""
 
     def __init__(
-        self, folder: Path, cluster: Cluster, seed: int, faults: int, *, rich: bool, members: int = 2
+        self, folder: Path, cluster: Cluster, plan: Plan, disk: Disk | None = None, said: Path | None = None
     ) -> None:
-        self.folder = folder
+        super().__init__(folder, plan.seed, plan.variant, "kafka", said)
+        self.plan = plan
         self.cluster = cluster
-        self.rich = rich
-        self.url = f"kafka://{cluster.bootstrap}/round-{seed}-{'rich' if rich else 'plain'}."
-        self.random = Random(f"kafka {seed}")
-        self.report = Report(seed, rich)
-        self.trace: list[str] = []
-        self._seed = seed
-        self._faults = faults
-        self._processes: list[Process] = []
-        self._begun_s = time.monotonic()
-        (folder / "said").mkdir(parents=True, exist_ok=True)
+        self.disk = disk
+        self.states = folder / "states" if disk is None else disk.mounted_at
+        self.states.mkdir(exist_ok=True)
+        self.prefix = f"round-{plan.seed}."
+        self.url = f"kafka://{cluster.bootstrap}/{self.prefix}"
+        session = (
+            {"GROUP_PROTOCOL": "consumer"}
+            if plan.consumer_protocol
+            else {"SESSION_TIMEOUT_MS": str(int(SESSION_S * 1_000))}
+        )
+        self.environment = {
+            "SOAK_RICH": "1" if plan.rich else "",
+            **{f"TAILRACE_KAFKA_CONSUMER_{name}": value for name, value in session.items()},
+            # Longer than a round may take: whoever does not end the transaction of a dead owner waits in vain.
+            "TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS": "900000",
+        }
         self.members = [
-            Member(service, number, self) for service in ("first", "second") for number in range(members)
+            Member(service, number, self) for service in ("first", "second") for number in range(plan.members)
         ]
-        self._feeder: Process | None = None
+        self.feeder: Process | None = None
 
     def run(self) -> Report:
-        """Do it all. Raises whatever went wrong, with the seed, what was done, and what the processes have said last."""
-        try:
+        """Do it all. Raises whatever went wrong."""
+        with self.told():
             self._prepare()
-            for _ in range(self._faults):
-                time.sleep(self.random.expovariate(1.0))
+            for _ in range(self.plan.faults):
+                time.sleep(self.random.expovariate(1 / self.plan.pause_s))
                 self._strike()
             self._end()
-            self.report.figures = checks.check(
-                self.url, {one.service: one.state for one in self.members[::2]}, self._seed, rich=self.rich
-            )
-        except BaseException as error:
-            last = "\n".join(
-                f"--- {one.said.name}, {one.code()}\n{one.text()[-2_000:]}" for one in self._processes[-6:]
-            )
-            error.add_note(
-                f"seed {self._seed}, rich {self.rich}\n  " + "\n  ".join(self.trace[-80:]) + "\n" + last
-            )
-            raise
-        finally:
-            for process in self._processes:
-                process.kill()
-        self.report.seconds = time.monotonic() - self._begun_s
+            self._check()
         return self.report
-
-    def started(self, name: str, *arguments: object, environment: dict[str, str] | None = None) -> Process:
-        """A process that is ended with the round."""
-        process = Process(self.folder / "said" / f"{name}.log", *arguments, environment=environment)
-        self._processes.append(process)
-        return process
-
-    def note(self, what: str) -> None:
-        self.trace.append(f"{time.monotonic() - self._begun_s:7.2f} s  {what}")
-
-    # --- begin and end
 
     def _prepare(self) -> None:
         log = KafkaLog(self.url)
         try:
-            for app in (first_app(rich=self.rich), second_app()):
+            for app in (first_app(rich=self.plan.rich), second_app()):
                 prepare_log(log, app.plan(), create_declared=True)
-            count = 500 if self.rich else EVENTS_PER_FAULT * self._faults
             writer = log.writer("feed")
-            writer.append(feed.outputs(self._seed, 0, count, rich=self.rich))
-            writer.commit({feed.PLACE: count}, feed.GROUP)
+            writer.append(feed.outputs(self.seed, 0, 500, rich=self.plan.rich))
+            writer.commit({feed.PLACE: 500}, feed.GROUP)
             writer.close()
             first, second = (
                 [one for one in self.members if one.service == name] for name in ("first", "second")
             )
             for one in first:
                 one.start()
-            tape = first_app(rich=self.rich).plan().tape_topic
+            tape = first_app(rich=self.plan.rich).plan().tape_topic
 
             def begun() -> bool:
                 for one in first:
@@ -175,129 +240,120 @@ class Round:
             log.close()
         for one in second:
             one.start()
+        self._keep_feeding()
 
     def _keep_feeding(self) -> None:
-        if self.rich and (self._feeder is None or self._feeder.code() is not None):
-            self._feeder = self.started(
-                f"feeder-{len(self._processes)}",
-                "tests.soak.feed", self.url, self._seed, "rich", _FED_PER_SECOND,
+        if self.feeder is None or self.feeder.code() is not None:
+            self.feeder = self.started(
+                f"feeder-{len(self.processes)}",
+                "tests.soak.feed", self.url, self.seed, "rich" if self.plan.rich else "plain", _FED_PER_SECOND,
             )  # fmt: skip
-
-    def _end(self) -> None:
-        """No more faults: everything is read and handled, by one process of each service after the other."""
-        if self._feeder is not None:
-            self._feeder.kill()
-        for one in self.members:
-            process = one.process
-            if process is not None and process.code() is None:
-                process.signal(signal.SIGTERM)
-                assert process.ended() in _LEFT, process.text()[-3_000:]
-        for one in self.members[::2]:
-            self.note(f"{one.service} runs to the end")
-            process = one.start(slow=False, until_end=True)
-            assert process.ended() == 0, f"{one.service} did not come to its end: {process.text()[-3_000:]}"
-        for process in self._processes:
-            found = [line for line in process.text().splitlines() if "Traceback" in line]
-            assert not found, f"{process.said.name}: {found[0]}"
-
-    # --- faults
 
     def _strike(self) -> None:
         for one in self.members:
             one.keep()
         self._keep_feeding()
-        name = self.random.choice([name for name, (odds, _) in FAULTS.items() for _ in range(odds)])
+        unmet = {Needs.NODES: self.plan.nodes < 3, Needs.DISK: self.disk is None}
+        names = [name for name, (odds, _) in FAULTS.items() for _ in range(odds)]
+        name = self.random.choice(names)
+        while unmet.get(NEEDS.get(name, Needs.NOTHING), False):
+            name = self.random.choice(names)
         member = self.random.choice(self.members)
         self.report.faults[name] += 1
-        self.note(f"{name}: {member.service} {member.state.name}")
+        self.note(f"{name}: {member.state.name}")
         FAULTS[name][1](self, member)
 
-    def kill(self, member: Member) -> None:
-        member.keep().signal(signal.SIGKILL)
-        if self.random.random() < 0.5:
-            time.sleep(self.random.uniform(0, 1.5 * SESSION_S))  # others may take its tasks over
-        member.keep().code()
-
-    def kill_while_starting(self, member: Member) -> None:
-        member.keep().kill()
-        process = member.start()
-        time.sleep(self.random.uniform(0.3, 4.0))
-        process.kill()
-        member.start()
-
-    def kill_service(self, member: Member) -> None:
+    def _end(self) -> None:
+        """No more faults: everything is read and handled, by one process of each service after the other."""
+        assert self.feeder is not None
+        self.feeder.kill()
         for one in self.members:
-            if one.service == member.service and one.process is not None:
-                one.process.kill()
+            self.note(f"{one.state.name} is to leave")
+            one.terminate()
+        log = KafkaLog(self.url)
+        log.writer("feed").close()  # ends the transaction that the feeder has left open
+        for one in self.members[:: self.plan.members]:
+            self.note(f"{one.service} runs to the end")
+            while code := self._finished(one.start(until_end=True), log, f"{one.service}.tape"):
+                one.judge(code)
+        log.close()
 
-    def terminate(self, member: Member) -> None:
-        process = member.keep()
-        process.signal(signal.SIGTERM)
-        assert process.ended() in _LEFT, process.text()[-3_000:]
-        time.sleep(self.random.uniform(0, 2.0))
-        member.start()
+    def _finished(self, process: Process, log: KafkaLog, tape: str) -> int:
+        """Its exit code, once it has ended. It may take as long as it likes, if it commits all the time: much may be left to read."""
+        commits, renewed_s = -1, time.monotonic()
+        while process.code() is None and time.monotonic() - renewed_s < PATIENCE_S / 2:
+            now = sum(log.end_offset(tape, number) for number in range(PARTITIONS))
+            if now != commits:
+                commits, renewed_s = now, time.monotonic()
+            time.sleep(0.2)
+        return process.ended()
 
-    def stop(self, member: Member) -> None:
-        """Shortly, or for so long that the group gives its tasks to others: then it wakes as a zombie."""
-        process = member.keep()
-        process.signal(signal.SIGSTOP)
-        time.sleep(SESSION_S * self.random.choice((0.1, 0.5, 1.5)))
-        process.signal(signal.SIGCONT)
+    def _check(self) -> None:
+        self.check_what_was_said()
+        self.note("the checks begin")
+        log = KafkaLog(self.url)
+        log.ends(log.topics())  # raises if a transaction is open
+        for app in (first_app(rich=self.plan.rich), second_app()):
+            check_offsets(log, app.plan())
+        log.close()
+        states = {one.service: one.state for one in self.members[:: self.plan.members]}
+        self.report.figures = checks.check(self.url, states, self.seed, rich=self.plan.rich)
+        if self.plan.spark:
+            for service, state in states.items():
+                self._check_by_spark(service, state)
 
-    def lose_state(self, member: Member) -> None:
-        member.keep().kill()
-        shutil.rmtree(member.state, ignore_errors=True)
-        member.start()
-
-    def kill_broker(self, _member: Member) -> None:
-        node = self.random.choice(self.cluster.nodes)
-        node.kill()
-        time.sleep(self.random.uniform(0, 2.0))
-        self.cluster.start()
-
-    def stop_broker(self, _member: Member) -> None:
-        node = self.random.choice(self.cluster.nodes)
-        node.pause()
-        time.sleep(self.random.choice((0.5, 4.0)))
-        node.resume()
+    def _check_by_spark(self, service: str, state: Path) -> None:
+        """State equals what Spark rebuilds from the log."""
+        app, to = f"tests.soak.apps:{service}", self.folder / f"rebuilt-{service}"
+        arguments = ("--log", self.url, "--to", to, "--engine", "spark")
+        tailrace("rebuild", app, *arguments, environment=self.environment)
+        found = json.loads(tailrace("compare", app, state, to, "--json", environment=self.environment))
+        assert found["differences"] == 0, found
 
 
-FAULTS: dict[str, tuple[int, Callable[[Round, Member], None]]] = {
-    "kill -9": (4, Round.kill),
-    "kill -9 while starting": (2, Round.kill_while_starting),
-    "kill -9 of a service": (1, Round.kill_service),
-    "SIGTERM and restart": (3, Round.terminate),
-    "SIGSTOP and wake": (3, Round.stop),
-    "lost state": (2, Round.lose_state),
-    "broker killed": (1, Round.kill_broker),
-    "broker stopped": (1, Round.stop_broker),
-}
-"""Each with its odds."""
+def check_offsets(log: KafkaLog, plan: AppPlan) -> None:
+    """The group has committed what the tasks have taken."""
+    for number in range(plan.partitions):
+        last = last_cut(log, TopicPartition(plan.changelog_topic, number))
+        assert last is not None
+        assert last.value is not None
+        places = {TopicPartition(name, number): at for name, at in decode_cut(last.value).positions.items()}
+        committed = log.committed_offsets(plan.app, places)
+        assert committed == places, f"offsets of {plan.app}/{number}: {committed}, its cut has {places}"
+
+
+def one_round(plan: Plan, said: Path | None = None) -> Report:
+    """A round with brokers and a folder of its own. ``said`` is a folder for what the processes say, which stays."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-kafka-") as name:
+        folder = Path(name)
+        (folder / "broker").mkdir()
+        with (
+            Cluster(folder / "broker", plan.nodes, settings=BROKER_SETTINGS) as cluster,
+            mounted(folder / "disk", _DISK_BYTES) as disk,
+        ):
+            return Round(folder, cluster, plan, disk, said).run()
 
 
 def main() -> int:
-    """Rounds for some minutes; ends with 1 at the first that fails."""
+    """Rounds for some minutes. The first that fails ends it with its error."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--faults", type=int, default=10, help="in each round")
+    parser.add_argument("--rounds", type=int, default=1_000_000)
+    parser.add_argument("--faults", type=int, default=25, help="in each round")
+    parser.add_argument("--said", type=Path, help="a folder for what the processes of each round say")
     options = parser.parse_args()
-    deadline, seed, faults = time.monotonic() + options.minutes * 60, options.seed, Counter[str]()
-    while time.monotonic() < deadline:
-        with tempfile.TemporaryDirectory(prefix="tailrace-kafka-") as name:
-            folder = Path(name)
-            (folder / "broker").mkdir()
-            with Cluster(folder / "broker") as cluster:
-                report = Round(folder, cluster, seed, options.faults, rich=bool(seed % 2)).run()
-        faults += report.faults
-        sys.stdout.write(
-            f"seed {seed}: {report.faults.total()} faults, {report.starts} starts, {report.figures}, {report.seconds:.0f} s\n"
-        )
-        sys.stdout.flush()
-        seed += 1
-    for fault, count in sorted(faults.items()):
-        sys.stdout.write(f"{count:6,}  {fault}\n")
-    sys.stdout.write(f"{faults.total():6,}  faults in all, and no violation\n")
+    continue_with_mounts("tests.kafka.soak")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # with the end of all processes
+    begun_s = time.monotonic()
+    reports: list[Report] = []
+    while len(reports) < options.rounds and (
+        time.monotonic() - begun_s < 60 * options.minutes or not reports
+    ):
+        plan = Plan.drawn(options.seed + len(reports), options.faults)
+        reports.append(one_round(plan, options.said and options.said / str(plan.seed)))
+        click.echo(reports[-1])
+    click.echo(summary(reports, time.monotonic() - begun_s))
     return 0
 
 

@@ -11,38 +11,117 @@ from tailrace.core.errors import (
     LogUnavailableError,
     RecordTooLargeError,
     UnknownTopicError,
+    UsageError,
 )
+from tailrace.log.kafka import failures
 from tailrace.log.kafka.failures import Kind, as_log_error, kind_of
 
+FENCED = (Kind.FENCED, FencedError)
+DENIED = (Kind.REFUSED, LogDeniedError)
+UNKNOWN = (Kind.REFUSED, UnknownTopicError)
+TOO_LARGE = (Kind.REFUSED, RecordTooLargeError)
+WRONG = (Kind.REFUSED, UsageError)
+PASSES = (Kind.RETRY, LogUnavailableError)
+ABORTED = (Kind.ABORT, LogUnavailableError)
 TABLE = {
-    KafkaError._FENCED: (Kind.FENCED, FencedError),
-    KafkaError.INVALID_PRODUCER_EPOCH: (Kind.FENCED, FencedError),
-    KafkaError.ILLEGAL_GENERATION: (Kind.FENCED, FencedError),
-    KafkaError.UNKNOWN_MEMBER_ID: (Kind.FENCED, FencedError),
-    KafkaError.STALE_MEMBER_EPOCH: (Kind.FENCED, FencedError),
-    KafkaError.FENCED_INSTANCE_ID: (Kind.FENCED, FencedError),
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: (Kind.REFUSED, LogDeniedError),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: (Kind.REFUSED, LogDeniedError),
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (Kind.REFUSED, LogDeniedError),
-    KafkaError._AUTHENTICATION: (Kind.REFUSED, LogDeniedError),
-    KafkaError.UNKNOWN_TOPIC_OR_PART: (Kind.REFUSED, UnknownTopicError),
-    KafkaError._UNKNOWN_PARTITION: (Kind.REFUSED, UnknownTopicError),
-    KafkaError.MSG_SIZE_TOO_LARGE: (Kind.REFUSED, RecordTooLargeError),
-    KafkaError._TIMED_OUT: (Kind.RETRY, LogUnavailableError),
-    KafkaError._TRANSPORT: (Kind.RETRY, LogUnavailableError),
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS: (Kind.RETRY, LogUnavailableError),
+    "_FENCED": FENCED,
+    "FENCED_INSTANCE_ID": FENCED,
+    "FENCED_MEMBER_EPOCH": FENCED,
+    "ILLEGAL_GENERATION": FENCED,
+    "INVALID_PRODUCER_EPOCH": FENCED,
+    "PRODUCER_FENCED": FENCED,
+    "STALE_MEMBER_EPOCH": FENCED,
+    "UNKNOWN_MEMBER_ID": FENCED,
+    "_AUTHENTICATION": DENIED,
+    "_SSL": DENIED,
+    "CLUSTER_AUTHORIZATION_FAILED": DENIED,
+    "DELEGATION_TOKEN_AUTHORIZATION_FAILED": DENIED,
+    "GROUP_AUTHORIZATION_FAILED": DENIED,
+    "SASL_AUTHENTICATION_FAILED": DENIED,
+    "TOPIC_AUTHORIZATION_FAILED": DENIED,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": DENIED,
+    "_UNKNOWN_PARTITION": UNKNOWN,
+    "_UNKNOWN_TOPIC": UNKNOWN,
+    "UNKNOWN_TOPIC_ID": UNKNOWN,
+    "UNKNOWN_TOPIC_OR_PART": UNKNOWN,
+    "MSG_SIZE_TOO_LARGE": TOO_LARGE,
+    "RECORD_LIST_TOO_LARGE": TOO_LARGE,
+    "INVALID_CONFIG": WRONG,
+    "INVALID_PARTITIONS": WRONG,
+    "INVALID_REPLICATION_FACTOR": WRONG,
+    "POLICY_VIOLATION": WRONG,
+    "TOPIC_EXCEPTION": WRONG,
+    "_ALL_BROKERS_DOWN": PASSES,
+    "_NOENT": PASSES,
+    "_RESOLVE": PASSES,
+    "_TIMED_OUT": PASSES,
+    "_TIMED_OUT_QUEUE": PASSES,
+    "_TRANSPORT": PASSES,
+    "_WAIT_COORD": PASSES,
+    "CONCURRENT_TRANSACTIONS": PASSES,
+    "COORDINATOR_LOAD_IN_PROGRESS": PASSES,
+    "COORDINATOR_NOT_AVAILABLE": PASSES,
+    "FENCED_LEADER_EPOCH": PASSES,
+    "KAFKA_STORAGE_ERROR": PASSES,
+    "LEADER_NOT_AVAILABLE": PASSES,
+    "NETWORK_EXCEPTION": PASSES,
+    "NOT_CONTROLLER": PASSES,
+    "NOT_COORDINATOR": PASSES,
+    "NOT_LEADER_FOR_PARTITION": PASSES,
+    "OFFSET_NOT_AVAILABLE": PASSES,
+    "REBALANCE_IN_PROGRESS": PASSES,
+    "REPLICA_NOT_AVAILABLE": PASSES,
+    "REQUEST_TIMED_OUT": PASSES,
+    "UNKNOWN_LEADER_EPOCH": PASSES,
+    "UNSTABLE_OFFSET_COMMIT": PASSES,
+    # Of records that were not taken in time: the transaction has to be repeated.
+    "_MSG_TIMED_OUT": ABORTED,
+    "NOT_ENOUGH_REPLICAS": ABORTED,
+    "INVALID_TXN_STATE": ABORTED,
+    "UNKNOWN_PRODUCER_ID": ABORTED,
 }
 
 
-@pytest.mark.parametrize("code", TABLE)
-def test_each_error_has_its_kind_and_its_exception(code) -> None:
-    kind, kept = TABLE[code]
-    error = KafkaError(code, "the reason")
+def code_of(name: str) -> int:
+    """The number of an error."""
+    return int(getattr(KafkaError, name))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_each_error_has_its_kind_and_its_exception(name: str) -> None:
+    kind, kept = TABLE[name]
+    error = KafkaError(code_of(name), "the reason")
+    assert error.name() == name
     assert kind_of(error) is kind
     made = as_log_error(error, "testing", "departures")
     assert type(made) is kept
     assert "the reason" in str(made)
     assert "while testing" in str(made)
+
+
+def test_the_table_has_every_error_that_the_code_names() -> None:
+    sorted_here = failures._FENCED | failures._REFUSED | failures._RETRIED
+    assert sorted_here - TABLE.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "doing", "told"),
+    [
+        ("TOPIC_AUTHORIZATION_FAILED", "appending", "Write on the topic 'p.a'"),
+        ("TOPIC_AUTHORIZATION_FAILED", "committing offsets", "Read on the topic 'p.a'"),
+        ("GROUP_AUTHORIZATION_FAILED", "committing offsets", "Read on the consumer group 'p.a'"),
+        (
+            "GROUP_AUTHORIZATION_FAILED",
+            "reading the members of the group",
+            "Describe on the consumer group 'p.a'",
+        ),
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "aborting", "Write on the transactional id 'p.a'"),
+        ("CLUSTER_AUTHORIZATION_FAILED", "creating the topic", "Create on the cluster ("),
+    ],
+)
+def test_a_right_that_is_missing_is_named_with_its_resource(name: str, doing: str, told: str) -> None:
+    made = as_log_error(KafkaError(code_of(name)), doing, "a", resource="p.a")
+    assert f"Give the user the operation {told}" in str(made)
 
 
 def test_an_error_that_nobody_knows_ends_the_transaction() -> None:

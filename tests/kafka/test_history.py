@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
+import tailrace as tr
+from tailrace.cli import arguments
+from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
 from tailrace.history.app_topics import prepare_topics
-from tailrace.log.kafka import KafkaLog
+from tailrace.history.dead_letters import letters
+from tailrace.history.moving.moving import MoveOptions, move_apps
+from tailrace.history.retirement import retire_rebuilds
+from tailrace.history.stretches import scan
+from tailrace.log import TopicSettings, Writer
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.kafka import KafkaLog, KafkaOptions
 from tailrace.processes.app_loading import find_app
+from tailrace.runtime.task_notes import committed_versions
+from tests.cli.commands import run
+from tests.kafka.apps import Total
+from tests.kafka.commands import tailrace
+from tests.soak.processes import wait_until
 
 APP = "tests.kafka.apps:app"
 PLAN = find_app(APP).plan()
@@ -29,25 +42,13 @@ def events() -> list[Output]:
 @pytest.fixture(scope="module")
 def lived(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """A service that has run to its end, with an event that went to the dead letters: the URL and the folder of its state."""
-    url, folder = f"kafka://{kafka}/history.", tmp_path_factory.mktemp("history")
+    url, folder = f"kafka://{kafka}/history-{token_hex(6)}.", tmp_path_factory.mktemp("history")
     log = KafkaLog(url)
     prepare_topics(log, PLAN, create_declared=True)
     log.append_all(events())
     log.close()
     tailrace("run", APP, "--log", url, "--state", folder / "state", "--until-end", "--allow-dead-letters")
     return url, folder
-
-
-def tailrace(*arguments: object, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == code, done.stderr[-3_000:]
-    return done.stdout
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -81,6 +82,60 @@ def test_a_rebuild_gives_the_state_of_the_service(lived, tmp_path, options) -> N
     assert found["differences"] == 0
 
 
+def test_a_rebuild_writes_its_outputs_into_topics_once(lived, tmp_path) -> None:
+    """Each task's outputs in their order, in the same partitions. Between tasks the order is that of their clocks."""
+    url, _ = lived
+    wanted = (
+        "rebuild",
+        APP,
+        "--log",
+        url,
+        "--outputs",
+        "topic:-again",
+        "--on-error",
+        "dead-letter",
+        "--workers",
+        1,
+    )
+    tailrace(*wanted, "--to", tmp_path / "rebuilt")
+    log = KafkaLog(url)
+    for number in range(PLAN.partitions):
+        theirs, mine = ([one[1:] for one in scan(log, topic, number)] for topic in ("totals", "totals-again"))
+        assert theirs
+        assert sorted(mine, key=_origin) == sorted(theirs, key=_origin)
+    retire_rebuilds(_reader_of_again(), log)  # as the first service does that reads them
+    marks = [mark for (topic, _), mark in log.publications().items() if topic == "totals-again"]
+    assert marks == [None] * PLAN.partitions
+    log.close()
+    refused = run(*map(str, wanted), "--to", str(tmp_path / "other"))
+    assert refused.code
+    assert "is not empty" in refused.err
+
+
+def _reader_of_again() -> Plan:
+    """An app that reads the topic of the rebuild."""
+    app = tr.App("later", partitions=PLAN.partitions)
+    again = app.topic("totals-again", Total)
+
+    @app.actor
+    class Later(tr.Actor):
+        @tr.process(again)
+        def read(self, event: Total, ctx: tr.Context[str]) -> None: ...
+
+    return app.plan()
+
+
+def _origin(record) -> tuple[bytes, int]:
+    task, _, number = record[-1][-1][1].rpartition(b"/")
+    return task, int(number)
+
+
+def test_the_state_in_the_changelog_is_compared(lived) -> None:
+    url, folder = lived
+    found = json.loads(tailrace("compare", APP, url, folder / "state", "--json"))
+    assert found["differences"] == 0
+
+
 def test_a_snapshot_is_taken_from_the_log(lived, tmp_path) -> None:
     url, folder = lived
     tailrace("snapshot", "create", APP, "--log", url, "--snapshots", tmp_path / "snapshots")
@@ -95,3 +150,121 @@ def test_a_dead_letter_is_listed_and_redriven_once(lived) -> None:
     for sent in (1, 0):
         done = json.loads(tailrace("dead-letters", "redrive", APP, "--all", "--log", url, "--json"))
         assert len(done["sent"]) == sent
+
+
+def test_a_letter_is_not_taken_for_one_of_a_topic_that_was_there_before(kafka_url: str) -> None:
+    log = KafkaLog(kafka_url)
+    prepare_topics(log, PLAN, create_declared=True)
+    for expected in ({"0-0": "0"}, {"0-0": "1"}):
+        (number,) = expected.values()
+        origin = (
+            ("tailrace-topic", b"seen"),
+            ("tailrace-partition", b"0"),
+            ("tailrace-offset", number.encode()),
+        )
+        headers = (("tailrace-reason", b"handler-failed"), *origin)
+        log.append_all([Output(PLAN.dead_letters_topic, None, number.encode(), 1, headers)], 0)
+        assert letters.redrive(log, PLAN.app, lambda _: True, now_ms=1).sent == ["0-0"]
+        assert letters.redrive(log, PLAN.app, lambda _: True, now_ms=1).before == ["0-0"]
+        log.administration.delete_topics([PLAN.dead_letters_topic])
+        log.close()
+        log = KafkaLog(kafka_url)
+        prepare_topics(log, PLAN)
+    values = [value for number in range(4) for _, _, _, value, _ in scan(log, "seen", number)]
+    log.close()
+    assert sorted(filter(None, values)) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("to", ["kafka", "embedded"])
+def test_a_letter_that_was_redriven_before_a_move_is_not_redriven_after_it(
+    kafka_url: str, tmp_path: Path, to: str
+) -> None:
+    """The versions that have committed the tasks are known after it, too."""
+    log = KafkaLog(f"{kafka_url}one.")
+    prepare_topics(log, PLAN, create_declared=True)
+    log.append_all(events()[-5:])
+    options = ("--state", tmp_path / "state", "--until-end", "--allow-dead-letters")
+    tailrace("run", APP, "--log", log, *options)
+    (id_,) = letters.redrive(log, PLAN.app, lambda _: True, now_ms=1).sent
+    moved = KafkaLog(f"{kafka_url}two.") if to == "kafka" else EmbeddedLog(tmp_path / "moved")
+    assert move_apps([PLAN], log, moved, MoveOptions(check=True)).is_done
+    again = letters.redrive(moved, PLAN.app, lambda _: True, now_ms=1)
+    assert (again.sent, again.before) == ([], [id_])
+    if to == "kafka":  # the embedded log notes no versions
+        versions = [committed_versions(PLAN, log, number) for number in range(PLAN.partitions)]
+        assert any(versions)
+        assert [committed_versions(PLAN, moved, number) for number in range(PLAN.partitions)] == versions
+    log.close()
+    moved.close()
+
+
+def test_a_dump_names_the_offsets_that_an_open_transaction_hides(kafka_url: str) -> None:
+    log = KafkaLog(kafka_url)
+    log.create_topic("seen", TopicSettings(1))
+    log.append_all([Output("seen", b"k", b"1", 1)])
+    writer = log.writer("other")
+    writer.append([Output("seen", b"k", b"open", 1)])
+    wait_until(lambda: log.end_offset("seen", 0) == 3, "the record is at the broker", 60)
+    log.append_all([Output("seen", b"k", b"2", 1)])
+    ended = run("log", "dump", "seen", "--log", kafka_url)
+    assert (ended.code, [line["value"] for line in ended.lines]) == (0, [1])
+    assert "not shown: offsets 2 to 4 of 'seen' partition 0" in ended.err
+    writer.abort()
+    ended = run("log", "dump", "seen", "--log", kafka_url)
+    assert ([line["value"] for line in ended.lines], ended.err) == ([1, 2], "")
+    writer.close()
+    log.close()
+
+
+def test_dead_letters_name_the_offsets_that_an_open_transaction_hides(
+    kafka_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", "900000")
+    monkeypatch.setattr(arguments, "KafkaLog", lambda url, _: KafkaLog(url, KafkaOptions(hidden_s=0.5)))
+    log = KafkaLog(kafka_url)
+    prepare_topics(log, PLAN, create_declared=True)
+    at = ("--log", kafka_url)
+
+    def fail(value: bytes) -> None:
+        origin = (("tailrace-topic", b"seen"), ("tailrace-partition", b"0"), ("tailrace-offset", value))
+        headers = (("tailrace-reason", b"handler-failed"), *origin)
+        log.append_all([Output(PLAN.dead_letters_topic, b"k", value, 1, headers)], 0)
+
+    def hiding(topic: str, end: int) -> Writer:
+        """A writer with an open transaction in partition 0."""
+        writer = log.writer("other")
+        writer.append([Output(topic, b"k", b"open", 1)], 0)
+        wait_until(lambda: log.end_offset(topic, 0) > end, "the record is at the broker", 60)
+        return writer
+
+    fail(b"0")
+    writer = hiding(PLAN.dead_letters_topic, log.end_offset(PLAN.dead_letters_topic, 0))
+    fail(b"1")
+    hidden = f"not shown: offsets 2 to 4 of '{PLAN.dead_letters_topic}' partition 0"
+    ended = run("dead-letters", "list", PLAN.app, "--json", *at)
+    assert [line["id"] for line in ended.lines] == ["0-0"]
+    assert hidden in ended.err
+    ended = run("dead-letters", "redrive", PLAN.app, "--all", "--json", *at)
+    assert ended.lines[0]["sent"] == ["0-0"]
+    assert hidden in ended.err
+    ended = run("dead-letters", "show", PLAN.app, "0-3", *at)
+    assert ended.code == 1
+    assert "not shown: offset 3" in ended.err
+    writer.abort()
+    writer.close()
+    found = run("dead-letters", "list", PLAN.app, "--pending", "--json", *at)
+    assert ([line["id"] for line in found.lines], found.err) == (["0-3"], "")
+
+    notes = letters.redriven_topic(PLAN.app)
+    writer = hiding(notes, log.end_offset(notes, 0))
+    refused = run("dead-letters", "redrive", PLAN.app, "--all", *at)
+    assert refused.code == 1
+    assert f"hides offset 2 of '{notes}' partition 0" in refused.err
+    dry = run("dead-letters", "redrive", PLAN.app, "--all", "--dry-run", "--json", *at)
+    assert dry.lines[0]["sent"] == ["0-3"]
+    assert f"not shown: offset 2 of '{notes}'" in dry.err
+    writer.abort()
+    writer.close()
+    ended = run("dead-letters", "redrive", PLAN.app, "--all", "--json", *at)
+    assert ended.lines[0] | {"sent": ["0-3"], "before": ["0-0"]} == ended.lines[0]
+    log.close()

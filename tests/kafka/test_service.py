@@ -1,10 +1,8 @@
-"""A service on Kafka does what the same service does on the embedded log; tasks move between its processes; wrong use is told."""
+"""A service on Kafka gives what it gives on the embedded log. Tasks move between its processes. Options it does not have are refused."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -19,6 +17,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
 from tailrace.processes.app_loading import find_app
 from tests.cli.commands import run
+from tests.kafka.commands import tailrace
 from tests.soak.processes import Process, wait_until
 
 APP = "services.count_with_timeout:app"
@@ -63,18 +62,6 @@ def log(kafka_url: str) -> Iterator[KafkaLog]:
     log.close()
 
 
-def tailrace(*arguments: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=180,
-    )
-    assert done.returncode == 0, done.stderr[-3_000:]
-    return done.stdout
-
-
 def test_outputs_are_those_of_the_embedded_log_byte_for_byte(log: KafkaLog, tmp_path: Path) -> None:
     embedded = EmbeddedLog(tmp_path / "log")
     prepare_topics(embedded, PLAN, create_declared=True)
@@ -108,13 +95,14 @@ def test_tasks_move_to_a_process_that_joins_and_back_when_it_is_killed(log: Kafk
     two: Process | None = None
     try:
         some(1_000)
-        wait_until(lambda: one.text().count("a partition runs") == 4, "one runs everything")
+        wait_until(lambda: begun(one) >= 4, "one runs everything")
         two = joined = started("two")
-        wait_until(lambda: joined.text().count("a partition runs") == 2, "two runs its half")
+        wait_until(lambda: begun(joined) >= 2, "two runs its half")
         some(2_000)
+        before = begun(one)
         joined.signal(signal.SIGKILL)
         some(2_000)
-        wait_until(lambda: one.text().count("a partition runs") == 6, "one runs everything again")
+        wait_until(lambda: begun(one) >= before + 2, "one runs everything again")
         one.signal(signal.SIGTERM)
         assert one.ended() == 0
     finally:
@@ -131,6 +119,11 @@ def test_tasks_move_to_a_process_that_joins_and_back_when_it_is_killed(log: Kafk
     embedded.close()
 
 
+def begun(process: Process) -> int:
+    """How often a task has begun to run; on a busy machine the group may give it more often than the test needs."""
+    return process.text().count("a partition runs")
+
+
 def bare(record: InputRecord) -> tuple[Any, ...]:
     return record.timestamp_ms, record.key, record.value
 
@@ -141,14 +134,13 @@ def bare(record: InputRecord) -> tuple[Any, ...]:
         (["run", APP, "--log", "kafka://", "--state", "s"], "kafka://host:9092"),
         (
             ["run", APP, "--log", "kafka://127.0.0.1:1", "--workers", "2"],
-            "--workers is not supported on Kafka yet",
+            "--workers is not for Kafka",
         ),
         (
             ["run", APP, "--log", "kafka://127.0.0.1:1", "--from-snapshot", "x"],
-            "--from-snapshot is not supported",
+            "needs the name or id of a snapshot",
         ),
         (["log", "verify", "--log", "kafka://127.0.0.1:1"], "works with the embedded log only"),
-        (["retire", APP, "--log", "kafka://127.0.0.1:1"], "works with the embedded log only"),
     ],
 )
 def test_what_is_not_there_on_kafka_is_refused_by_name(tmp_path, monkeypatch, arguments, told) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tailrace.core.errors import UsageError
 from tailrace.log.kafka import KafkaLog, KafkaOptions
 from tailrace.log.kafka.connection import Connection
+from tailrace.runtime import kafka_service
+from tests.cli.commands import run
 
 
 def test_settings_of_the_code_go_before_the_environment_and_these_before_the_file(
@@ -57,7 +61,61 @@ def test_a_wrong_url_is_refused(url) -> None:
         KafkaLog(url)
 
 
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("kafka://h:port", "h:port"),
+        ("kafka://h:0", "h:0"),
+        ("kafka://h:1,h:65536", "h:65536"),
+        ("kafka://h:", "h:"),
+        ("kafka://h:1,,g:1", "''"),
+        ("kafka://[::1:9092", "[::1:9092"),
+    ],
+)
+def test_a_wrong_address_of_a_broker_is_refused_at_once_and_named(url, wrong) -> None:
+    with pytest.raises(UsageError, match=r"is no address of a broker") as raised:
+        Connection(url)
+    assert wrong in str(raised.value)
+
+
+@pytest.mark.parametrize("addresses", ["h", "h.example:9092,g", "127.0.0.1:1", "[::1]:9092", "h-1_a:65535"])
+def test_addresses_of_brokers_have_the_usual_forms(addresses) -> None:
+    assert Connection(f"kafka://{addresses}/p.").addresses == addresses
+
+
 def test_a_file_that_is_not_there_is_named(monkeypatch) -> None:
     monkeypatch.setenv("TAILRACE_KAFKA_FILE", "missing.properties")
     with pytest.raises(UsageError, match="missing"):
         Connection("kafka://h:1")
+
+
+@pytest.mark.parametrize(
+    ("interval", "timeout_ms", "refused"),
+    [("31s", None, True), ("2m", "240000", False), ("2m", "200000", True), ("30s", None, False)],
+)
+def test_an_interval_of_commits_for_which_brokers_would_abort_transactions_is_refused(
+    monkeypatch, tmp_path, interval, timeout_ms, refused
+) -> None:
+    if timeout_ms is not None:
+        monkeypatch.setenv("TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", timeout_ms)
+    monkeypatch.setattr(kafka_service, "KafkaOptions", partial(KafkaOptions, patience_s=0.1))
+    where = ("--log", "kafka://127.0.0.1:1", "--state", tmp_path)
+    ended = run("run", "tests.kafka.apps:app", *where, "--commit-interval", interval)
+    said = f"--commit-interval is {interval}, and Kafka aborts a transaction that is open for"
+    assert (ended.code, said in ended.err) == (2 if refused else 1, refused), ended.err  # no broker answers
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("sasl.passwort", "secret", "sasl.passwort"),
+        ("sasl.mechanism", "secret", "sasl.mechanism"),
+        ("ssl.ca.location", "/secret", "ssl.ca.location"),
+    ],
+)
+def test_a_setting_that_the_client_does_not_take_is_named_and_its_value_is_not(name, value, told) -> None:
+    log = KafkaLog("kafka://h:1", KafkaOptions(settings={"security.protocol": "SASL_SSL", name: value}))
+    with pytest.raises(UsageError, match="does not take its settings") as raised:
+        log.topics()
+    assert told in str(raised.value)
+    assert "secret" not in str(raised.value)

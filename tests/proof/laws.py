@@ -53,6 +53,7 @@ from tests.history.rebuilding import (
     test_corrected_sends,
     test_redriven_for_one,
 )
+from tests.log import test_consistent_ends
 from tests.months.team import months
 from tests.proof import test_canonical, test_event_time, test_independent, test_replay, test_split, test_stops
 from tests.proof.alarms import Alarm, Note, alarms_app, records_of
@@ -116,6 +117,7 @@ def one_key_has_one_owner() -> None:
 
 def nothing_is_visible_until_it_is_committed_and_a_crash_loses_and_repeats_nothing() -> None:
     """At every operation of a small run, and in random ones: the laws after every step, and the same bytes in the end."""
+    test_consistent_ends.test_what_a_task_has_read_was_written_within_the_cut(range(30))
     plan, inputs = small_inputs(QUIET)
     for settings in (TINY, PartitionSettings(commit_interval_ms=1 << 40)):
         clean = unharmed(plan, inputs, settings, 3)
@@ -470,14 +472,12 @@ def nothing_that_is_done_over_months_is_wrong_in_silence() -> None:
     )
     test_ttl_versions.TestEachChange().test_removed_and_brought_back_it_counts_from_the_next_write("local")
     test_worker.test_no_worker_reads_before_all_have_said_that_their_idle_inputs_count_again(0)
-    with TemporaryDirectory() as folder:
-        test_code.check_that_a_helper_counts(Path(folder))
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as one, TemporaryDirectory() as two, TemporaryDirectory() as three:
+        test_code.check_that_a_helper_counts(Path(one))
         test_first_positions.test_a_declared_app_whose_unread_records_were_deleted_does_not_start_in_silence(
-            Path(folder)
+            Path(two)
         )
-    with TemporaryDirectory() as folder:
-        test_chains.test_nightly_runs_of_both_give_every_window_and_so_do_their_rebuilds(Path(folder))
+        test_chains.test_nightly_runs_of_both_give_every_window_and_so_do_their_rebuilds(Path(three))
     for seed in MONTHS:
         with TemporaryDirectory() as folder:
             months(seed, Path(folder) / "months")

@@ -46,7 +46,7 @@ MUTATIONS: dict[str, Mutation] = {
         1, "runtime.restore", "for data in (held.core, held.toward):", "for data in (held.core,):"
     ),
     "identities-without-a-nonce": Mutation(
-        1, "runtime.partition", "                nonce=self._draw_nonce(),\n", ""
+        1, "runtime.partition", "            nonce=self._draw_nonce(),\n", ""
     ),
     "an-identity-that-does-not-chain": Mutation(
         1, "core.engine.task_state", "return tape.identity_of(self.identity, nonce,", "return tape.identity_of(b'', nonce,"
@@ -68,18 +68,19 @@ MUTATIONS: dict[str, Mutation] = {
     "the-store-written-before-the-log": Mutation(
         3,
         "runtime.partition",
-        "                ends = slices.writer.commit(",
-        "                self._store.write(batch.rows, StoreCut(FORMAT, 0, 0, batch.cut).encode())\n"
-        "                ends = slices.writer.commit(",
+        "            self._staged = batch, watermarks\n",
+        "            self._staged = batch, watermarks\n"
+        "            self._store.write(batch.rows, StoreCut(FORMAT, 0, 0, batch.cut).encode())\n",
     ),
     "an-unknown-outcome-taken-for-none": Mutation(
         3,
         "runtime.partition",
-        "                self.lifecycle.on(Event.OUTCOME_UNKNOWN)\n                self._drop()\n                return",
-        "                slices.committed(watermarks)\n                self.lifecycle.on(Event.COMMITTED)\n                return",
+        "        self.lifecycle.on(Event.OUTCOME_UNKNOWN)\n        self._drop()\n",
+        "        assert self._slices and self._staged\n        self._slices.committed(self._staged[1])\n"
+        "        self.lifecycle.on(Event.COMMITTED)\n",
     ),
     "a-store-that-is-not-brought-to-the-end": Mutation(
-        3, "runtime.restore", "            while position < end:", "            while position < end and held.core is None:"
+        3, "runtime.restore", "            while position < end.offset:", "            while position < end.offset and held.core is None:"
     ),
     "rows-that-are-not-in-the-changelog": Mutation(
         3, "runtime.slices", "for row, value in batch.rows.items()]", "for row, value in batch.rows.items() if value]"
@@ -87,8 +88,17 @@ MUTATIONS: dict[str, Mutation] = {
     "a-restore-that-stops-short": Mutation(
         3,
         "runtime.restore",
-        "        end = self.log.end_offset(*self.changelog)\n        try",
-        "        end = self.log.end_offset(*self.changelog) - 3\n        try",
+        "        self.offset = log.end_offset(*changelog)",
+        "        self.offset = log.end_offset(*changelog) - 3",
+    ),
+    "a-cut-that-moves-no-sender": Mutation(
+        3, "log.consistent_ends", "        self._close()", "        pass"
+    ),
+    "a-cut-read-before-commits-are-visible": Mutation(
+        3,
+        "log.consistent_ends",
+        "ends, starts = self._settled(changelogs), self",
+        "ends, starts = self._log.stable_ends(changelogs), self",
     ),
     # 4: the core reads no clock
     "a-clock-in-the-core": Mutation(
@@ -228,7 +238,10 @@ MUTATIONS: dict[str, Mutation] = {
         8, "runtime.restore", "        if not self.after_deleted:\n", "        if False:\n"
     ),
     "a-task-without-a-commit-that-begins-with-what-is-left": Mutation(
-        8, "runtime.restore", "first[place] if place in first else self.log.start_offset(*place)", "self.log.start_offset(*place)"
+        8,
+        "runtime.restore",
+        "        noted = first_positions(self.plan.app, self.log, places)\n        unknown = [place for place in places if place not in noted]\n        read = inputs_read(self.plan, self.log) if unknown else set[str]()",
+        "        noted, unknown, read = {}, places, set()",
     ),
     # 9: right, not only repeatable
     "the-watermark-of-the-task-instead-of-the-actors": Mutation(

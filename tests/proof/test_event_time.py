@@ -17,9 +17,8 @@ from tailrace.core.records import Output
 from tailrace.history.app_topics import prepare_topics
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.progress import last_phase
+from tailrace.runtime.progress import enter_phase, enter_phases, last_phase
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import _tell, enter
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog
 from tailrace.testing.replaying import replay as replay_all
@@ -65,7 +64,7 @@ class Live:
             settings=settings,
         )
         partition.restore()
-        _tell(partition, self.phase)
+        enter_phases(partition, self.phase)
         return partition
 
     def step(self) -> bool:
@@ -105,7 +104,7 @@ class Live:
             self.phase += 1
             for one in self.partitions:
                 assert one.state is State.RUNNING
-                enter(one, self.phase)
+                enter_phase(one, self.phase)
             self.settle()
 
     def results(self) -> Counter[Result]:

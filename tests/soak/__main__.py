@@ -11,9 +11,7 @@ leaves the folder of that round.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,11 +20,11 @@ from pathlib import Path
 
 import click
 
+from tests.soak.disk import continue_with_mounts, mounted
 from tests.soak.race import Race
-from tests.soak.soak import Disk, Plan, Report, Soak
-from tests.state.test_outages import may_mount
+from tests.soak.rounds import Report, summary
+from tests.soak.soak import Plan, Soak
 
-_INSIDE = "SOAK_HAS_MOUNTS_OF_ITS_OWN"
 _DISK_BYTES = 2 << 30
 _RACE_S = 20
 _SHOWN = 10
@@ -43,10 +41,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.race:
         return _races(options.seed, options.minutes, options.rounds)
-    how = may_mount() if _INSIDE not in os.environ else None
-    if how is not None:
-        os.environ[_INSIDE] = "1"
-        os.execvp(how[0], [*how, sys.executable, "-m", "tests.soak", *sys.argv[1:]])
+    continue_with_mounts("tests.soak")
     begun_s = time.monotonic()
     reports: list[Report] = []
     while len(reports) < options.rounds and (
@@ -54,46 +49,17 @@ def main() -> int:
     ):
         seed = options.seed + len(reports)
         reports.append(_round(seed, options.faults))
-        _say(reports[-1], f"round {len(reports)}, seed {seed}")
-    _sum_up(reports, time.monotonic() - begun_s)
+        click.echo(reports[-1])
+    click.echo(summary(reports, time.monotonic() - begun_s))
     return 0
 
 
 def _round(seed: int, faults: int) -> Report:
     with tempfile.TemporaryDirectory(prefix="tailrace-soak-") as name:
         folder = Path(name)
-        (folder / "disk").mkdir()
-        disk = None
-        if _INSIDE in os.environ:
-            disk = Disk(folder / "disk", _DISK_BYTES)
-            mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "soak", str(disk.mounted_at)]
-            subprocess.run(mount, check=True)
-        try:
+        with mounted(folder / "disk", _DISK_BYTES) as disk:
             plan = Plan(seed, rich=bool(seed % 2), faults=faults, disk=disk)
             return Soak(folder / "disk", plan, folder / "said").run()
-        finally:
-            if disk is not None:
-                subprocess.run(["umount", disk.mounted_at], check=True)
-
-
-def _say(report: Report, what: str) -> None:
-    figures = report.figures
-    click.echo(
-        f"{what}, {report.variant}: {report.faults.total()} faults, {report.starts} starts, {report.seconds:.0f} s, "
-        f"{figures.events:,} events, {figures.outputs:,} outputs, {figures.timers:,} timers, "
-        f"{figures.commits:,} commits: all as it must be"
-    )
-
-
-def _sum_up(reports: list[Report], seconds: float) -> None:
-    faults = sum((one.faults for one in reports), Counter[str]())
-    for name, count in faults.most_common():
-        click.echo(f"{count:6}  {name}")
-    click.echo(
-        f"{faults.total()} faults in {seconds / 60:.1f} minutes, {len(reports)} rounds, "
-        f"{sum(one.figures.events for one in reports):,} events, "
-        f"{sum(one.figures.timers for one in reports):,} timers: nothing lost, nothing repeated"
-    )
 
 
 def _races(first_seed: int, minutes: float, rounds: int) -> int:

@@ -23,7 +23,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import OneCommitLog
 from tailrace.processes.environment import timezones_version
 from tests.soak import feed, oracle
-from tests.soak.apps import Call, Closed, Notice, Passed, Step, Told, first_app, second_app
+from tests.soak.apps import Alarm, Call, Closed, Notice, Passed, Step, Told, first_app, second_app
 
 T = TypeVar("T")
 _ORIGIN = "tailrace-origin"
@@ -158,6 +158,8 @@ def check_against_the_oracle(log: OneCommitLog, seed: int, *, rich: bool) -> int
     for one in flat(passed):
         by_device[one.device].append(one)
     assert by_device == first.passed, "steps were lost, repeated or reordered on their way"
+    alarms = Counter(one.number for one in flat(decoded(log, "alarms", Alarm)))
+    same(alarms, Counter(oracle.alarms(steps, late)), "the alarms")
     second = oracle.of_second(passed)
     same(Counter(flat(decoded(log, "second-told", Told))), second.told, "what the second service told")
     same(
@@ -170,6 +172,7 @@ def check_against_the_oracle(log: OneCommitLog, seed: int, *, rich: bool) -> int
         audits = Counter(flat(decoded(log, "audits", Told)))
         check_counts(audits, "audits")
         assert audits.total() == sum(map(len, first.passed.values())), "messages were lost or repeated"
+        same(Counter(flat(decoded(log, "pairs", Told))), first.pairs, "the pairs of the re-keyed join")
     return first.timers + second.timers + sum(naps.values())
 
 

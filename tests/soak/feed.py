@@ -10,15 +10,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from random import Random
 
 import msgspec
 
-from tailrace.core.errors import LogUnavailableError
+from tailrace.core.errors import CommitUnknownError, FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.history.opening import open_log
-from tailrace.log import Log, TopicPartition
+from tailrace.log import Log, TopicPartition, Writer
 from tests.soak.apps import DISORDER_MS, WINDOW_MS, Call, Kind, Notice, Step
 
 START_MS = 1_700_000_000_000
@@ -27,6 +28,7 @@ DEVICES = 30
 GROUP = "feed"
 PLACE = TopicPartition("steps", 0)
 _EVERY_S = 0.02
+_AGAIN_S = 0.2
 
 
 def events(seed: int, *, rich: bool) -> Iterator[tuple[Step | Call | Notice, bool]]:
@@ -65,9 +67,20 @@ def fed(log: Log) -> int:
 
 
 def feed(log: Log, seed: int, *, rich: bool, per_second: float) -> None:
-    """Append for ever."""
-    writer = log.writer("feed")
-    position = fed(log)
+    """Append until the process is killed. After an error, continue at the position that the log has."""
+    while True:
+        try:
+            _feed(log, seed, rich=rich, per_second=per_second)
+        except (LogUnavailableError, CommitUnknownError, FencedError):
+            time.sleep(_AGAIN_S)
+
+
+def _feed(log: Log, seed: int, *, rich: bool, per_second: float) -> None:
+    with closing(log.writer("feed")) as writer:
+        _feed_by(writer, fed(log), seed, rich=rich, per_second=per_second)
+
+
+def _feed_by(writer: Writer, position: int, seed: int, *, rich: bool, per_second: float) -> None:
     source = islice(events(seed, rich=rich), position, None)
     begun_s, count = time.monotonic(), 0
     while True:
@@ -77,14 +90,9 @@ def feed(log: Log, seed: int, *, rich: bool, per_second: float) -> None:
             for event, _ in islice(source, wanted)
         ]
         count += len(batch)
-        while batch:
-            try:
-                writer.append(batch)
-                writer.commit({PLACE: position + len(batch)}, GROUP)
-                break
-            except LogUnavailableError:
-                time.sleep(0.1)
-                writer.abort()
+        if batch:
+            writer.append(batch)
+            writer.commit({PLACE: position + len(batch)}, GROUP)
         position += len(batch)
         time.sleep(_EVERY_S)
 

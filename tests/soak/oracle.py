@@ -11,13 +11,28 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.soak.apps import DISORDER_MS, WINDOW_MS, Call, Closed, Kind, Passed, Step, Told, due, group_of
+from tests.soak.apps import (
+    DISORDER_MS,
+    TOGETHER_MS,
+    WINDOW_MS,
+    Call,
+    Closed,
+    Kind,
+    Passed,
+    Step,
+    Told,
+    due,
+    group_of,
+    pair_of,
+    raises_alarm,
+)
 
 
 @dataclass(slots=True)
 class _Window:
     steps: int = 0
     amount: int = 0
+    least: int | None = None
     calls: int = 0
     due_ms: int | None = None
 
@@ -30,11 +45,13 @@ class Expected:
     told: Counter[Told] = field(default_factory=Counter[Told])
     passed: dict[str, list[Passed]] = field(default_factory=lambda: defaultdict(list))
     """By device, in order."""
+    pairs: Counter[Told] = field(default_factory=Counter[Told])
 
     @property
     def timers(self) -> int:
         """How many timers must have fired."""
-        return self.closed.total() + sum(self.told[one] for one in self.told if one.what in ("echo", "past"))
+        told = self.told + self.pairs
+        return self.closed.total() + sum(told[one] for one in told if one.what in ("echo", "past", "alone"))
 
 
 class _Windows:
@@ -50,6 +67,7 @@ class _Windows:
             return
         found.steps += 1
         found.amount += amount
+        found.least = amount if found.least is None else min(found.least, amount)
         if kind == "add":
             found.due_ms = due(number, found.steps, second=self._second)
 
@@ -59,7 +77,7 @@ class _Windows:
     def close(self, into: Expected) -> None:
         for (key, number), one in self._found.items():
             if one.due_ms is not None:
-                into.closed[Closed(key, number, one.due_ms, one.steps, one.amount, one.calls)] += 1
+                into.closed[Closed(key, number, one.due_ms, one.steps, one.amount, one.least, one.calls)] += 1
                 if number % 2:
                     into.told[Told(key, "echo", number)] += 1
 
@@ -77,27 +95,51 @@ def late_steps(partitions: Iterable[Sequence[Step]]) -> set[int]:
 
 
 def of_first(
-    partitions: Iterable[Sequence[Step]], calls: Iterable[Call], late: Collection[int], *, rich: bool
+    partitions: Sequence[Sequence[Step]], calls: Iterable[Call], late: Collection[int], *, rich: bool
 ) -> Expected:
     """What the first service must have emitted, apart from naps and audits."""
     expected, windows = Expected(), _Windows(second=False)
-    counts: Counter[str] = Counter()
+    amounts: dict[str, list[int]] = defaultdict(list)
     for steps in partitions:
         for one in steps:
             if one.number in late:
                 expected.told[Told(one.device, "late", one.number)] += 1
                 expected.told[Told(one.device, "past", one.number)] += 1
                 continue
-            counts[one.device] += 1
+            so_far = amounts[one.device]
+            so_far.append(one.amount)
             windows.step(one.device, one.at, one.kind, one.amount)
             group = group_of(one.device, rich=rich)
             expected.passed[one.device].append(
-                Passed(group, one.device, one.at, counts[one.device], one.kind, one.amount)
+                Passed(group, one.device, one.at, len(so_far), sum(so_far), min(so_far), one.kind, one.amount)
             )
     for call in calls:
         windows.call(call.device, call.at)
     windows.close(expected)
+    if rich:
+        expected.pairs = of_pairs(one for steps in partitions for one in steps if one.number not in late)
     return expected
+
+
+def alarms(partitions: Sequence[Sequence[Step]], late: Collection[int]) -> list[int]:
+    """The numbers of the steps that raise an alarm."""
+    numbers = (one.number for steps in partitions for one in steps)
+    return [number for number in numbers if raises_alarm(number) and number not in late]
+
+
+def of_pairs(steps: Iterable[Step]) -> Counter[Told]:
+    """Two steps of a pair are together if their times are close, whichever came first; else each is alone."""
+    halves: dict[str, list[Step]] = defaultdict(list)
+    for one in steps:
+        halves[pair_of(one.number)].append(one)
+    found: Counter[Told] = Counter()
+    for pair, members in halves.items():
+        times = [one.at for one in members]
+        if len(members) == 2 and max(times) - min(times) <= TOGETHER_MS:
+            found[Told(pair, "together", sum(one.amount for one in members))] += 1
+        else:
+            found.update(Told(pair, "alone", one.number) for one in members)
+    return found
 
 
 def of_second(partitions: Iterable[Sequence[Passed]]) -> Expected:

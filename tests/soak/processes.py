@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 180.0
 """Generous: it only passes where something is broken, or the machine is very busy."""
+DUMP = signal.SIGUSR1
+"""Makes a process of the soak print the stacks of its threads; see ``apps``."""
 
 
 def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
@@ -20,6 +23,18 @@ def wait_until(condition: Callable[[], object], what: str, patience_s: float = P
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain until {what}"
         time.sleep(0.02)
+
+
+UNLIMITED = resource.RLIM_INFINITY
+
+
+def limit_files(pid: int, size: int) -> None:
+    """Let a process write files up to this size only. What it writes past that is refused, as by a full disk."""
+    try:
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size if size >= 0 else most, most))
+    except ProcessLookupError:
+        pass
 
 
 class Process:
@@ -46,7 +61,14 @@ class Process:
 
     def ended(self) -> int:
         """Its exit code, once it and all its descendants have ended."""
-        code = self._process.wait(PATIENCE_S)
+        try:
+            code = self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.signal(DUMP, self.members())
+            time.sleep(1.0)
+            raise AssertionError(
+                f"{self.said.name} does not end; its threads: {self.text()[-6_000:]}"
+            ) from None
         wait_until(lambda: not self.members(), f"the descendants of {self.pid} have ended")
         return code
 

@@ -7,24 +7,21 @@ was full. Anything else it says ends the round.
 
 from __future__ import annotations
 
-import resource
 import shutil
 import signal
-import subprocess
 import time
-from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import prepare_log
 from tests.soak import checks, feed
 from tests.soak.apps import PARTITIONS, first_app, second_app
-from tests.soak.processes import PATIENCE_S, Process, wait_until
+from tests.soak.disk import Disk
+from tests.soak.processes import PATIENCE_S, UNLIMITED, Process, limit_files, wait_until
+from tests.soak.rounds import Report, SoakRound
 
 LEASE_S = 1.0
 _OWNED, _IN_USE, _TAKEN = "is owned by another process", "in use", "taken over by another"
@@ -32,31 +29,6 @@ _FULL = ("too large", "No space left", "full", "size")
 _EVENTS_PER_FAULT = 1_500
 _FED_PER_SECOND = 600
 _SLOW_MS = {"plain": 2.0, "rich": 0.5}
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """A small file system of its own, which can be made full."""
-
-    mounted_at: Path
-    bytes: int
-
-    def fill(self) -> None:
-        """Leave hardly any room."""
-
-        def filled() -> bool:
-            # Refused if more has been written since it was looked at.
-            return self._resize(shutil.disk_usage(self.mounted_at).used + 4096)
-
-        wait_until(filled, "the disk is full")
-
-    def relieve(self) -> None:
-        """Give the room back."""
-        assert self._resize(self.bytes), "the disk cannot be made larger"
-
-    def _resize(self, size: int) -> bool:
-        command = ["mount", "-o", f"remount,size={size}", str(self.mounted_at)]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +43,6 @@ class Plan:
     pause_s: float = 0.6
     """On average, between two faults."""
     disk: Disk | None = None
-
-
-@dataclass(slots=True)
-class Report:
-    """What a round has done, and found to be right."""
-
-    seed: int
-    variant: str
-    faults: Counter[str] = field(default_factory=Counter[str])
-    starts: int = 0
-    seconds: float = 0.0
-    figures: checks.Figures = field(default_factory=lambda: checks.Figures(0, 0, 0, 0))
 
 
 class Service:
@@ -102,7 +62,7 @@ class Service:
         interval = soak.random.choice(("20ms", "50ms", "50ms", "300ms"))
         environment = {"SOAK_RICH": "1" if soak.plan.rich else ""}
         if slow:
-            environment["SOAK_SLOW_MS"] = str(_SLOW_MS[soak.variant])
+            environment["SOAK_SLOW_MS"] = str(_SLOW_MS[soak.report.variant])
         soak.report.starts += 1
         self.process = soak.started(
             f"{self.name}-{soak.report.starts}",
@@ -139,21 +99,13 @@ class Service:
         return process is not None and process.text().count("a partition runs") >= PARTITIONS
 
 
-class Soak:
+class Soak(SoakRound):
     """A round; ``run`` is all of it."""
 
     def __init__(self, folder: Path, plan: Plan, said: Path | None = None) -> None:
-        self.folder = folder
+        super().__init__(folder, plan.seed, "rich" if plan.rich else "plain", "soak", said)
         self.plan = plan
-        self.random = Random(f"soak {plan.seed}")
-        self.variant = "rich" if plan.rich else "plain"
-        self.report = Report(plan.seed, self.variant)
         self.log = folder / "log"
-        self.trace: list[str] = []
-        self._said = said or folder / "said"
-        self._said.mkdir(parents=True, exist_ok=True)
-        self._processes: list[Process] = []
-        self._begun_s = time.monotonic()
         self._states = 1
         self.services = [
             Service(name, self, workers)
@@ -162,25 +114,15 @@ class Soak:
         self._feeder: Process | None = None
 
     def run(self) -> Report:
-        """Do it all. Raises whatever went wrong, with the seed, what was done, and what the processes have said last."""
-        with self._told():
+        """Do it all. Raises whatever went wrong."""
+        with self.told():
             self._prepare()
             for _ in range(self.plan.faults):
                 time.sleep(self.random.expovariate(1 / self.plan.pause_s))
                 self._strike()
             self._end()
             self._check()
-        self.report.seconds = time.monotonic() - self._begun_s
         return self.report
-
-    def started(self, name: str, *arguments: object, environment: dict[str, str] | None = None) -> Process:
-        """A process that is ended with the round."""
-        process = Process(self._said / f"{name}.log", *arguments, environment=environment)
-        self._processes.append(process)
-        return process
-
-    def note(self, what: str) -> None:
-        self.trace.append(f"{time.monotonic() - self._begun_s:7.2f} s  {what}")
 
     # --- begin and end
 
@@ -216,7 +158,7 @@ class Soak:
             return
         if self._feeder is None or self._feeder.code() is not None:
             self._feeder = self.started(
-                f"feeder-{len(self._processes)}",
+                f"feeder-{len(self.processes)}",
                 "tests.soak.feed", self.log, self.plan.seed, "rich", _FED_PER_SECOND,
             )  # fmt: skip
 
@@ -229,7 +171,7 @@ class Soak:
             assert service.process is not None
             if service.process.code() is None:
                 self._terminate(service)
-        for process in self._processes:
+        for process in self.processes:
             process.ended()  # workers whose parent was killed leave by themselves, and own their tasks until then
         for service in self.services:
             self.note(f"{service.name} runs to the end")
@@ -237,9 +179,7 @@ class Soak:
             assert process.ended() == 0, f"{service.name} did not come to its end: {process.text()}"
 
     def _check(self) -> None:
-        for process in self._processes:
-            found = [line for line in process.text().splitlines() if "Traceback" in line]
-            assert not found, f"{process.said.name}: {found[0]}"
+        self.check_what_was_said()
         clean = None if self.plan.rich else self._clean_run()
         self.note("the checks begin")
         states = {one.name: one.state for one in self.services}
@@ -262,21 +202,6 @@ class Soak:
             assert process.ended() == 0, process.text()
         clean, self.log = self.log, harmed
         return clean
-
-    @contextmanager
-    def _told(self) -> Generator[None]:
-        """End every process, and tell how it came to a failure."""
-        try:
-            yield
-        except BaseException as error:
-            last = "\n".join(
-                f"--- {one.said.name}, {one.code()}\n{one.text()[-1500:]}" for one in self._processes[-6:]
-            )
-            error.add_note(f"{self.plan}\n  " + "\n  ".join(self.trace[-80:]) + "\n" + last)
-            raise
-        finally:
-            for process in self._processes:
-                process.kill()
 
     # --- faults
 
@@ -366,10 +291,10 @@ class Soak:
         limited = process.workers()
         service.was_full = True
         for pid in limited:
-            self._limit(pid, self.random.choice((0, 1_000, 200_000)))
+            limit_files(pid, self.random.choice((0, 1_000, 200_000)))
         time.sleep(self.random.uniform(0.1, 0.8))
         for pid in limited:
-            self._limit(pid, resource.RLIM_INFINITY)
+            limit_files(pid, UNLIMITED)
 
     def fill_disk(self, _service: Service) -> None:
         """Log and state share a disk; the harness and the services feel it alike."""
@@ -432,14 +357,6 @@ class Soak:
     def _let(self, service: Service, seconds: float) -> None:
         time.sleep(seconds)
         service.keep()
-
-    @staticmethod
-    def _limit(pid: int, size: int) -> None:
-        try:
-            _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size if size >= 0 else most, most))
-        except ProcessLookupError:
-            pass
 
 
 _OF_FEEDER = ("feeder killed", "feeder stopped")

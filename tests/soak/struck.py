@@ -53,7 +53,10 @@ class StruckLog(EmbeddedLog):
 class StruckWriter:
     """A writer of that log."""
 
+    shared, lost = None, False
+
     def __init__(self, writer: Writer, on_operation: Callable[[str], None]) -> None:
+        self.transactional_id = writer.transactional_id
         self.inner = writer
         self._on_operation = on_operation
 

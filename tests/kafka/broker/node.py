@@ -27,7 +27,7 @@ from tests.soak.processes import wait_until
 BOUND = Path(__file__).with_name("bound.py")
 JVM = (
     "-Xms64m",
-    "-Xmx256m",
+    "-Xmx512m",
     # A broker of a test lives for seconds: the optimizing compiler would take more time than it saves.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",

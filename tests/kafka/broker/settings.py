@@ -29,6 +29,8 @@ SMALL = {
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "4",
     "log.cleaner.dedupe.buffer.size": "2097152",
+    # A test of compaction waits for the cleaner (15 s by default).
+    "log.cleaner.backoff.ms": "500",
     # A busy machine may take long to start the processes.
     "initial.broker.registration.timeout.ms": "180000",
 }

@@ -1,0 +1,53 @@
+"""``tailrace`` as a soak changes it.
+
+SOAK_PATIENCE_S is for how long the process waits for brokers: so that some commits stay without an answer, and calls end that a service
+would repeat. SOAK_STRETCH is how far it looks back at once for published watermarks: so that it has to look more than once.
+SOAK_FAILS is how often a task fails after a slice: so that the others of its transaction lose their work, and nothing else fails.
+SOAK_MUTATION names mistakes, with commas between them, that are put into the code (``mutations``, or ``tests.proof.mutations``): so that
+the soak is shown able to fail.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from random import random
+from typing import Any
+from unittest.mock import patch
+
+
+def main() -> None:
+    """Run the command line."""
+    for name in filter(None, os.environ.get("SOAK_MUTATION", "").split(",")):
+        from tests.kafka.mutations import MUTATIONS
+        from tests.proof import mutations as proof
+
+        made = MUTATIONS[name].mutation if name in MUTATIONS else proof.MUTATIONS[name]
+        sys.meta_path.insert(0, proof.Mutator(made))
+    from tailrace.cli.main import main as command_line
+    from tailrace.core.errors import StateUnavailableError
+    from tailrace.log.kafka import KafkaOptions, feeds
+    from tailrace.runtime import kafka_service
+    from tailrace.runtime.slices import Slices
+
+    patience_s = float(os.environ.get("SOAK_PATIENCE_S", "60"))
+    stretch = int(os.environ.get("SOAK_STRETCH", feeds.STRETCH))
+    odds, taken = float(os.environ.get("SOAK_FAILS", "0")), Slices.slice
+
+    def failing(self: Slices, *arguments: Any) -> bool:
+        worked = taken(self, *arguments)
+        if worked and random() < odds:
+            raise StateUnavailableError("the soak lets this task fail")
+        return worked
+
+    with (
+        patch.object(Slices, "slice", failing),
+        patch.object(kafka_service, "KafkaOptions", partial(KafkaOptions, patience_s=patience_s)),
+        patch.object(feeds, "STRETCH", stretch),
+    ):
+        command_line()
+
+
+if __name__ == "__main__":
+    main()

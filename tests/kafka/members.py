@@ -1,0 +1,74 @@
+"""Processes of an app, as a user starts them, each with a state folder of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.soak.processes import Process, wait_until
+
+SESSION = {"TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS": "6000"}
+"""The shortest that a broker allows by default; the brokers set it where the protocol is ``consumer``."""
+
+
+class Members:
+    """Starts them; ``close`` ends all."""
+
+    def __init__(self, url: str, folder: Path, environment: Mapping[str, str] = SESSION) -> None:
+        self.url = url
+        self.folder = folder
+        self.environment = environment
+        self._started: list[Process] = []
+
+    def start(
+        self,
+        app: str,
+        name: str,
+        *options: object,
+        environment: Mapping[str, str] | None = None,
+        by: tuple[object, ...] = ("tailrace",),
+    ) -> Process:
+        """``name`` is that of the state folder. ``by`` is the module that runs the command."""
+        made = Process(
+            self.folder / f"{name}-{len(self._started)}.log",
+            *(*by, "run", app, "--log", self.url, "--state", self.folder / name),
+            *("--commit-interval", "50ms", *options),
+            environment={**self.environment, **(environment or {})},
+        )
+        self._started.append(made)
+        return made
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+
+
+def said(process: Process, message: str) -> list[dict[str, Any]]:
+    """The lines with a message that a process has logged so far."""
+    lines = process.text().splitlines()
+    found = (json.loads(line) for line in lines if line.startswith("{") and line.endswith("}"))
+    return [line for line in found if line["message"] == message]
+
+
+def runs(process: Process) -> list[int]:
+    """The tasks that have begun to run in a process so far."""
+    return [line["partition"] for line in said(process, "a partition runs")]
+
+
+def await_tasks(process: Process, count: int) -> None:
+    """Until so many tasks have begun to run in a process."""
+
+    def done() -> bool:
+        assert process.code() is None, process.text()[-3_000:]
+        return len(runs(process)) >= count
+
+    wait_until(done, f"{count} tasks have begun to run")
+
+
+def stopped(process: Process) -> None:
+    """Tell it to leave, and wait until it has left."""
+    process.signal(signal.SIGTERM)
+    assert process.ended() == 0, process.text()[-3_000:]

@@ -1,0 +1,171 @@
+"""A service with the rights that docs/kafka.md lists works. Without one of them it ends soon, and names the resource and the right."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from contextlib import closing, suppress
+
+import pytest
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
+
+from tailrace.core.errors import LogDeniedError
+from tailrace.core.records import InputRecord
+from tailrace.history.upstream_watermarks import tasks_beside
+from tailrace.log import TopicPartition, TopicSettings
+from tailrace.log.kafka import KafkaLog
+from tailrace.log.kafka.library import Message
+from tests.kafka.security.guarded import REAUTHENTICATION_MS, Right, rights_to_follow
+from tests.kafka.security.orders import Orders
+from tests.soak.processes import wait_until
+
+TOPIC, GROUP, TRANSACTION = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+SOON_S = 60.0
+"""Generous, for a busy machine: what waits for an answer of the brokers in vain does so for longer."""
+
+
+def test_a_service_with_the_rights_of_the_documentation_works_exactly_once(orders: Orders) -> None:
+    """Over TLS, as a user of SCRAM. It creates its own topics, and is killed."""
+    user = orders.user()
+    orders.create_declared()
+    orders.feed(500)
+    process = orders.start(user)
+    orders.await_all(process)
+    orders.feed(300)
+    process.kill()
+    process = orders.start(user)
+    until_s = time.monotonic() + 1.5 * REAUTHENTICATION_MS / 1_000
+    while time.monotonic() < until_s:  # its connections are authenticated again meanwhile
+        orders.feed(20)
+        orders.log.end_offset("totals", 0)
+    orders.await_all(process)
+    process.signal(signal.SIGTERM)
+    assert process.ended() == 0
+
+
+def test_reading_needs_no_right_on_a_group(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brokers deny the group that readers name, which is not the app's."""
+    access = orders.access(orders.user())
+    orders.create_topics()
+    orders.feed(20)
+    for name, value in access.environment.items():
+        monkeypatch.setenv(name, value)
+    log = KafkaLog(access.url)
+    read: list[InputRecord] = []
+    reader = log.reader({TopicPartition("orders", number): 0 for number in range(log.partitions("orders"))})
+    denials: list[object] = []
+    heard = reader._heard
+
+    def noted(message: Message) -> None:
+        denials.append(message.topic() or message.error().name())
+        heard(message)
+
+    monkeypatch.setattr(reader, "_heard", noted)
+
+    def is_read() -> bool:
+        for number in range(log.partitions("orders")):
+            read.extend(reader.fetch("orders", number, 100).records)
+        reader.wait(0.1)
+        return len(read) >= orders.fed and "GROUP_AUTHORIZATION_FAILED" in denials
+
+    wait_until(is_read, "all is read, and the group is denied", SOON_S)
+    assert len(read) == orders.fed
+    reader.close()
+    log.close()
+
+
+def test_a_reader_that_may_not_see_all_tasks_of_a_writer_is_refused(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not wait for a task that has not committed yet, whose events would be late."""
+    user = orders.user()
+    orders.log.create_topic("up.tape", TopicSettings(3))
+    access = orders.access(user)
+    for name, value in access.environment.items():
+        monkeypatch.setenv(name, value)
+    with closing(KafkaLog(access.url)) as log:
+        with pytest.raises(LogDeniedError, match=r"operation Describe on the topic '.*\.up\.tape'"):
+            tasks_beside("up-0", log)
+        assert tasks_beside("append-cafe", log) == []
+        assert tasks_beside("rebuild-2013-0", log) == []
+        orders.guarded.grant(user, rights_to_follow("up", orders.prefix))
+
+        def found() -> list[str]:
+            with suppress(LogDeniedError):
+                return tasks_beside("up-0", log)
+            return []
+
+        wait_until(lambda: found() == ["up-0", "up-1", "up-2"], "the rights count", SOON_S)
+
+
+DENIED = {
+    "an input is not to be seen": (
+        Right(TOPIC, "orders", AclOperation.DESCRIBE),
+        ["topic '{prefix}orders'", "operation Describe on"],
+    ),
+    "an input is not to be read": (
+        Right(TOPIC, "orders", AclOperation.READ),
+        ["topic '{prefix}orders'", "operation Read on"],
+    ),
+    "settings": (
+        Right(TOPIC, "orders", AclOperation.DESCRIBE_CONFIGS),
+        ["topic '{prefix}orders'", "operation DescribeConfigs on"],
+    ),
+    "an output": (
+        Right(TOPIC, "totals", AclOperation.WRITE),
+        ["topic '{prefix}totals'", "operation Write on"],
+    ),
+    "the changelog is not to be written": (
+        Right(TOPIC, "shop.changelog", AclOperation.WRITE),
+        ["topic '{prefix}shop.changelog'", "operation Write on"],
+    ),
+    "the changelog is not to be read": (
+        Right(TOPIC, "shop.changelog", AclOperation.READ),
+        ["topic '{prefix}shop.changelog'", "operation Read on"],
+    ),
+    "the tape": (
+        Right(TOPIC, "shop.tape", AclOperation.WRITE),
+        ["topic '{prefix}shop.tape'", "operation Write on"],
+    ),
+    "the group": (Right(GROUP, "shop", AclOperation.READ), ["group '{prefix}shop'", "operation Read on"]),
+    "the group of first positions": (
+        Right(GROUP, "shop#begun", AclOperation.READ),
+        ["group '{prefix}shop#begun'", "operation Read on"],
+    ),
+    "the transactional id": (
+        Right(TRANSACTION, "shop-process", AclOperation.WRITE, is_prefix=True),
+        ["transactional id '{prefix}shop-process-", "operation Write on"],
+    ),
+    "creating topics": (
+        Right(TOPIC, "shop.", AclOperation.CREATE, is_prefix=True),
+        ["topic '{prefix}shop.", "operation Create on"],
+    ),
+}
+
+
+LIVED = {"the changelog is not to be read"}
+"""Something is to be read there."""
+
+
+@pytest.mark.parametrize("name", DENIED)
+def test_a_right_that_is_missing_is_named_with_its_resource(orders: Orders, name: str) -> None:
+    right, told = DENIED[name]
+    user = orders.user()
+    orders.create_declared() if right.operation is AclOperation.CREATE else orders.create_topics()
+    if name in LIVED:
+        orders.feed(20)
+        before = orders.start(orders.user())
+        orders.await_all(before)
+        before.signal(signal.SIGTERM)
+        assert before.ended() == 0
+        shutil.rmtree(orders.folder / "state")
+    orders.guarded.deny(user, [right._replace(name=orders.prefix + right.name)])
+    orders.feed(20)
+    process = orders.start(user)
+    wait_until(lambda: process.code() is not None, "it has ended", SOON_S)
+    assert process.code() == 1
+    message = process.text().splitlines()[-1]
+    assert message.startswith("tailrace: Kafka denies it: ")
+    assert [one for one in told if one.format(prefix=orders.prefix) not in message] == [], message

@@ -1,0 +1,102 @@
+"""Laws on the benchmarks on Kafka: they run, and the raw loop does the work of the service."""
+
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.kafka.apps import EVENTS, TOTALS, counting
+from benchmarks.kafka.broker import BROKER
+from benchmarks.kafka.costs import PARTS, THREADS
+from benchmarks.kafka.house import KafkaHouse
+from benchmarks.kafka.raw import OUT, RawLoop
+from benchmarks.measure import Row
+from benchmarks.served.house import AT_ONCE, endless
+from benchmarks.served.service import group_tasks
+from tailrace.log import TopicPartition
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = [
+    "a worker, exactly once, processor time",
+    "a worker, exactly once, by the wall",
+    "two workers, by the wall",
+    "flights, aircraft, live",
+    "latency at 5,000 events/s, 99 of 100",
+    "entries restored from nothing",
+    "with standbys: stand still for",
+    "keys on one worker: peak memory",
+]
+
+
+@pytest.fixture(autouse=True)
+def _broker(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(BROKER, kafka)
+
+
+def run(temporary: Path, *arguments: str) -> bytes:
+    """A benchmark as a process. What it prints."""
+    command = [sys.executable, "-m", *arguments]
+    path = os.pathsep.join(filter(None, (str(ROOT / "framework"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+def test_every_case_runs_gives_whole_rows_and_judges_nothing(tmp_path: Path) -> None:
+    told = run(tmp_path, "benchmarks.run", "--quick", "--kafka", "--here")
+    rows = msgspec.json.decode(told, type=list[Row])
+    assert all(row.measured > 0 and row.unit and row.met is None for row in rows)
+    with_target = [row.case for row in rows if row.target]
+    for name in TARGETS:
+        assert any(name in case for case in with_target), name
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_parts_of_a_service_are_measured(tmp_path: Path) -> None:
+    told = run(tmp_path, "benchmarks.kafka.costs", "1000", "50").decode()
+    for name in ("in all", THREADS, PARTS[0][2], PARTS[-1][2]):
+        assert f"| {name} " in told
+
+
+def test_a_copy_of_a_task_that_is_owned_again_does_not_count() -> None:
+    copy = "a standby has the state of a task"
+    lines: list[dict[str, Any]] = [{"message": "the first line"}]
+    lines += [{"message": copy, "partition": number} for number in range(4)]
+    assert group_tasks(lines) == (set(), {0, 1, 2, 3})
+    lines.append({"message": "tasks were given to this process", "partitions": [1, 3]})
+    assert group_tasks(lines) == ({1, 3}, {0, 2})
+    lines.append({"message": "tasks were given back", "partitions": [1]})
+    assert group_tasks(lines) == ({3}, {0, 2})
+    lines.append({"message": copy, "partition": 1})
+    assert group_tasks(lines) == ({3}, {0, 1, 2})
+
+
+def test_the_raw_loop_makes_the_outputs_of_the_service() -> None:
+    with KafkaHouse(counting) as house, house.start("benchmarks.kafka.apps:counting", 50) as service:
+        taken = house.take([service], counting.name, islice(endless(50), 2_000))
+        assert taken.events == 2_000
+        loop = RawLoop(house.log, house.url, 50)
+        places = [TopicPartition(EVENTS, number) for number in range(4)]
+        assert loop.run(house.taken(counting.name, places)) == 2_000
+        loop.close()
+        assert outputs(house, OUT) == outputs(house, TOTALS)
+        assert house.count(TOTALS) == 2_000
+
+
+def outputs(house: KafkaHouse, topic: str) -> list[list[tuple[bytes | None, bytes | None]]]:
+    """Key and value of all records, by partition."""
+    found: list[list[tuple[bytes | None, bytes | None]]] = []
+    for number in range(4):
+        reader = house.log.reader({TopicPartition(topic, number): 0})
+        some: list[tuple[bytes | None, bytes | None]] = []
+        while records := reader.fetch(topic, number, AT_ONCE).records:
+            some += [(one.key, one.value) for one in records]
+        reader.close()
+        found.append(some)
+    return found

@@ -1,0 +1,45 @@
+"""The demo of the flights on Kafka, with few days: real processes, a real kill, all of its checks. Spark is tested elsewhere."""
+
+from __future__ import annotations
+
+from functools import partial
+from xml.etree import ElementTree as ET
+
+from services.demo import __main__ as command
+from services.demo import flights
+from services.demo.console import Console
+from services.demo.process import kafka_url as kafka_url_of
+from services.demo.rebuilds import rebuild
+
+DAYS = ["--since", "2013-07-13", "--until", "2013-07-16"]
+
+
+def test_the_demo_runs_on_kafka_with_all_of_its_checks(kafka_url, tmp_path, monkeypatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(Console, "say", lambda _, line="": lines.append(line))
+    monkeypatch.setattr(flights, "rebuild", partial(rebuild, engine="local"))
+    code = command.main(
+        ["flights", *DAYS, "--out", str(tmp_path), "--commit-interval", "50ms", "--log", kafka_url]
+    )
+    shown = "\n".join(lines)
+    assert code == 0, shown
+    assert "is killed (SIGKILL)" in shown
+    assert shown.count("rows of state: differences 0 ") == 2
+    assert shown.count("along the tape, in") == 2
+    assert shown.count("compared with the log") == shown.count("compared with the state") == 2
+    assert "was forwarded, counted and joined exactly once" in shown
+    assert "All checks passed" in shown
+    # The last days begin with the snapshots, and not with what the changelogs have.
+    assert "both start from the rebuilt snapshots" in shown
+    for name in ("aircraft", "airport"):
+        told = (tmp_path / "flights-2013" / f"{name}.log").read_text("utf-8")
+        assert '"start from a snapshot: filled"' in told
+    ET.parse(tmp_path / "flights.svg")
+
+
+def test_a_broker_without_a_prefix_gets_names_of_this_run() -> None:
+    one, other = (kafka_url_of("kafka://broker:9092") for _ in range(2))
+    assert one != other
+    assert one.startswith("kafka://broker:9092/flights-2013-")
+    assert kafka_url_of("kafka://broker:9092/mine.") == "kafka://broker:9092/mine."
+    assert kafka_url_of("") == ""

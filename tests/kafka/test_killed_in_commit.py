@@ -1,0 +1,47 @@
+"""A process starts although another was killed within a commit, and the offsets of the group are in the transaction that it left open."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tailrace.core.records import Output
+from tailrace.log import TopicPartition
+from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.runtime.service import prepare_log
+from tests.kafka import apps
+from tests.kafka.members import Members, await_tasks
+from tests.soak.processes import wait_until
+
+PLAN = apps.app.plan()
+LONG = {"producer.transaction.timeout.ms": "600000"}
+"""Far longer than the test may take."""
+
+
+def test_a_process_starts_and_ends_what_one_that_was_killed_in_a_commit_has_left(
+    kafka_url: str, tmp_path: Path
+) -> None:
+    with (
+        closing(KafkaLog(kafka_url, KafkaOptions(LONG))) as log,
+        closing(Members(kafka_url, tmp_path)) as members,
+    ):
+        prepare_log(log, PLAN, create_declared=True)
+        member = log.join(PLAN.app, PLAN.tape_topic, given=lambda _: None, taken=lambda _, __: None)
+
+        def joined() -> bool:
+            member.look()
+            return len(member.owned) == PLAN.partitions
+
+        wait_until(joined, "the process has all tasks")
+        writer = log.writer(f"{PLAN.app}-0")
+        writer.append([Output("totals", b"k", b"never", 7)])
+        producer: Any = writer.shared._producer
+        place = log._cluster.at(TopicPartition("seen", 0), 1)
+        producer._send_offsets([place], member.metadata())  # the next would be the commit
+        assert producer._producer.flush(60) == 0
+        member._consumer.close()  # the group learns of it at once; nothing was given back
+        process = members.start("tests.kafka.apps:app", "next")
+        await_tasks(process, PLAN.partitions)
+        places = [TopicPartition("totals", number) for number in range(PLAN.partitions)]
+        assert log._cluster.ends(places) == log._cluster.stable_ends(places)

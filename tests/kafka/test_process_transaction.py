@@ -1,0 +1,235 @@
+"""The tasks of a process share a transaction. A new owner does not wait for what a dead process has left open."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core.errors import FencedError, LogUnavailableError
+from tailrace.core.records import Output
+from tailrace.log import Part, TopicPartition, TopicSettings
+from tailrace.log.kafka import KafkaLog, KafkaOptions, membership
+from tailrace.log.kafka.membership import Membership
+from tests.kafka.broker.cluster import Cluster
+from tests.log.contract import A, visible
+from tests.soak.processes import wait_until
+
+TIMEOUT_S = 600
+"""Of transactions: far longer than a test may take."""
+
+
+class Processes:
+    """Members of one group, each with a log of its own, as processes have."""
+
+    def __init__(self, url: str, closing: ExitStack) -> None:
+        self._url = url
+        self._closing = closing
+
+    def join(self) -> tuple[KafkaLog, Membership]:
+        settings = {"producer.transaction.timeout.ms": str(TIMEOUT_S * 1_000)}
+        log = KafkaLog(self._url, KafkaOptions(settings))
+        self._closing.callback(log.close)
+        log.create_topic("a", TopicSettings(1))
+        log.create_topic("app.tape", TopicSettings(2))
+        member = log.join("app", "app.tape", given=lambda _: None, taken=lambda _, __: None)
+        self._closing.callback(member.close)
+
+        def looked() -> bool:
+            member.look()
+            return member.owned == {0, 1}
+
+        wait_until(looked, "the process has both tasks")
+        return log, member
+
+
+@pytest.fixture
+def processes(kafka_url: str) -> Iterator[Processes]:
+    with ExitStack() as closing:
+        yield Processes(kafka_url, closing)
+
+
+def one(value: bytes) -> list[Output]:
+    return [Output("a", b"k", value, 7)]
+
+
+def test_tasks_commit_together_and_publish_each_under_its_own_name(processes: Processes) -> None:
+    log, _ = processes.join()
+    writers = [log.writer("app-0"), log.writer("app-1")]
+    places = [TopicPartition("a", 0), TopicPartition("app.tape", 1)]
+    for number, writer in enumerate(writers):
+        writer.append(one(b"%d" % number))
+    assert writers[0].shared is writers[1].shared
+    parts = [
+        Part(writer, {place: 5}, {"a": mark})
+        for writer, place, mark in zip(writers, places, (10, 20), strict=True)
+    ]
+    assert writers[0].shared.commit(parts, "app") == {A: 2}
+    assert visible(log, A) == [b"0", b"1"]
+    assert log.committed_offsets("app", places) == dict.fromkeys(places, 5)
+    assert log.publications() == {("a", "app-0"): 10, ("a", "app-1"): 20}
+
+
+def test_a_new_owner_aborts_at_once_what_a_dead_process_has_left_open(processes: Processes) -> None:
+    dead, dead_member = processes.join()
+    left = dead.writer("app-0")
+    left.append(one(b"never"))
+
+    def arrived() -> bool:
+        left.append([])
+        return dead.end_offset("a", 0) > 0
+
+    wait_until(arrived, "the record is at the broker")
+    dead_member._consumer.close()  # the group learns of it at once; nothing was given back
+    begun = time.monotonic()
+    log, _ = processes.join()
+    writer = log.writer("app-0")
+    with pytest.raises(FencedError):
+        left.shared._producer.commit({}, "", {})  # not by its process, which knows that it has lost the task
+    writer.append(one(b"new"))
+    writer.commit()
+    wait_until(lambda: visible(log, A) == [b"new"], "what the new owner has written can be read")
+    assert time.monotonic() - begun < TIMEOUT_S / 5
+    with pytest.raises(FencedError):
+        left.commit()
+    assert left.lost
+
+
+def test_no_producer_is_named_for_a_task_that_was_given_back(processes: Processes) -> None:
+    first, first_member = processes.join()
+    writers = [first.writer("app-0"), first.writer("app-1")]
+    named = first_member.producer(0)
+    assert named
+    assert first_member.producer(1) == named
+    for writer in writers:
+        writer.append(one(b"v"))
+    assert writers[0].shared is not None
+    writers[0].shared.commit([Part(writer, {}, {}) for writer in writers], "app")
+    writers[0].close()
+    first_member.close()
+    second_member = processes.join()[1]
+    assert second_member.producer(0) == ""
+    assert second_member.producer(1) == named  # it did not say that it had left this one
+
+
+def test_a_process_that_has_lost_its_producer_makes_another_and_settles_what_it_left(
+    processes: Processes,
+) -> None:
+    log, member = processes.join()
+    before = log.writer("app-0")
+    before.append(one(b"never"))
+    log._producer(member.producer(0)).close()  # somebody takes it for dead
+    with pytest.raises(FencedError):
+        before.commit()
+    after = log.writer("app-0")
+    assert after.shared is not before.shared
+    after.append(one(b"new"))
+    after.commit()
+    assert visible(log, A) == [b"new"]
+
+
+def test_a_process_whose_tasks_went_to_others_without_its_knowledge_makes_another_producer(
+    processes: Processes,
+) -> None:
+    log, member = processes.join()
+    before = log.writer("app-0")
+    before.append(one(b"never"))
+    member.times_lost += 1  # as the group says when it has given the tasks to others
+    after = log.writer("app-0")
+    assert after.shared is not before.shared
+    assert before.lost
+    after.append(one(b"new"))
+    after.commit()
+    assert visible(log, A) == [b"new"]
+
+
+def test_what_another_process_owns_is_neither_taken_over_nor_committed(processes: Processes) -> None:
+    log, member = processes.join()
+    writer = log.writer("app-0")
+    writer.append(one(b"never"))
+    member.owned.discard(0)
+    with pytest.raises(FencedError, match="given to another"):
+        writer.commit()
+    with pytest.raises(FencedError, match="given the tasks"):
+        log.writer("app-0")
+    assert visible(log, A) == []
+
+
+def test_a_watermark_of_a_task_that_moved_holds_only_behind_the_records_of_its_last_owner(
+    processes: Processes,
+) -> None:
+    log, _ = processes.join()
+    first = log.writer("app-0")
+    first.append(one(b"1"))
+    first.shared.commit([Part(first, {}, {"a": 1})], "app")  # the process has learned where the topic ends
+    end = log.end_offset(*A)
+    first.append(one(b"2"))
+
+    def arrived() -> bool:
+        first.append([])
+        return log.end_offset(*A) > end
+
+    wait_until(arrived, "the record of another task is at the broker")
+    log.append_all(one(b"of the last owner"))
+    moved = log.writer("app-1")
+    first.shared.commit([Part(first, {}, {}), Part(moved, {}, {"a": 2})], "app")
+    with closing(log.reader({A: 0})) as reader:
+        read: list[bytes | None] = []
+
+        def holds() -> bool:
+            read.extend(record.value for record in reader.fetch(*A, 1).records)
+            return any(said.publisher == "app-1" for said in reader.published(*A))
+
+        wait_until(holds, "the watermark holds")
+        assert read == [b"1", b"2", b"of the last owner"]
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+def test_a_process_ends_if_the_library_never_returns_from_asking_the_group(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, hurried: bool
+) -> None:
+    log, member = processes.join()
+    consumer, released = member._consumer, threading.Event()
+
+    class Stuck:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(consumer, name)
+
+        def commit(self, **_given: Any) -> None:
+            released.wait()
+
+    member._consumer = Stuck()
+    monkeypatch.setattr(membership, "_LOOK_S", 0.1)
+    if hurried:
+        log.hurry(0.2)  # as a process does that is to leave
+    else:
+        monkeypatch.setattr(membership, "_STUCK_S", 0.2)
+    for ask in (member.check, member.check, member.look):
+        with pytest.raises(LogUnavailableError, match="does not come back"):
+            ask()
+    member.close()
+    released.set()
+    consumer.close()
+
+
+def test_closing_does_not_wait_for_brokers_that_are_away(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        patient = KafkaLog(f"kafka://{cluster.bootstrap}")
+        patient.writer("w").close()  # a broker that has just started may need longer than the other waits
+        patient.close()
+        log = KafkaLog(f"kafka://{cluster.bootstrap}", KafkaOptions(patience_s=2))
+        log.create_topic("a", TopicSettings(1))
+        writer = log.writer("w")
+        writer.append(one(b"v"))
+        (node,) = cluster.nodes
+        node.pause()
+        begun = time.monotonic()
+        writer.close()
+        log.close()
+        assert time.monotonic() - begun < 20
+        node.resume()

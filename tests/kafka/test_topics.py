@@ -1,0 +1,334 @@
+"""``tailrace topics``: what is missing is created, what differs is named, and nothing is changed or deleted that must stay."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import TopicPartition as At
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tailrace.core.errors import TopicMismatchError
+from tailrace.core.records import Output
+from tailrace.history.app_topics import prepare_topics
+from tailrace.history.status.inspection import inspect_app
+from tailrace.history.topic_plan import check_topics
+from tailrace.log import TopicPartition, TopicSettings
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.kafka import KafkaLog
+from tailrace.log.kafka.watermarks import decode
+from tailrace.processes.app_loading import find_app
+from tests.cli.commands import Ended, done, run
+from tests.kafka.commands import tailrace
+from tests.soak.processes import Process, wait_until
+
+APP = "tests.kafka.apps:app"
+PLAN = find_app(APP).plan()
+OWN = {"totals.changelog", "totals.tape", "totals.dead-letters"}
+WATERMARKS = {"totals.watermarks", "totals.publishers"}
+INTERNAL = OWN | WATERMARKS
+DECLARED = {"seen", "totals"}
+
+
+@pytest.fixture
+def log(kafka_url: str) -> Iterator[KafkaLog]:
+    log = KafkaLog(kafka_url)
+    yield log
+    log.close()
+
+
+@pytest.fixture
+def admin(kafka: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka})
+
+
+def full(log: KafkaLog, topic: str) -> str:
+    return str(log).rpartition("/")[2] + topic
+
+
+def made(log: KafkaLog, admin: AdminClient, topic: str, partitions: int = 4, **config: str) -> None:
+    """Create a topic as an operator would, with the brokers' defaults."""
+    name = full(log, topic)
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result()
+    wait_until(lambda: topic in log.administration.topics(), f"{topic} is there")
+
+
+def planned(log: KafkaLog, *arguments: object) -> tuple[int, dict[str, Any]]:
+    ended = run("topics", "plan", "--app", APP, "--log", log, "--json", *arguments)
+    return ended.code, {one["topic"]: one for one in ended.lines}
+
+
+def applied(log: KafkaLog, *arguments: object) -> Ended:
+    return run("topics", "apply", "--app", APP, "--log", log, *arguments)
+
+
+def test_what_is_missing_is_created_and_then_all_is_right(log: KafkaLog) -> None:
+    code, before = planned(log)
+    assert code == 4
+    assert set(before) == INTERNAL | DECLARED
+    assert {one["action"] for one in before.values()} == {"create"}
+    assert set(log.administration.topics()) == set()
+    ended = applied(log)
+    assert ended.code == 0
+    assert ended.err.count("created ") == len(before)
+    code, after = planned(log)
+    assert code == 0
+    assert all(one["findings"] == [] for one in after.values())
+    assert applied(log).err == ""
+
+
+@pytest.mark.parametrize("created", [["log", "create", "--app", APP], ["topics", "apply", "--app", APP]])
+def test_both_ways_of_creation_leave_nothing_to_do(log: KafkaLog, created: list[str]) -> None:
+    done(*created, "--log", log)
+    assert planned(log)[0] == 0
+
+
+def test_two_apps_are_one_plan_with_the_topics_that_they_share_once(log: KafkaLog) -> None:
+    apps = ("--app", "services.flights.aircraft:app", "--app", "services.flights.airport:app")
+    ended = run("topics", "plan", *apps, "--log", log, "--json")
+    assert ended.code == 4
+    found = {one["topic"]: one for one in ended.lines}
+    assert len(found) == len(ended.lines)
+    assert found["movements"]["roles"] == {"aircraft": "output", "airport": "input"}
+    assert {"aircraft.tape", "airport.tape", "movements.watermarks"} <= set(found)
+
+
+def test_replication_of_new_topics_is_that_of_the_options(log: KafkaLog) -> None:
+    done("topics", "apply", "--app", APP, "--log", log, "--replication", 1, "--min-insync", 1)
+    details = log.administration.details(log.administration.topics())
+    assert {one.replicas for one in details.values()} == {1}
+    _, found = planned(log, "--replication", 2)
+    for one in found.values():
+        wanted = ["replication factor"] if one["topic"] != "seen" else []
+        assert [finding["setting"] for finding in one["findings"]] == wanted
+
+
+def test_a_setting_that_endangers_data_is_named_and_changed_by_apply_alone(
+    log: KafkaLog, admin: AdminClient
+) -> None:
+    done("topics", "apply", "--app", APP, "--log", log)
+    log.administration.alter("totals.tape", {"retention.ms": "86400000", "max.message.bytes": "1000000"})
+    log.administration.alter("totals", {"message.timestamp.after.max.ms": "3600000"})
+    code, found = planned(log)
+    assert code == 4
+    assert found["totals.tape"]["action"] == "change"
+    assert [[one["level"], one["setting"]] for one in found["totals.tape"]["findings"]] == [
+        ["error", "retention.ms"],
+        ["warning", "max.message.bytes"],
+    ]
+    assert found["totals"]["action"] == "refuse"
+    ended = applied(log)
+    assert ended.code == 4, "the declared topic is left alone"
+    assert "changed totals.tape: retention.ms from 86400000 to -1" in ended.err
+    config = log.administration.details(["totals.tape", "totals"])
+    assert config["totals.tape"].config["retention.ms"] == "-1"
+    assert config["totals"].config["message.timestamp.after.max.ms"] == "3600000"
+    said = " ".join(ended.out.split())
+    assert f"--entity-name {full(log, 'totals')} --add-config message.timestamp.after.max.ms=" in said
+
+
+def test_the_cleaning_of_a_topic_with_data_is_changed_with_an_option_only(
+    log: KafkaLog, admin: AdminClient
+) -> None:
+    made(log, admin, "totals.changelog", cleanup_policy="delete", retention_ms="-1")
+    log.append_all([Output("totals.changelog", b"k", b"v", 7)])
+    ended = applied(log)
+    assert ended.code == 4
+    assert "--change-cleanup" in " ".join(ended.out.split())
+    assert not log.topics()["totals.changelog"].compacted
+    assert applied(log, "--change-cleanup").code == 0
+    assert log.topics()["totals.changelog"].compacted
+
+
+def test_partitions_are_never_changed_and_the_way_to_another_number_is_named(
+    log: KafkaLog, admin: AdminClient
+) -> None:
+    made(log, admin, "seen", 3)
+    ended = applied(log)
+    assert ended.code == 4
+    assert "partitions is 3, and must be 4" in " ".join(ended.out.split())
+    assert "Another number of partitions" in " ".join(ended.out.split())
+    assert log.partitions("seen") == 3
+
+
+def test_an_input_whose_beginning_is_deleted_is_replayable_since_its_oldest_record(
+    log: KafkaLog, admin: AdminClient
+) -> None:
+    made(log, admin, "seen", retention_ms="-1")
+    done("topics", "apply", "--app", APP, "--log", log)
+    log.append_all([Output("seen", b"k", b"v", 1_357_017_420_000 + at) for at in range(5)], 2)
+    name = full(log, "seen")
+    admin.delete_records([At(name, 2, 3)])[At(name, 2)].result()
+    code, found = planned(log)
+    assert (code, found["seen"]["replayable_since_ms"]) == (0, 1_357_017_420_003)
+    (note,) = found["seen"]["findings"]
+    assert (note["level"], note["setting"], note["found"]) == ("note", "oldest offset", "3 of partition 2")
+    said = done("status", APP, "--log", log, "--state", "/nowhere").out
+    assert "replayable since 2013-01-01T05:17:00.003Z" in said
+
+
+# --- at the start of a service
+
+
+def test_a_service_does_not_start_on_topics_that_would_lose_its_data(log: KafkaLog, tmp_path: Path) -> None:
+    done("topics", "apply", "--app", APP, "--log", log)
+    log.administration.alter("totals.changelog", {"cleanup.policy": "compact,delete"})
+    service = Process(
+        tmp_path / "stderr", "tailrace", "run", APP, "--log", log, "--state", tmp_path / "state"
+    )
+    assert service.ended() == 1
+    last = service.text().splitlines()[-1]
+    assert (
+        "cleanup.policy is compact,delete, and must be compact: rows that have not changed for long are deleted"
+        in last
+    )
+    assert f"tailrace topics apply --app {APP} --log {log}" in last
+    assert (
+        log.administration.details(["totals.changelog"])["totals.changelog"].config["cleanup.policy"]
+        == "compact,delete"
+    )
+
+
+def test_what_is_only_unsafe_is_logged_once_for_all_topics(
+    log: KafkaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    done("topics", "apply", "--app", APP, "--log", log)
+    for topic in ("totals.tape", "totals.dead-letters"):
+        log.administration.alter(topic, {"unclean.leader.election.enable": "true"})
+    with caplog.at_level(logging.WARNING):
+        check_topics(PLAN, log, APP)
+    (one,) = caplog.records
+    assert "unclean.leader.election.enable is true" in one.message
+    assert "'totals.tape' and 'totals.dead-letters'" in one.message
+
+
+def test_topics_that_do_not_exist_yet_are_not_refused(log: KafkaLog) -> None:
+    check_topics(PLAN, log, APP)
+
+
+def test_an_input_with_other_partitions_is_refused_at_the_start(log: KafkaLog, admin: AdminClient) -> None:
+    made(log, admin, "seen", 3)
+    with pytest.raises(TopicMismatchError, match="partitions is 3, and must be 4"):
+        check_topics(PLAN, log, APP)
+
+
+# --- delete
+
+
+@pytest.fixture
+def run_once(log: KafkaLog, tmp_path: Path) -> KafkaLog:
+    """A log on which the app has run to the end of one event."""
+    done("topics", "apply", "--app", APP, "--log", log)
+    log.append_all([Output("seen", b"k", b'{"key":"k","at_ms":1357017420000}', 1_357_017_420_000)])
+    tailrace("run", APP, "--log", log, "--state", tmp_path / "state", "--until-end")
+    return log
+
+
+def test_delete_removes_what_is_internal_and_the_offsets_and_keeps_what_is_declared(
+    run_once: KafkaLog, tmp_path: Path
+) -> None:
+    log = run_once
+    places = [(topic, number) for topic in DECLARED for number in range(4)]
+    ends = {place: log.end_offset(*place) for place in places}
+    ended = done("topics", "delete", "--app", "totals", "--yes", "--json", "--log", log)
+    (said,) = ended.lines
+    assert set(said["topics"]) == OWN
+    assert set(said) == {"app", "topics", "records", "groups", "publishers"}
+    assert said["groups"] == ["totals", "totals#begun"]
+    assert len(said["publishers"]) == 4
+    assert set(log.administration.topics()) == DECLARED | WATERMARKS
+    assert {place: log.end_offset(*place) for place in places} == ends
+    assert {mark for (topic, _), mark in log.publications().items() if topic == "totals"} == {None}
+    again = run("topics", "delete", "--app", "totals", "--yes", "--log", log)
+    assert (again.code, "has no topics on this log" in again.err) == (2, True)
+    # A new app of the same name begins at the beginning, whatever its old folder holds.
+    tailrace("run", APP, "--log", log, "--state", tmp_path / "state", "--until-end", "--create-topics")
+    assert sum(log.end_offset("totals", number) for number in range(4)) > sum(
+        end for (topic, _), end in ends.items() if topic == "totals"
+    )
+
+
+def test_an_app_that_runs_is_neither_deleted_nor_retired_and_one_that_has_stopped_is(
+    run_once: KafkaLog, tmp_path: Path
+) -> None:
+    log, before = run_once, set(run_once.administration.topics())
+    state = ("--state", tmp_path / "state")
+    service = Process(tmp_path / "stderr", "tailrace", "run", APP, "--log", log, *state)
+    try:
+        wait_until(lambda: service.text().count("a partition runs") >= 4, "the service runs")
+        for command in (["topics", "delete", "--app", APP, "--yes"], ["retire", "totals"]):
+            ended = run(*command, "--log", log)
+            assert ended.code == 1
+            assert f"its group has 1 member: process {service.pid} on " in ended.err
+        report = msgspec.json.decode(done("status", APP, "--log", log, *state, "--json").out)
+        assert {one["owner"]["pid"] for one in report["tasks"]} == {service.pid}
+        assert all(one["owner"]["host"] and one["committed_ms"] for one in report["tasks"])
+        service.signal(signal.SIGTERM)
+        assert service.ended() == 0
+    finally:
+        service.kill()
+    report = msgspec.json.decode(done("status", APP, "--log", log, *state, "--json").out)
+    assert {one["owner"] for one in report["tasks"]} == {None}
+    # Nothing is deleted without a yes.
+    ended = run("topics", "delete", "--app", "totals", "--log", log)
+    assert (ended.code, "--yes" in ended.err, "topic totals.tape" in ended.out) == (2, True, True)
+    assert set(log.administration.topics()) == before
+    # It is retired, and its last watermark is not lost when the topic is compacted.
+    marks = {publisher: mark for (topic, publisher), mark in log.publications().items() if topic == "totals"}
+    highest = max(mark for mark in marks.values() if mark is not None)
+    retired = msgspec.json.decode(done("retire", "totals", "--json", "--log", log).out)
+    assert retired["publishers"] == [f"totals-{number}" for number in range(4)]
+    assert retired["topics"] == [
+        {"topic": "totals", "publishers": 4, "lowest_ms": highest, "highest_ms": highest}
+    ]
+    feed = "totals.watermarks"
+    reader = log.reader({TopicPartition(feed, 0): 0})
+    last = {
+        one.key: decode(feed, one.offset, one.key, one.value) for one in reader.fetch(feed, 0, 1_000).records
+    }
+    reader.close()
+    assert {one.name: (one.watermark_ms, one.before_ms) for one in last.values()} == {
+        publisher: (None, mark) for publisher, mark in marks.items()
+    }
+    again = done("retire", "totals", "--log", log).out
+    assert again.startswith("'totals' holds no reader back: it was retired before")
+
+
+def test_status_counts_dead_letters_and_not_the_markers_of_transactions(log: KafkaLog) -> None:
+    plan = PLAN
+    prepare_topics(log, plan, create_declared=True)
+    writer = log.writer("letters")
+    for value in (b"1", b"2"):
+        writer.append([Output(plan.dead_letters_topic, b"key", value, 1)], 1)
+        writer.commit()
+    writer.close()
+    assert log.end_offset(plan.dead_letters_topic, 1) > 2
+    tasks = inspect_app(plan, log, 0, lambda _: None, None).tasks
+    assert [one.dead_letters for one in tasks] == [0, 2, 0, 0]
+
+
+def test_an_embedded_log_has_a_plan_too(tmp_path: Path) -> None:
+    where = ("--app", APP, "--log", tmp_path / "log")
+    assert run("topics", "plan", *where).code == 1, "there is no log yet"
+    assert run("topics", "apply", *where).code == 0
+    assert run("topics", "plan", *where).code == 0
+    ended = run("topics", "delete", *where, "--yes")
+    assert (ended.code, "works on Kafka only" in ended.err) == (2, True)
+    ended = run("topics", "plan", *where, "--replication", 3)
+    assert (ended.code, "--replication works on Kafka only" in ended.err) == (2, True)
+
+
+def test_a_retention_of_an_internal_topic_of_the_embedded_log_is_lifted(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("totals.tape", TopicSettings(4, retention_ms=9))
+    log.close()
+    where = ("--app", APP, "--log", tmp_path / "log")
+    assert run("topics", "apply", *where).code == 0
+    assert run("topics", "plan", *where).code == 0

@@ -1,0 +1,1 @@
+"""Versions of one app, and another service that was given its name."""

@@ -1,0 +1,21 @@
+"""Version 1."""
+
+import tailrace as tr
+from tests.kafka.versions.events import Total, Visit
+
+app = tr.App("visits")
+visits = app.topic("came", Visit)
+totals = app.topic("visited", Total)
+
+
+@app.actor
+class Counter(tr.Actor):
+    """Counts of a key."""
+
+    count: int = 0
+
+    @tr.process(visits)
+    def counted(self, _event: Visit, ctx: tr.Context[str]) -> None:
+        """Count."""
+        self.count += 1
+        ctx.emit(totals, Total(ctx.key, self.count, 1))
