@@ -2,6 +2,7 @@
 # else it uses.
 #
 #   make demo      a year of flights through two services: run, killed, started again, replayed, drawn
+#                  (LOG=kafka: on a Kafka broker that it starts; LOG=kafka://host:9092: on one that runs)
 #   make test      lint, types, and the tests on every supported Python
 #
 .DEFAULT_GOAL := help
@@ -13,11 +14,11 @@ SHELL := /bin/sh
 PYTHONS := 3.11 3.12 3.13
 
 # Seeds of each property test: on the main Python, on the others, and in `make fuzz`.
-SEEDS ?= 1000
+SEEDS ?= 500
 SEEDS_OTHERS ?= 100
 SEEDS_FUZZ ?= 20000
 
-# For how long `make soak` and `make race` begin new rounds.
+# For how long `make soak`, `make soak-kafka` and `make race` begin new rounds.
 MINUTES ?= 5
 
 BIN := .venv/bin
@@ -31,8 +32,9 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1	/p' Makefile | expand -t 14
 
 .PHONY: demo
-demo: .venv/installed java  ## a year of flights through two services: a kill, a replay, a picture in out/
-	$(BIN)/python -m services.demo
+demo: .venv/installed java $(if $(filter kafka,$(LOG)),kafka)  ## a year of flights through two services: a kill, a replay, a picture in out/
+	$(if $(filter kafka,$(LOG)),$(BIN)/python -m tests.kafka.broker) $(BIN)/python -m services.demo flights \
+	    $(if $(LOG),--log '$(if $(filter kafka,$(LOG)),kafka://{broker},$(LOG))')
 
 .PHONY: test
 test: .venv/installed java kafka  ## lint, types, and the tests on each Python found
@@ -76,6 +78,10 @@ bench: .venv/installed  ## measure, and print target beside measured
 bench-spark: .venv/installed java  ## measure rebuilds, by Spark and without it, and snapshots
 	$(BIN)/python -m benchmarks.run --spark
 
+.PHONY: bench-kafka
+bench-kafka: .venv/installed java kafka  ## measure services on Kafka, with a broker of their own
+	$(BIN)/python -m benchmarks.run --kafka
+
 .PHONY: fuzz
 fuzz: .venv/installed  ## property tests, many seeds (SEEDS_FUZZ=20000, FIRST_SEED=0)
 	TAILRACE_SEEDS=$(SEEDS_FUZZ) TAILRACE_FIRST_SEED=$(or $(FIRST_SEED),0) \
@@ -84,6 +90,10 @@ fuzz: .venv/installed  ## property tests, many seeds (SEEDS_FUZZ=20000, FIRST_SE
 .PHONY: soak
 soak: .venv/installed  ## real processes under kills, stops and full disks (MINUTES=5, FIRST_SEED=0)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(or $(FIRST_SEED),0)
+
+.PHONY: soak-kafka
+soak-kafka: .venv/installed java kafka  ## the same on Kafka: zombies, lost brokers, strangers in the group (MINUTES=5, SEED=0)
+	$(BIN)/python -m tests.kafka.soak --minutes $(MINUTES) --seed $(or $(SEED),0)
 
 .PHONY: race
 race: .venv/installed  ## writers, readers and copiers on one log, killed, stopped and replaced (MINUTES=5, FIRST_SEED=0)
@@ -112,6 +122,9 @@ compile = uv pip compile --quiet --universal --generate-hashes --python-version 
 clean:  ## remove environments, caches and reports
 	rm -rf .venv .venv-3.* .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: environments
+environments: .venv/installed $(patsubst %,.venv-%/installed,$(wordlist 2,9,$(PYTHONS)))  ## those of all Pythons
 
 # .venv is made with the first Python found, .venv-X.Y with that one.
 .venv/installed: $(LOCK) pyproject.toml .ci/environment

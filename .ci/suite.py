@@ -1,5 +1,8 @@
 """`make test`: lint, types, and the tests on every supported Python; all of it, whatever fails first.
 
+Lint, types and the other environments are made beside the tests on the main Python. Then the other Pythons run theirs, at the same
+time. All tests on a Python share a Kafka broker.
+
 The last line of output is always the count over all Pythons, `N passed, N failed`. A test that errors outside its body
 counts as failed. Where CI is set, a Python that is missing and a test that is skipped are failures too.
 """
@@ -12,6 +15,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +23,14 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".reports"
-WORKERS = "2"
+JOBS = "2"
+WORKERS = 4
+"""Of the tests, twice the cores of a small machine: many tests wait for processes that start, brokers and groups."""
+WORKERS_OTHERS = 3
+"""Of the tests on each other Python, which run at the same time."""
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 12 << 30
-COMPILED = ("framework", "services", "schemas", "tests")
+COMPILED = ("framework", "services", "schemas", "tests", "benchmarks")
 MISSING = "no such Python on this machine"
 MAIN_ONLY = (
     # What they check is in bytes, files and locks, whatever Python wrote them.
@@ -48,17 +56,17 @@ MAIN_ONLY = (
     "tests/cli/test_rebuild.py",
     "tests/cli/test_run_refusals.py",
     "tests/cli/test_snapshot.py",
-    # What is written for people, and the measuring of time.
+    # What is written for people, what is read of the sources, and the measuring of time.
+    "tests/cli/test_one_language.py",
+    "tests/docs/test_plain_words.py",
+    "tests/test_dependencies.py",
     "tests/docs/test_cookbook.py",
     "tests/docs/test_reference.py",
     "tests/docs/test_tutorial.py",
     "tests/test_benchmarks.py",
-    # They test the broker of the tests, or what is done with real processes; the contract of the log runs everywhere.
-    "tests/kafka/test_artefacts.py",
-    "tests/kafka/test_broker.py",
-    "tests/kafka/test_history.py",
-    "tests/kafka/test_log.py",
-    "tests/kafka/test_soak.py",
+    # What it does with brokers is in confluent-kafka, whatever the Python.
+    "tests/kafka/bad_input",
+    "tests/kafka/security",
     # The engine of Spark has tests of its own.
     "tests/spark/proof",
     "tests/spark/test_engine.py::test_on_two_hosts_a_slow_task_is_overtaken_by_its_copy",
@@ -72,6 +80,7 @@ their order, encodings, time zones, processes and how they start and end.
 SAMPLED = {
     "tests/spark": ("test_engine.py", "test_page.py"),  # rebuilds; a session, its workers and the data source
     "tests/history/rebuilding": ("test_along_the_tape.py", "test_code.py"),
+    "tests/kafka": ("test_contract.py", "test_service.py"),
     "tests/proof": ("test_laws.py",),  # they run the checks of the other files, with fewer seeds
 }
 """Folders of which the other Pythons run these files: they show that the parts work there, which the rest builds on."""
@@ -96,44 +105,94 @@ class Outcome:
         return "NOT RUN" if self.remark == MISSING else "ok"
 
 
-def run(*command: str, **environment: str) -> tuple[int, float]:
-    """Exit status and duration in seconds of a command whose output goes straight to the terminal."""
-    print(f"\n$ {' '.join(command)}", flush=True)
+def run(*command: str, beside: bool = False, **environment: str) -> tuple[int, float]:
+    """Exit status and duration in seconds of a command. Its output goes straight to the terminal, but at its end if others run beside."""
+    typed = f"\n$ {' '.join(command)}"
+    if not beside:
+        print(typed, flush=True)
     start = time.monotonic()
-    status = subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=False).returncode
-    return status, time.monotonic() - start
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE if beside else None,
+        stderr=subprocess.STDOUT if beside else None,
+        text=True,
+        check=False,
+    )
+    if beside:
+        print(f"{typed}\n{done.stdout}", flush=True)
+    return done.returncode, time.monotonic() - start
 
 
 def checks(folders: Sequence[str]) -> Outcome:
-    """Lint and types, and beside them the environments that are needed later: two at a time, all of it whatever fails first."""
+    """Lint and types, and the environments that are needed later: two at a time, all of it whatever fails first.
+
+    It runs beside the tests, so what it says is printed at its end.
+    """
     environments = [f"{folder}/installed" for folder in folders]
-    status, seconds = run(
-        "make", "--no-print-directory", "--keep-going", "--jobs", WORKERS, "--output-sync=target",
+    command = [
+        "make", "--no-print-directory", "--keep-going", "--jobs", JOBS, "--output-sync=target",
         "types", "lint", *environments,
-    )  # fmt: skip
+    ]  # fmt: skip
+    status, seconds = run(*command, beside=True)
     return Outcome("lint and types", status == 0, seconds)
 
 
-def tests(version: str, folder: str, seeds: int, *without: str, strict: bool) -> Outcome:
+def tests(
+    version: str,
+    folder: str,
+    seeds: int,
+    *without: str,
+    strict: bool,
+    kafka: bool,
+    workers: int,
+    beside: bool,
+) -> Outcome:
     """The test suite, but for some files, in the environment `folder`, which is made first if need be."""
     name = f"tests on Python {version}"
-    status, setup_seconds = run("make", "--no-print-directory", f"{folder}/installed")
+    status, setup_seconds = run("make", "--no-print-directory", f"{folder}/installed", beside=beside)
     if status != 0:
         return Outcome(name, ok=False, seconds=setup_seconds, remark="no environment")
-    # Many tests start processes. Each would compile what it imports, where the machine does not let Python keep bytecode.
-    run(f"{folder}/bin/python", "-m", "compileall", "-q", *COMPILED)
+    python = f"{folder}/bin/python"
+    left_out = [f"--{'deselect' if '::' in one else 'ignore'}={one}" for one in without]
+    setup_seconds += compile_all(python, left_out)
     report = REPORTS / f"tests-{version}.xml"
     report.unlink(missing_ok=True)
+    with_broker = [python, "-m", "tests.kafka.broker"] if kafka else []
     with files_of_tests() as files:
         status, seconds = run(
-            f"{folder}/bin/python", "-m", "pytest", "-q", "-n", WORKERS, "--dist", "worksteal",
-            f"--junitxml={report.relative_to(ROOT)}", *(f"--{'deselect' if '::' in one else 'ignore'}={one}" for one in without),
-            TAILRACE_SEEDS=str(seeds), TMPDIR=files,
+            *with_broker, python, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal",
+            f"--junitxml={report.relative_to(ROOT)}", *left_out,
+            beside=beside, TAILRACE_SEEDS=str(seeds), TMPDIR=files,
         )  # fmt: skip
     passed, failed, skipped = counts(report)
     remark = f"{skipped} skipped" if skipped else ""
     ok = status == 0 and failed == 0 and passed > 0 and not (strict and skipped)
     return Outcome(name, ok, setup_seconds + seconds, passed, failed, remark)
+
+
+def compile_all(python: str, left_out: Sequence[str]) -> float:
+    """Write all bytecode once, also where the machine does not let Python keep any. How many seconds it took.
+
+    Many tests start processes, and each would compile what it imports. pytest compiles the tests in a way of its own, and each of its
+    workers would do so. An error is left to the tests, which find it again.
+    """
+    start = time.monotonic()
+    commands = (
+        [python, "-m", "compileall", "-q", *COMPILED],
+        [python, "-m", "pytest", "-q", "--collect-only", *left_out],
+    )
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
+    running = [
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for command in commands
+    ]
+    for one in running:
+        one.wait()
+    return time.monotonic() - start
 
 
 @contextmanager
@@ -214,17 +273,35 @@ def main() -> int:
     REPORTS.mkdir(exist_ok=True)
 
     if options.quick:
-        return 0 if tests(main_version, ".venv", options.seeds, *slow(), strict=strict).ok else 1
+        outcome = tests(
+            main_version,
+            ".venv",
+            options.seeds,
+            *slow(),
+            strict=strict,
+            kafka=False,
+            workers=WORKERS,
+            beside=False,
+        )
+        return 0 if outcome.ok else 1
     others = [version for version in options.versions if version != main_version]
     present = {version: f".venv-{version}" for version in others if found(version)}
-    outcomes = [checks(list(present.values())), tests(main_version, ".venv", options.seeds, strict=strict)]
-    for version in others:
-        if version in present:
-            outcomes.append(
-                tests(version, present[version], options.seeds_others, *main_only(), strict=strict)
-            )
-        else:
-            outcomes.append(Outcome(f"tests on Python {version}", not strict, seconds=0, remark=MISSING))
+    with ThreadPoolExecutor(1) as beside:
+        checked = beside.submit(checks, list(present.values()))
+        on_main = tests(
+            main_version, ".venv", options.seeds, strict=strict, kafka=True, workers=WORKERS, beside=False
+        )
+
+    def on_other(version: str) -> Outcome:
+        if version not in present:
+            return Outcome(f"tests on Python {version}", not strict, seconds=0, remark=MISSING)
+        folder, seeds, workers = present[version], options.seeds_others, WORKERS_OTHERS
+        return tests(
+            version, folder, seeds, *main_only(), strict=strict, kafka=True, workers=workers, beside=True
+        )
+
+    with ThreadPoolExecutor() as beside:
+        outcomes = [checked.result(), on_main, *beside.map(on_other, others)]
 
     print()
     for outcome in outcomes:
