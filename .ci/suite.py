@@ -26,8 +26,8 @@ REPORTS = ROOT / ".reports"
 JOBS = "2"
 WORKERS = 4
 """Of the tests, twice the cores of a small machine: many tests wait for processes that start, brokers and groups."""
-WORKERS_OTHERS = 3
-"""Of the tests on each other Python, which run at the same time."""
+WORKERS_BESIDE = 3
+"""Of the tests on each of two Pythons at the same time."""
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 12 << 30
 COMPILED = ("framework", "services", "schemas", "tests", "benchmarks")
@@ -146,10 +146,10 @@ def tests(
     *without: str,
     strict: bool,
     kafka: bool,
-    workers: int,
     beside: bool,
 ) -> Outcome:
     """The test suite, but for some files, in the environment `folder`, which is made first if need be."""
+    workers = WORKERS_BESIDE if beside else WORKERS
     name = f"tests on Python {version}"
     status, setup_seconds = run("make", "--no-print-directory", f"{folder}/installed", beside=beside)
     if status != 0:
@@ -280,7 +280,6 @@ def main() -> int:
             *slow(),
             strict=strict,
             kafka=False,
-            workers=WORKERS,
             beside=False,
         )
         return 0 if outcome.ok else 1
@@ -288,17 +287,13 @@ def main() -> int:
     present = {version: f".venv-{version}" for version in others if found(version)}
     with ThreadPoolExecutor(1) as beside:
         checked = beside.submit(checks, list(present.values()))
-        on_main = tests(
-            main_version, ".venv", options.seeds, strict=strict, kafka=True, workers=WORKERS, beside=False
-        )
+        on_main = tests(main_version, ".venv", options.seeds, strict=strict, kafka=True, beside=False)
 
     def on_other(version: str) -> Outcome:
         if version not in present:
             return Outcome(f"tests on Python {version}", not strict, seconds=0, remark=MISSING)
-        folder, seeds, workers = present[version], options.seeds_others, WORKERS_OTHERS
-        return tests(
-            version, folder, seeds, *main_only(), strict=strict, kafka=True, workers=workers, beside=True
-        )
+        folder, seeds = present[version], options.seeds_others
+        return tests(version, folder, seeds, *main_only(), strict=strict, kafka=True, beside=True)
 
     with ThreadPoolExecutor() as beside:
         outcomes = [checked.result(), on_main, *beside.map(on_other, others)]
