@@ -92,6 +92,18 @@ def finish(cluster: Cluster, *, rounds: int = ROUNDS) -> None:
     check_all(cluster.log, KEYS, rounds)
 
 
+def share_with_another(cluster: Cluster, worker: Worker, *taken_over: int) -> None:
+    """Another process takes tasks over; both handle new records and leave, and all comes out right."""
+    other, _ = cluster.shared(*taken_over)
+    turned(other)
+    cluster.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
+    turned(worker)
+    turned(other)
+    worker.leave()
+    other.leave()
+    finish(cluster, rounds=2 * ROUNDS)
+
+
 def test_all_tasks_commit_at_once() -> None:
     cluster = Cluster()
     cluster.log.append_all(ticks(KEYS, ROUNDS))
@@ -241,14 +253,7 @@ def test_tasks_that_leave_take_the_open_work_of_those_that_stay_along_into_their
     check_counts(cluster.log, KEYS, ROUNDS)
     assert [slot.number for slot in worker._slots] == [1, 3]
     assert not any(one.dirty for one in partitions(worker))
-    other, _ = cluster.shared(0, 2)
-    turned(other)
-    cluster.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
-    turned(worker)
-    turned(other)
-    worker.leave()
-    other.leave()
-    finish(cluster, rounds=2 * ROUNDS)
+    share_with_another(cluster, worker, 0, 2)
 
 
 @pytest.mark.parametrize("after", [0, 1], ids=["of the task", "of a task that stays"])
@@ -261,14 +266,7 @@ def test_a_task_is_given_back_without_the_disk(after: int, caplog: pytest.LogCap
     worker.give_back([0])
     assert "the disk is full" in caplog.text
     check_counts(cluster.log, KEYS, ROUNDS)  # the log has the commit
-    other, _ = cluster.shared(0)
-    turned(other)
-    cluster.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
-    turned(worker)
-    turned(other)
-    worker.leave()
-    other.leave()
-    finish(cluster, rounds=2 * ROUNDS)
+    share_with_another(cluster, worker, 0)
 
 
 def test_tasks_that_were_lost_are_dropped_and_the_others_go_on_from_their_last_commit() -> None:
