@@ -5,8 +5,8 @@ all commits. There is then no commit whose identity could be compared (see ``com
 whether the log holds the records that the state has read. So a snapshot notes the offset and the digest of the last record of
 each input before the position in its cut, and a start or a canonical rebuild from it compares the record that the log has there.
 
-A record that the log has deleted, compacted or lost, or that is behind the end of the topic, is not compared. Internal topics of the app are not either: a start
-brings along what was under way in them.
+A record that the log has deleted, compacted or lost, or that is behind the end of the topic, is not compared. Internal topics of
+the app are not either: a start brings along what was under way in them.
 """
 
 from __future__ import annotations

@@ -425,9 +425,9 @@ class Restore:
                 topic=name,
                 partition=self.partition,
                 offset=positions[name],
-                hint=f"{may_be_empty(self.log)}To continue without them, run the app once with --after-deleted. If there is an archive of the log, rebuild with "
-                "--archive and --order canonical, and start from the result under another name (--as, "
-                "--from-snapshot).",
+                hint=f"{may_be_empty(self.log)}To continue without them, run the app once with --after-deleted. "
+                "If there is an archive of the log, rebuild with --archive and --order canonical, and start from "
+                "the result under another name (--as, --from-snapshot).",
             )
         _log.warning(
             "the app continues without offsets %s partition %d, which the log deleted before they were read",

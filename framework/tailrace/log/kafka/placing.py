@@ -136,9 +136,8 @@ class KafkaPlacer:
         for one in (self._plain, self._filler, self._marker):
             one.purge()
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", RuntimeWarning
-                )  # one that was fenced cannot abort, and need not
+                # A producer that was fenced cannot abort, and need not.
+                warnings.simplefilter("ignore", RuntimeWarning)
                 one.close()
 
     # --- gaps
