@@ -2,6 +2,7 @@
 
 SOAK_PATIENCE_S is for how long the process waits for brokers: so that some commits stay without an answer, and calls end that a service
 would repeat. SOAK_STRETCH is how far it looks back at once for published watermarks: so that it has to look more than once.
+SOAK_HIDDEN_S is for how long its readers of history wait for what an open transaction hides.
 SOAK_FAILS is how often a task fails after a slice: so that the others of its transaction lose their work, and nothing else fails.
 SOAK_MUTATION names mistakes, with commas between them, that are put into the code (``mutations``, or ``tests.proof.mutations``): so that
 the soak is shown able to fail.
@@ -31,7 +32,10 @@ def main() -> None:
     from tailrace.runtime import kafka_service
     from tailrace.runtime.slices import Slices
 
-    patience_s = float(os.environ.get("SOAK_PATIENCE_S", "60"))
+    waits = {
+        "patience_s": float(os.environ.get("SOAK_PATIENCE_S", "60")),
+        "hidden_s": float(os.environ.get("SOAK_HIDDEN_S", "10")),
+    }
     stretch = int(os.environ.get("SOAK_STRETCH", feeds.STRETCH))
     odds, taken = float(os.environ.get("SOAK_FAILS", "0")), Slices.slice
 
@@ -43,7 +47,7 @@ def main() -> None:
 
     with (
         patch.object(Slices, "slice", failing),
-        patch.object(kafka_service, "KafkaOptions", partial(KafkaOptions, patience_s=patience_s)),
+        patch.object(kafka_service, "KafkaOptions", partial(KafkaOptions, **waits)),
         patch.object(feeds, "STRETCH", stretch),
     ):
         command_line()

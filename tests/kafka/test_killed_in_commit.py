@@ -9,6 +9,7 @@ from typing import Any
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS
 from tailrace.runtime.service import prepare_log
 from tests.kafka import apps
 from tests.kafka.members import Members, await_tasks
@@ -17,6 +18,8 @@ from tests.soak.processes import wait_until
 PLAN = apps.app.plan()
 LONG = {"producer.transaction.timeout.ms": "600000"}
 """Far longer than the test may take."""
+PATIENT = {"SOAK_HIDDEN_S": "600"}
+"""It may not wait for the end of that transaction anywhere."""
 
 
 def test_a_process_starts_and_ends_what_one_that_was_killed_in_a_commit_has_left(
@@ -39,9 +42,13 @@ def test_a_process_starts_and_ends_what_one_that_was_killed_in_a_commit_has_left
         producer: Any = writer.shared._producer
         place = log._cluster.at(TopicPartition("seen", 0), 1)
         producer._send_offsets([place], member.metadata())  # the next would be the commit
+        for feed in (name for name in log._cluster.names() if name.endswith((WATERMARKS, PUBLISHERS))):
+            producer._producer.produce(f"{log._cluster.prefix}{feed}", b"never", b"k", 0)
         assert producer._producer.flush(60) == 0
         member._consumer.close()  # the group learns of it at once; nothing was given back
-        process = members.start("tests.kafka.apps:app", "next")
+        process = members.start(
+            "tests.kafka.apps:app", "next", environment=PATIENT, by=("tests.kafka.launched",)
+        )
         await_tasks(process, PLAN.partitions)
         places = [TopicPartition("totals", number) for number in range(PLAN.partitions)]
         assert log._cluster.ends(places) == log._cluster.stable_ends(places)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,22 @@ def test_the_topics_of_watermarks_are_not_listed_and_their_names_are_refused(log
     for name in ("c.watermarks", "c.publishers"):
         with pytest.raises(UsageError, match="watermarks"):
             log.create_topic(name, TopicSettings(1))
+
+
+def test_publications_are_read_up_to_a_transaction_that_stays_open(kafka: str, kafka_url: str) -> None:
+    with closing(KafkaLog(kafka_url, KafkaOptions(hidden_s=600.0, patience_s=30.0))) as log:
+        log.create_topic("a", TopicSettings(1))
+        log.writer("w").commit(None, "", {"a": 5})
+        producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{kafka_url}-open"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for feed in ("a.watermarks", "a.publishers"):
+            producer.produce(f"{kafka_url.rpartition('/')[2]}{feed}", b"open", b"k", 0)
+        assert producer.flush(30) == 0
+        assert log.publications() == {("a", "w"): 5}
+        (one,) = log.reader({A: 0}).published("a", 0)
+        assert (one.publisher, one.watermark_ms) == ("w", 5)
+        producer.abort_transaction(30)
 
 
 def test_a_log_that_sees_the_topics_of_another_prefix_leaves_out_what_its_apps_have_published(

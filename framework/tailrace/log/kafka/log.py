@@ -291,8 +291,17 @@ class KafkaLog:
             else:
                 return producer
 
-    def reader(self, positions: Mapping[TopicPartition, int], /, *, live: bool = False) -> KafkaReader:
-        """See ``Log.reader``. The fetches of a ``live`` reader do not wait for records that are on their way."""
+    def reader(
+        self,
+        positions: Mapping[TopicPartition, int],
+        /,
+        *,
+        live: bool = False,
+        until: Mapping[TopicPartition, int] | None = None,
+    ) -> KafkaReader:
+        """See ``Log.reader``. The fetches of a ``live`` reader do not wait for records that are on their way; those of partitions that
+        are in ``until``, with an offset that was stable, wait for records before it only.
+        """
         reader = KafkaReader(
             lambda: self._connection.consumer(self.options.group),
             self._cluster,
@@ -302,6 +311,7 @@ class KafkaLog:
             feed=self._feed,
             hidden_s=self.options.hidden_s,
             live=live,
+            until=until,
         )
         for (topic, partition), offset in positions.items():
             reader.seek(topic, partition, offset)
@@ -397,7 +407,7 @@ class KafkaLog:
         """The records of a partition from one offset to another, which is no later than the stable end."""
         if first >= end:
             return
-        reader = self.reader({place: first})
+        reader = self.reader({place: first}, until={place: end})
         try:
             while first < end:
                 fetched = reader.fetch(*place, 10_000)

@@ -13,7 +13,7 @@ What a fetch says of the end rests on three facts, each of which may be older th
 The first fetch after ``seek`` waits for the first answer of a broker, since before it nothing is known at all. Of a *live* reader no
 other fetch waits: a service has other partitions to read. Any other reader reads history, up to an end that is known: its
 fetches wait until there are records, or none are left, or an open transaction hides the rest. So a fetch that finds nothing means
-the same as on a log in one file.
+the same as on a log in one file. A reader that is made to read *until* a stable offset waits for nothing behind it.
 
 Published watermarks are a partition of the same consumer (``watermarks``). The first ``published`` for a topic waits until all
 that was published until then is read. So no record before that is read behind its watermark. Later ones arrive beside the records,
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
@@ -103,7 +103,7 @@ class KafkaReader:
 
     ``commits`` gives the number of commits of this process to a partition; ``feed`` the publications for a topic, up to now. If
     nothing can be read for ``hidden_s``, an open transaction hides the rest: the markers of one that has ended arrive sooner. ``live``
-    is explained at the head of this file.
+    and ``until`` are explained at the head of this file.
     """
 
     def __init__(
@@ -117,8 +117,10 @@ class KafkaReader:
         feed: Callable[[str], Feed],
         hidden_s: float,
         live: bool = False,
+        until: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         self._live = live
+        self._until = until or {}
         self._hidden_s = hidden_s
         self._connect = connect
         self._consumer = connect()
@@ -152,11 +154,12 @@ class KafkaReader:
         part = self._parts[self._cluster.prefix + topic, partition]
         if not part.buffer:
             self._pump(0)
+            doing, until = f"reading {topic!r} partition {partition}", self._until.get(part.place)
             if not part.answered:
-                self._await(
-                    lambda: part.answered or self._is_hidden(part), f"reading {topic!r} partition {partition}"
-                )
-            if not self._live:
+                self._await(lambda: part.answered or self._is_hidden(part), doing)
+            if until is not None:
+                self._await(lambda: part.buffer or part.error is not None or part.read_to >= until, doing)
+            elif not self._live:
                 self._settle(part)
         if part.error is not None and not part.buffer:
             self._raise(part)
@@ -328,7 +331,7 @@ class KafkaReader:
             "the app under another name.",
         )
 
-    def _await(self, is_done: Callable[[], bool], doing: str) -> None:
+    def _await(self, is_done: Callable[[], object], doing: str) -> None:
         deadline = time.monotonic() + self._patience_s
         while not is_done():
             if time.monotonic() > deadline:
