@@ -32,10 +32,8 @@ def main() -> None:
     from tailrace.runtime import kafka_service
     from tailrace.runtime.slices import Slices
 
-    waits = {
-        "patience_s": float(os.environ.get("SOAK_PATIENCE_S", "60")),
-        "hidden_s": float(os.environ.get("SOAK_HIDDEN_S", "10")),
-    }
+    patience_s = float(os.environ.get("SOAK_PATIENCE_S", "60"))
+    hidden_s = float(os.environ.get("SOAK_HIDDEN_S", "10"))
     stretch = int(os.environ.get("SOAK_STRETCH", feeds.STRETCH))
     odds, taken = float(os.environ.get("SOAK_FAILS", "0")), Slices.slice
 
@@ -47,7 +45,9 @@ def main() -> None:
 
     with (
         patch.object(Slices, "slice", failing),
-        patch.object(kafka_service, "KafkaOptions", partial(KafkaOptions, **waits)),
+        patch.object(
+            kafka_service, "KafkaOptions", partial(KafkaOptions, patience_s=patience_s, hidden_s=hidden_s)
+        ),
         patch.object(feeds, "STRETCH", stretch),
     ):
         command_line()
