@@ -9,8 +9,8 @@ from typing import Any
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog, KafkaOptions
-from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS
 from tailrace.runtime.service import prepare_log
+from tailrace.runtime.task_notes import TaskNotes
 from tests.kafka import apps
 from tests.kafka.members import Members, await_tasks
 from tests.soak.processes import wait_until
@@ -37,13 +37,16 @@ def test_a_process_starts_and_ends_what_one_that_was_killed_in_a_commit_has_left
             return len(member.owned) == PLAN.partitions
 
         wait_until(joined, "the process has all tasks")
+        notes = TaskNotes(PLAN, member)
+        for number in range(PLAN.partitions):
+            notes.take(number)
         writer = log.writer(f"{PLAN.app}-0")
         writer.append([Output("totals", b"k", b"never", 7)])
         producer: Any = writer.shared._producer
         place = log._cluster.at(TopicPartition("seen", 0), 1)
         producer._send_offsets([place], member.metadata())  # the next would be the commit
-        for feed in (name for name in log._cluster.names() if name.endswith((WATERMARKS, PUBLISHERS))):
-            producer._producer.produce(f"{log._cluster.prefix}{feed}", b"never", b"k", 0)
+        for name in log._cluster.names():
+            producer._producer.produce(f"{log._cluster.prefix}{name}", b"never", b"k", 0)
         assert producer._producer.flush(60) == 0
         member._consumer.close()  # the group learns of it at once; nothing was given back
         process = members.start(
