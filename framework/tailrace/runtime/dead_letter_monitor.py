@@ -6,6 +6,9 @@ letters, so it logs none. There is one monitor for the whole app, in the process
 
 The time of each look is limited: of many letters, it reads some. Letters not yet read at the end of the run are counted by
 their offsets.
+
+A look must not wait for a transaction that hides letters. It may be that of this process, which cannot commit meanwhile. So a service
+on Kafka gives the monitor a reader that never waits. At the end of the run a reader of its own reads what that has not.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tailrace.core.counting import counted
 from tailrace.core.errors import HANDLER_FAILED, OffsetGoneError, RecordsLostError, TailraceError
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
-from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.interface import Log, Reader, TopicPartition
 
 _log = logging.getLogger("tailrace.dead_letters")
 
@@ -69,12 +72,14 @@ def in_words(counts: Mapping[Kind, int], most: int = 5) -> str:
 class DeadLetterMonitor:
     """See the head of this file. ``look`` is called often, ``finish`` once all processes of the app have stopped.
 
+    ``reader`` is the caller's, for the looks, and is closed here (default: a reader of the log).
+
     Raises:
         UnknownTopicError: The app has no dead-letter topic in this log.
         LogUnavailableError: The log does not answer.
     """
 
-    def __init__(self, log: Log, app: str) -> None:
+    def __init__(self, log: Log, app: str, reader: Reader | None = None) -> None:
         self.counts: Counter[Kind] = Counter()
         """Of this run, as far as they were read."""
         self._log = log
@@ -83,8 +88,11 @@ class DeadLetterMonitor:
         self._positions = {
             number: log.end_offset(self._topic, number) for number in range(log.partitions(self._topic))
         }
-        places = {TopicPartition(self._topic, number): at for number, at in self._positions.items()}
-        self._reader = log.reader(places)
+        self._waits = reader is None
+        """Whether a fetch waits until there is a letter, or none is left."""
+        self._reader = log.reader({}) if reader is None else reader
+        for number, offset in self._positions.items():
+            self._reader.seek(self._topic, number, offset)
         self._unread: deque[int] = deque()
         """Partitions that the last look had no time for: the next begins with them."""
         self._looked_s = self._told_s = time.monotonic()
@@ -117,6 +125,10 @@ class DeadLetterMonitor:
     def finish(self) -> Counter[Kind]:
         """Log the total number and return it by kind. A failure to read is logged, not raised."""
         try:
+            if not self._waits:
+                self._reader.close()
+                places = {TopicPartition(self._topic, number): at for number, at in self._positions.items()}
+                self._reader, self._waits = self._log.reader(places), True
             if self._read(_FINISH_BUDGET_S):
                 ends = {number: self._log.end_offset(self._topic, number) for number in self._positions}
                 self.counts[_OTHERS] += sum(ends[number] - at for number, at in self._positions.items())
@@ -142,6 +154,7 @@ class DeadLetterMonitor:
             more = True
             try:
                 records, next_offset, more, _ = self._reader.fetch(self._topic, number, _AT_ONCE)
+                more = more and (self._waits or bool(records))  # the rest is still to arrive
             except OffsetGoneError as error:  # retention was faster, or a repair has lost some
                 start = self._log.start_offset(self._topic, number)
                 records, next_offset = [], error.next_offset if isinstance(error, RecordsLostError) else start

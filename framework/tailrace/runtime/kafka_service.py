@@ -156,7 +156,7 @@ def serve_on_kafka(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
             shared=True,
             reader=log.reader({}, live=True),
         )
-        reporting = Reporting(worker, options)
+        reporting = Reporting(worker, options, log.reader({}, live=True))
         last_alone_s = time.monotonic()
         snapshots = None
         if options.snapshots is not None:

@@ -34,7 +34,7 @@ from tailrace.history.app_topics import internal_topics, prepare_topics
 from tailrace.history.moving.residence import check_lives_here
 from tailrace.history.retirement import retire_rebuilds
 from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
-from tailrace.log.interface import Log
+from tailrace.log.interface import Log, Reader
 from tailrace.log.kafka import NewTopics
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import timezones_version
@@ -157,14 +157,16 @@ def tune_collector() -> None:
 
 
 class Reporting:
-    """What a service in one process logs of itself: its progress, and its dead letters."""
+    """What a service in one process logs of itself: its progress, and its dead letters. ``reader`` is for these, see
+    ``DeadLetterMonitor``.
+    """
 
-    def __init__(self, worker: Worker, options: ServiceOptions) -> None:
+    def __init__(self, worker: Worker, options: ServiceOptions, reader: Reader | None = None) -> None:
         app = worker.plan.app
         terminal = sys.stderr if sys.stderr.isatty() and options.log_format != "json" else None
         self._worker = worker
         self._progress = ProgressLog(app, terminal)
-        self._letters = DeadLetterMonitor(worker.log, app)
+        self._letters = DeadLetterMonitor(worker.log, app, reader)
         self._begun_s = self._told_s = time.monotonic()
 
     def look(self) -> None:
