@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tailrace.log.embedded import EmbeddedLog
+from tests.order import long_first
 
 # A thousand seeds on real files need more open files than a low default limit allows.
 MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -37,9 +38,9 @@ SEEDS_PER_TEST = 50  # the length of a range of seeds: short, so that workers sh
 FEWEST_PER_TEST = 10  # and of so many that are run: a test may ask that faults have struck, on average
 FUZZING = SEEDS > 1000
 
-LONGEST_FIRST = ("tests/test_benchmarks.py", "tests/kafka", "tests/soak", "tests/services", "tests/spark")
-"""What waits for other processes, or has the longest tests. One worker of pytest-xdist begins with it, the others compute meanwhile,
-and what is left for the end are short tests, which are shared out well."""
+WAITING = ("tests/test_benchmarks.py", "tests/kafka", "tests/soak", "tests/services", "tests/spark")
+"""What waits for other processes. One worker of pytest-xdist begins with it, the others compute meanwhile, and what is left for the
+end are short tests, which are shared out well."""
 
 # The suite draws the same examples each time, so a failure is caused by a change; `make fuzz` searches for new ones.
 settings.register_profile(
@@ -65,12 +66,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that run many seeds as `property`. In workers of pytest-xdist, put the longest tests first."""
+    """Mark tests that run many seeds as `property`. In workers of pytest-xdist, put those first that are marked as `long`."""
     for item in items:
         if item.get_closest_marker("hypothesis") or "seeds" in getattr(item, "fixturenames", ()):
             item.add_marker("property")
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: not item.nodeid.startswith(LONGEST_FIRST))
+    if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+        long = [item for item in items if item.get_closest_marker("long")]
+        others = [item for item in items if not item.get_closest_marker("long")]
+        others.sort(key=lambda item: not item.nodeid.startswith(WAITING))
+        items[:] = long_first(long, others, workers)
 
 
 @pytest.fixture(autouse=True)

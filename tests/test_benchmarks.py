@@ -98,6 +98,7 @@ def test_a_quick_run_judges_nothing(quick):
     assert all(row.met is None for row in rows)
 
 
+@pytest.mark.long
 def test_rebuilds_and_snapshots_are_measured_beside_what_they_have_to_beat(tmp_path):
     rows = msgspec.json.decode(run(tmp_path, "--spark", "--here"), type=list[Row])
     assert all(row.measured > 0 and row.unit and row.met is None for row in rows)
@@ -124,6 +125,7 @@ def command_lines():
                 continue  # it has ended meanwhile
 
 
+@pytest.mark.long
 def test_cases_in_processes_of_their_own_make_a_whole_table_and_a_report(tmp_path):
     lines = run(tmp_path, "core", "log", "--out", tmp_path / "out").splitlines()
     report = msgspec.json.decode((tmp_path / "out" / "benchmarks-quick.json").read_bytes(), type=Report)

@@ -23,6 +23,7 @@ ENGINE_ROOM = {"Topic", "Stream", "Actor", "HarnessSnapshot", *DATACLASS_LIKE}
 """Classes of whose members users need none, or know them from the class."""
 
 
+@pytest.mark.long
 def test_the_site_is_built_without_a_warning_and_holds_every_public_name(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(tmp_path)],

@@ -18,6 +18,7 @@ PAGES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_says_is_what_happens(page: str, tmp_path: Path) -> None:
     assert play((ROOT / page).read_text("utf-8"), tmp_path) >= 1

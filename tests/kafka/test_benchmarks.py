@@ -48,6 +48,7 @@ def run(temporary: Path, *arguments: str) -> bytes:
     return done.stdout
 
 
+@pytest.mark.long
 def test_every_case_runs_gives_whole_rows_and_judges_nothing(tmp_path: Path) -> None:
     told = run(tmp_path, "benchmarks.run", "--quick", "--kafka", "--here")
     rows = msgspec.json.decode(told, type=list[Row])
@@ -58,6 +59,7 @@ def test_every_case_runs_gives_whole_rows_and_judges_nothing(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_parts_of_a_service_are_measured(tmp_path: Path) -> None:
     told = run(tmp_path, "benchmarks.kafka.costs", "1000", "50").decode()
     for name in ("in all", THREADS, PARTS[0][2], PARTS[-1][2]):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from services.demo import __main__ as command
 from services.demo import flights
 from services.demo.console import Console
@@ -14,6 +16,7 @@ from services.demo.rebuilds import rebuild
 DAYS = ["--since", "2013-07-13", "--until", "2013-07-16"]
 
 
+@pytest.mark.long
 def test_the_demo_runs_on_kafka_with_all_of_its_checks(kafka_url, tmp_path, monkeypatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(Console, "say", lambda _, line="": lines.append(line))

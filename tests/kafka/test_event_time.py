@@ -73,6 +73,7 @@ class Service:
             log.close()
 
 
+@pytest.mark.long
 def test_every_timer_of_a_chain_fires_once_all_is_there(kafka_url: str) -> None:
     clock = [1_000_000]
     outside = KafkaLog(kafka_url)
@@ -150,6 +151,7 @@ def test_a_partition_without_records_falls_idle_while_its_process_commits_for_ot
 FORMS = pytest.mark.parametrize("repartition", [False, True], ids=["function", "repartition"])
 
 
+@pytest.mark.long
 @FORMS
 def test_a_join_behind_a_change_of_keys_is_exact_in_catch_up(kafka_url: str, repartition: bool) -> None:
     placed = orders.mixed_orders(1_000)

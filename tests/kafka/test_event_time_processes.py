@@ -9,6 +9,7 @@ import pytest
 from tests.kafka.event_time_rounds import Round
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1], ids=["live", "catch-up"])
 def test_every_timer_fires_at_its_point_and_nothing_is_late_that_was_not_at_its_source(
     kafka_url: str, tmp_path: Path, seed: int

@@ -119,6 +119,7 @@ def life(request, tmp_path) -> Iterator[Life]:
     made.end()
 
 
+@pytest.mark.long
 def test_a_life_on_several_logs_is_one_history(life, logs, tmp_path) -> None:
     """Plain: to Kafka and back, and to another embedded log; everything equals a life on one log. Rich: from cluster to cluster."""
     embedded, other, kafka, cluster = logs

@@ -96,6 +96,7 @@ def expected(shown: list[list[dict[str, Any]]], clicked: list[list[dict[str, Any
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("live", [False, True], ids=["catch-up", "live"])
 def test_the_join_of_the_cookbook_is_exact_while_its_processes_come_and_go(
     kafka_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, live: bool

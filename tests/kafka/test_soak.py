@@ -10,6 +10,7 @@ from tests.kafka.broker.cluster import Cluster
 from tests.kafka.soak import BROKER_SETTINGS, Plan, Round
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 def test_nothing_is_lost_doubled_or_late_whatever_strikes(tmp_path: Path, seed: int) -> None:
     (tmp_path / "broker").mkdir()

@@ -10,6 +10,7 @@ from tests.docs.page import ROOT, play
 from tests.kafka.members import SESSION
 
 
+@pytest.mark.long
 def test_what_the_tutorial_says_is_what_happens(
     kafka_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

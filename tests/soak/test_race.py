@@ -25,6 +25,7 @@ LATER = Label("one.3", 1, 5)
 """The fifth commit of ``one``, by another run."""
 
 
+@pytest.mark.long
 def test_whatever_is_killed_or_stopped_no_commit_is_lost_doubled_or_torn(tmp_path: Path) -> None:
     report = Race(tmp_path, FIRST_SEED, seconds=3).run()
     assert report.violations == []
