@@ -16,7 +16,7 @@ Two processes may do this at the same time. The later note has the later ends, w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tailrace.core.errors import LogUnavailableError
@@ -40,8 +40,19 @@ from tailrace.log.kafka.watermarks import (
 _COMPACTED_MS = 3_600_000
 """After which a publication that is not the last of its publisher is to be gone."""
 
-Records = Callable[[TopicPartition, int, int], Iterator[InputRecord]]
-"""Reads the records of a partition from one offset to another, which is no later than the stable end."""
+Records = Callable[[Mapping[TopicPartition, tuple[int, int]]], Iterator[tuple[TopicPartition, InputRecord]]]
+"""Reads the records of partitions, of each from one offset to another, which is no later than its stable end. A partition after the
+other, by one consumer: it takes a moment until the first of its records arrive.
+"""
+
+
+class Last(NamedTuple):
+    """What a topic says of publishers."""
+
+    publications: list[Published]
+    """The last of each."""
+    begun: Begun | None
+    """The note, if there is one."""
 
 
 class Followed(NamedTuple):
@@ -73,23 +84,27 @@ class FollowedTopics:
             self._known[topic] = self._followed(topic)
         return self._known[topic]
 
-    def last(self, feed: str, topic_id: str | None) -> tuple[list[Published], Begun | None]:
-        """The last publication of each publisher, and the note, if there is one. ``topic_id``: None if all count."""
-        found, begun = dict[tuple[str, str | None], Published](), None
-        for record in self.all(TopicPartition(feed, 0)):
+    def last(self, feeds: Mapping[str, str | None]) -> dict[str, Last]:
+        """What topics say of publishers. ``feeds`` has the id of the topic that each is for; None if all publications count."""
+        last = {feed: dict[tuple[str, str | None], Published]() for feed in feeds}
+        begun = dict[str, Begun]()
+        for (feed, _), record in self.all(feeds):
             if not record.key:
-                begun = decode_begun(feed, record.offset, record.value)
+                begun[feed] = decode_begun(feed, record.offset, record.value)
                 continue
-            one = decode(feed, record.offset, record.key, record.value)
+            one, topic_id = decode(feed, record.offset, record.key, record.value), feeds[feed]
             said = one if topic_id is None else counted(one, topic_id)
             if said is not None:
-                found[said.name, said.prefix] = said
-        return list(found.values()), begun
+                last[feed][said.name, said.prefix] = said
+        return {feed: Last([*found.values()], begun.get(feed)) for feed, found in last.items()}
 
-    def all(self, place: TopicPartition) -> Iterator[InputRecord]:
-        """The records of a topic of publications, up to its stable end."""
-        start, end = self._cluster.starts([place])[place], self._cluster.stable_ends([place])[place]
-        return self._records(place, start, end)
+    def all(self, feeds: Iterable[str]) -> Iterator[tuple[TopicPartition, InputRecord]]:
+        """The records of topics of publications, up to their stable ends."""
+        places = [TopicPartition(feed, 0) for feed in feeds]
+        if not places:
+            return iter(())
+        starts, ends = self._cluster.starts(places), self._cluster.stable_ends(places)
+        return self._records({place: (starts[place], ends[place]) for place in places})
 
     def _followed(self, topic: str) -> Followed:
         settings = self._cluster.known(topic)
@@ -99,7 +114,7 @@ class FollowedTopics:
         for name, config in zip(feeds, configs, strict=True):
             self._cluster.create(name, TopicSettings(1, compacted=True), config)
         ids = self._topics.ids([topic, *feeds])
-        last, begun = self.last(feeds[1], ids[topic])
+        last, begun = self.last({feeds[1]: ids[topic]})[feeds[1]]
         if begun is None or (begun.topic_id, begun.watermarks_id) != (ids[topic], ids[feeds[0]]):
             places = [TopicPartition(topic, number) for number in range(settings.partitions)]
             is_lost = begun is not None and begun.watermarks_id != ids[feeds[0]]
@@ -107,7 +122,9 @@ class FollowedTopics:
             begun = Begun(ids[topic], ids[feeds[0]], [ends[place] for place in places])
             known = {(one.name, one.prefix) for one in last}
             missing = [
-                one for one in self.last(feeds[0], ids[topic])[0] if (one.name, one.prefix) not in known
+                one
+                for one in self.last({feeds[0]: ids[topic]})[feeds[0]].publications
+                if (one.name, one.prefix) not in known
             ]
             self._write(feeds[1], [*map(encode, missing), begun.record()])
         return Followed(ids[topic], begun.since, feeds)

@@ -177,9 +177,10 @@ class KafkaLog:
         followed = [name.removesuffix(PUBLISHERS) for name in names if name.endswith(PUBLISHERS)]
         followed = [name for name in followed if f"{name}{WATERMARKS}" in names]
         ids = self._cluster.ids([name for name in followed if name in names])
-        for topic in followed:
-            id_ = ids[topic][0] if topic in ids else None
-            for one in self._followed.last(f"{topic}{PUBLISHERS}", id_)[0]:
+        feeds = {f"{topic}{PUBLISHERS}": ids[topic][0] if topic in ids else None for topic in followed}
+        for feed, last in self._followed.last(feeds).items():
+            topic = feed.removesuffix(PUBLISHERS)
+            for one in last.publications:
                 if one.is_of(self._cluster.prefix):
                     publisher, mark, channel = one.name.partition(CHANNEL)
                     found[f"{topic}{mark}{channel}", publisher] = one.watermark_ms
@@ -192,7 +193,7 @@ class KafkaLog:
         id_ = self._cluster.ids([topic])[topic][0] if topic in names else ""
         found: list[PublishedAt] = []
         last: dict[str, int] = {}
-        for record in self._followed.all(TopicPartition(feed, 0)) if feed in names else ():
+        for _, record in self._followed.all([feed] if feed in names else []):
             one = counted(decode(feed, record.offset, record.key, record.value), id_)
             if one is None:
                 continue
@@ -395,24 +396,31 @@ class KafkaLog:
         id_, since, (name, publishers) = self._followed.follow(topic)
         place = TopicPartition(name, 0)
         start, end = self._cluster.starts([place])[place], self._cluster.stable_ends([place])[place]
-        last, _ = self._followed.last(publishers, id_)
+        last = self._followed.last({publishers: id_})[publishers].publications
 
         def read(first: int, until: int) -> Iterator[tuple[int, Published]]:
-            for record in self._records(place, first, until):
+            for _, record in self._records({place: (first, until)}):
                 yield record.offset, decode(name, record.offset, record.key, record.value)
 
         return Feed(start, end, last, read, id_, since)
 
-    def _records(self, place: TopicPartition, first: int, end: int) -> Iterator[InputRecord]:
-        """The records of a partition from one offset to another, which is no later than the stable end."""
-        if first >= end:
+    def _records(
+        self, stretches: Mapping[TopicPartition, tuple[int, int]]
+    ) -> Iterator[tuple[TopicPartition, InputRecord]]:
+        """See ``followed.Records``."""
+        some = {place: stretch for place, stretch in stretches.items() if stretch[0] < stretch[1]}
+        if not some:
             return
-        reader = self.reader({place: first}, until={place: end})
+        reader = self.reader(
+            {place: first for place, (first, _) in some.items()},
+            until={place: end for place, (_, end) in some.items()},
+        )
         try:
-            while first < end:
-                fetched = reader.fetch(*place, 10_000)
-                yield from (record for record in fetched.records if record.offset < end)
-                first = fetched.next_offset
+            for place, (first, end) in some.items():
+                while first < end:
+                    fetched = reader.fetch(*place, 10_000)
+                    yield from ((place, record) for record in fetched.records if record.offset < end)
+                    first = fetched.next_offset
         finally:
             reader.close()
 
