@@ -65,8 +65,16 @@ class BoundedRun:
     def started(self, numbers: Sequence[int]) -> Worker:
         """A worker at work; as often as it dies at its start there is another one."""
         while True:
+            # As services do on Kafka: any other reader waits for an open transaction, which here is one of the next worker.
+            reader = self.log.reader({}, live=True) if isinstance(self.log, KafkaLog) else None
             worker = Worker(
-                self.plan, self.log, numbers, self.stores.__getitem__, settings=self.settings, bounded=True
+                self.plan,
+                self.log,
+                numbers,
+                self.stores.__getitem__,
+                settings=self.settings,
+                bounded=True,
+                reader=reader,
             )
             worker.phase = self.phase
             try:
