@@ -198,7 +198,9 @@ def test_a_letter_that_was_redriven_before_a_move_is_not_redriven_after_it(
     moved.close()
 
 
-def test_a_dump_names_the_offsets_that_an_open_transaction_hides(kafka_url: str) -> None:
+def test_a_dump_names_the_offsets_that_an_open_transaction_hides(
+    kafka_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = KafkaLog(kafka_url)
     log.create_topic("seen", TopicSettings(1))
     log.append_all([Output("seen", b"k", b"1", 1)])
@@ -206,7 +208,9 @@ def test_a_dump_names_the_offsets_that_an_open_transaction_hides(kafka_url: str)
     writer.append([Output("seen", b"k", b"open", 1)])
     wait_until(lambda: log.end_offset("seen", 0) == 3, "the record is at the broker", 60)
     log.append_all([Output("seen", b"k", b"2", 1)])
-    ended = run("log", "dump", "seen", "--log", kafka_url)
+    with monkeypatch.context() as patch:
+        patch.setattr(arguments, "KafkaLog", lambda url, _: KafkaLog(url, KafkaOptions(hidden_s=0.5)))
+        ended = run("log", "dump", "seen", "--log", kafka_url)
     assert (ended.code, [line["value"] for line in ended.lines]) == (0, [1])
     assert "not shown: offsets 2 to 4 of 'seen' partition 0" in ended.err
     writer.abort()
