@@ -24,7 +24,7 @@ from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import States
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.standbys import Standbys
+from tailrace.runtime.standbys import Standby, Standbys
 from tailrace.runtime.worker import Worker, WorkerSettings, system_clock
 from tailrace.state import RocksStore
 from tailrace.state.store_cut import StoreCut, decode_store_cut
@@ -221,7 +221,9 @@ def test_a_store_of_another_history_is_emptied_and_filled_from_this_one(
         assert world.rows_of("standby", number)[0] == world.rows_of("owner", number)[0]
 
 
-def test_a_store_that_was_away_for_too_long_is_emptied_since_deletions_may_be_gone(world: World) -> None:
+def test_a_store_that_was_away_for_too_long_is_emptied_since_deletions_may_be_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.worked(400)
     standbys = world.standbys()
     world.brought_up(standbys)
@@ -230,8 +232,20 @@ def test_a_store_that_was_away_for_too_long_is_emptied_since_deletions_may_be_go
         store.write({b"vghost": b"its deletion was compacted away"}, store.cut or b"")
     world.now_ms = 13 * 3_600_000
     world.worked(400)
+    checks: list[int] = []
+    check = Standby._check
+
+    def counted(standby: Standby) -> Any:
+        checks.append(standby.number)
+        return check(standby)
+
+    monkeypatch.setattr(Standby, "_check", counted)
+
+    def look() -> None:
+        assert len(checks) < 10 * len(TASKS), "it is checked again and again, and never emptied"
+
     standbys = world.standbys()
-    world.brought_up(standbys)
+    world.brought_up(standbys, look)
     standbys.close()
     for number in TASKS:
         assert world.rows_of("standby", number)[0] == world.rows_of("owner", number)[0]
