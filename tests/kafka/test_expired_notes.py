@@ -20,6 +20,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OffsetGoneError, TopicReplacedError
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
+from tailrace.history.same_topics import check_history
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import prepare_log
@@ -202,6 +203,9 @@ def test_an_input_that_is_declared_again_must_be_the_topic_that_was_left(kafka_u
     service.log = KafkaLog(kafka_url)
     prepare_log(service.log, tills("cash", "cards"), create_declared=True)
     service.pay("cards", every, 100)
+    with pytest.raises(TopicReplacedError, match=r"has read other records.*topic 'cards'"):
+        check_history("tills", service.log, tills("cash", "cards").inputs)
+    check_history("tills", service.log, tills("cash").inputs)  # without it, its history can be read
     with pytest.raises(TopicReplacedError, match=r"deleted and created again since the app.*topic 'cards'"):
         service.run("cash", "cards")
 

@@ -107,7 +107,7 @@ def _explain(
     codes = [SideCode(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
     try:
         for plan in plans:
-            check_history(plan.app, log)
+            check_history(plan.app, log, plan.inputs)
         find_first(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
     except TailraceError as error:
         # The differences are known even if their cause is not: report them.

@@ -13,6 +13,7 @@ A note may be absent: an older version wrote the cut, the log needs no such note
 the reader continues without it. A note that cannot be read is an error, as it would be in the cut itself.
 
 A move to another log takes the versions along. The other notes are about the log that the app leaves.
+A start that replaces the state by a snapshot's keeps the versions and the inputs that were left.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tailrace.core.errors import CorruptStateError
 from tailrace.core.records import Headers, InputRecord
 
 VERSIONS: Final = "versions"
+LEFT: Final = "left"
+LEFT_TOPICS: Final = "left_topics"
 _T = TypeVar("_T")
 
 
@@ -54,3 +57,8 @@ def note_of(cut: InputRecord | None, name: str, kind: type[_T]) -> _T | None:
 def moved_notes(cut: InputRecord | None) -> Headers:
     """The notes of a cut that a move to another log takes along."""
     return () if cut is None else tuple(one for one in cut.headers if one[0] == VERSIONS)
+
+
+def kept_notes(cut: InputRecord | None) -> Headers:
+    """The notes of a cut that still hold if its state is replaced by a snapshot's, on the same log."""
+    return () if cut is None else tuple(one for one in cut.headers if one[0] in (VERSIONS, LEFT, LEFT_TOPICS))

@@ -17,7 +17,8 @@ each further cut, in a note of their own.
 The changelog itself cannot tell. A changelog without a commit beside a tape that has some was deleted, or has lost its end: that
 is refused, too. The id is no part of the cut: it belongs to the log, and the same history in another log has the same cuts.
 
-A reader of history looks at the last cuts of all tasks, and does not begin if a topic was replaced. Topics may also be replaced while it
+A reader of history looks at the last cuts of all tasks, and does not begin if a topic was replaced. One that was
+left counts if the app declares it again: a replay would read it. Topics may also be replaced while it
 reads. So it compares again at its end, before its result counts.
 """
 
@@ -25,16 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.errors import CorruptStateError, TopicReplacedError
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import note_header, note_in, note_of
+from tailrace.history.cut_notes import LEFT_TOPICS, note_header, note_in, note_of
 from tailrace.history.stretches import first
 from tailrace.log.interface import KnowsTopicIds, Log, TopicIds, TopicPartition
 
 _NOTE = "topics"
-_LEFT_NOTE = "left_topics"
 
 
 def noted_topics(plan: Plan, log: Log) -> Headers:
@@ -80,24 +80,25 @@ def left_topics_header(last: InputRecord | None, noted: Headers, left: Iterable[
     if before is None or now is None or before.log != now.log:
         return ()
     kept = {name: before.of[name] for name in left if name in before.of}
-    return note_header(_LEFT_NOTE, TopicIds(now.log, kept)) if kept else ()
+    return note_header(LEFT_TOPICS, TopicIds(now.log, kept)) if kept else ()
 
 
 def _all_noted(last: InputRecord | None) -> TopicIds | None:
     """The topics of the last cut of a task, with those that it has left before."""
-    found, left = note_of(last, _NOTE, TopicIds), note_of(last, _LEFT_NOTE, TopicIds)
+    found, left = note_of(last, _NOTE, TopicIds), note_of(last, LEFT_TOPICS, TopicIds)
     if found is None or left is None or found.log != left.log:
         return found
     return TopicIds(found.log, {**left.of, **found.of})
 
 
-def check_history(app: str, log: Log) -> None:
-    """Compare the topics that all tasks of an app have read with those that are there now, for a reader of history.
+def check_history(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> None:
+    """Compare the topics that all tasks of an app have read with those that are there now, for a reader of history. ``inputs``: those
+    that the app declares, of which tasks may have left some before.
 
     Raises:
         TopicReplacedError: One of them was deleted and created again since.
     """
-    for topic, partition in replaced_topics(app, log):
+    for topic, partition in replaced_topics(app, log, inputs):
         raise TopicReplacedError(
             f"the topic was deleted and created again since the app {app!r} has read it. "
             + (
@@ -144,16 +145,19 @@ def check_unchanged(log: Log) -> None:
         log.check_topic_ids()
 
 
-def replaced_topics(app: str, log: Log) -> Iterator[tuple[str, int]]:
-    """The topics that were deleted and created again since tasks of an app have read them, each with the partition of a task."""
-    changelog, known = f"{app}.changelog", log.topics()
+def replaced_topics(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> Iterator[tuple[str, int]]:
+    """The topics that were deleted and created again since tasks of an app have read them, each with the partition of a task. Topics that
+    tasks have left count if they are among the ``inputs``.
+    """
+    changelog, known, declared = f"{app}.changelog", log.topics(), {one.name for one in inputs}
     if not isinstance(log, KnowsTopicIds) or changelog not in known:
         return
     found: set[str] = set()
     for number in range(log.partitions(changelog)):
         last = last_cut(log, TopicPartition(changelog, number))
-        before = note_of(last, _NOTE, TopicIds)
-        names = [] if before is None else [name for name in before.of if name in known]
+        before, reading = _all_noted(last), note_of(last, _NOTE, TopicIds)
+        relevant = declared if reading is None else declared | reading.of.keys()
+        names = [] if before is None else [name for name in before.of if name in known and name in relevant]
         now = log.topic_ids(names) if names else None
         if before is None or now is None or before.log != now.log:
             continue

@@ -24,12 +24,11 @@ from tailrace.core.errors import FencedError
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.app_topics import begun_group
 from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import note_header, note_of
+from tailrace.history.cut_notes import LEFT, note_header, note_of
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.kafka import KafkaLog
 
 _log = logging.getLogger("tailrace.service")
-_NOTE = "left"
 
 
 def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
@@ -81,14 +80,14 @@ def positions_left(last: InputRecord | None) -> dict[str, int]:
     """By input that a task has ever read: where it stands, or has left it. ``last`` is the record of its last cut."""
     if last is None:
         return {}
-    left = note_of(last, _NOTE, dict[str, int]) or {}
+    left = note_of(last, LEFT, dict[str, int]) or {}
     return {**left, **tape.decode_cut(last.value or b"").positions}
 
 
 def left_header(plan: Plan, left: Mapping[str, int]) -> Headers:
     """The header of the cuts of a task that has left inputs."""
     kept = inputs_left(plan, left)
-    return note_header(_NOTE, kept) if kept else ()
+    return note_header(LEFT, kept) if kept else ()
 
 
 def inputs_left(plan: Plan, left: Mapping[str, int]) -> dict[str, int]:

@@ -127,7 +127,7 @@ class _Moving:
             raise OptionError("--from and --to are the same log", hint="Name another log to move to.")
         for plan in self._plans:
             AppHistory(plan, self._source)
-            check_history(plan.app, self._source)
+            check_history(plan.app, self._source, plan.inputs)
         if self._options.prepare:
             self._check()
             names = self._topics()

@@ -71,7 +71,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
     """
     plan = past.plan
     if request.order != "canonical" and not request.source.read:
-        check_history(plan.app, past.log)
+        check_history(plan.app, past.log, plan.inputs)
     order, why = _order(request, past)
     why += tuple(_replaced(past)) if order == "canonical" else ()
     with past.uncleaned():
@@ -126,7 +126,8 @@ def settle(request: Request, past: HistorySource) -> Settled:
 
 def _replaced(past: HistorySource) -> Iterator[str]:
     """Notes about topics of which the app has read another one of the same name."""
-    for topic in dict.fromkeys(topic for topic, _ in replaced_topics(past.plan.app, past.log)):
+    plan = past.plan
+    for topic in dict.fromkeys(topic for topic, _ in replaced_topics(plan.app, past.log, plan.inputs)):
         yield (
             f"{topic} was deleted and created again since the service has read it: this is the state that follows from what the new "
             "one holds"

@@ -138,7 +138,7 @@ def replay(
     """
     options = options or ReplayOptions()
     history = AppHistory(plan, log)
-    check_history(plan.app, log)
+    check_history(plan.app, log, plan.inputs)
     check_end_offsets(plan, log, options.limits.offsets)
     report = ReplayReport()
     numbers = range(plan.partitions) if options.partitions is None else sorted(options.partitions)

@@ -54,7 +54,9 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
 from tailrace.history.beginnings import Beginning, base_name, begun_cut, here, is_own, rows_of
+from tailrace.history.changelog import last_cut
 from tailrace.history.commit_identity import new_nonce, standing
+from tailrace.history.cut_notes import kept_notes
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
 from tailrace.history.last_reads import check_last_reads
 from tailrace.history.passed_offsets import may_be_empty, passed_from
@@ -320,6 +322,8 @@ class _Task:
                     hint="Nothing is lost: start again, and it resumes at the last commit.",
                 )
             positions = self._positions(writer, is_new=seen.cut is None)
+            place = TopicPartition(plan.changelog_topic, partition)
+            before = None if seen.cut is None else last_cut(log, place)
             totals = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
             record = self._tape_record(number, positions, totals)
             cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
@@ -330,7 +334,7 @@ class _Task:
                     gone.pop(row, None)
             self._append(writer, ((row, None) for row in gone))
             encoded = tape.encode(cut)
-            headers = noted_topics(plan, log)
+            headers = noted_topics(plan, log) + kept_notes(before)
             writer.append(
                 [Output(plan.changelog_topic, rows.CUT_ROW, encoded, self._now_ms, headers)], partition
             )
