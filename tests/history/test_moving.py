@@ -272,3 +272,9 @@ def test_a_comparison_finds_what_is_missing_and_the_app_does_not_arrive(logs, mo
     assert not found.is_done
     assert not lives(logs.old, "first")
     assert not lives(logs.new, "first")
+
+
+def test_a_move_that_is_given_up_is_told_as_json(logs) -> None:
+    names = ("--from", logs.old.path, "--to", logs.new.path, "--app", "tests.soak.apps:first")
+    (said,) = done("migrate", *names, "--cancel", "--json").lines
+    assert said == {"apps": ["first"], "done": False, "given_up": True}

@@ -96,7 +96,11 @@ def migrate(
                 )
     with piped():
         if done is None:
-            click.echo(f"given up: {_names([plan.app for plan in plans])} may run on {source} again")
+            names = [plan.app for plan in plans]
+            if as_json:
+                click.echo(msgspec.json.encode({"apps": names, "done": False, "given_up": True}))
+            else:
+                click.echo(f"given up: {_names(names)} may run on {source} again")
             return 0
         (_say_json if as_json else _say)(done, str(source), str(target))
     return DIFFERENT if done.compared is not None and done.compared.differences else 0

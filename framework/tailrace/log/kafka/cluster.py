@@ -145,7 +145,9 @@ class Cluster:
             if topic not in counts:
                 self._check_not_hidden(topic)
                 raise UnknownTopicError(
-                    "there is no such topic in the log", topic=topic, hint=did_you_mean(topic, counts)
+                    "there is no such topic in the log",
+                    topic=topic,
+                    hint=did_you_mean(topic, counts, "Create it, or correct the name."),
                 )
         found = {topic: described(counts[topic], config) for topic, config in self.config_of(wanted).items()}
         self._described.update(found)
