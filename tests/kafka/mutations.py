@@ -72,7 +72,7 @@ MUTATIONS: dict[str, KafkaMutation] = {
         "log.kafka.reader",
         "        part.read_to = part.stable = max(part.read_to, message.offset())",
         "        part.stable = max(part.read_to, message.offset())",
-        (f"{_CONTRACT} -k 'after_a_take_over or idle'",),
+        (f"{_CONTRACT} -k an_idle_partition",),
     ),
     "idle-behind-an-open-transaction": KafkaMutation(
         "log.kafka.reader",
