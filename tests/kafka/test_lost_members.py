@@ -48,3 +48,22 @@ def test_a_member_that_has_left_by_a_time_out_is_refused(kafka_url: str) -> None
     assert log.committed_offsets("app", [IN]) == {IN: 1}
     for one in (member, successor, log, other):
         one.close()
+
+
+def test_the_producer_of_a_task_that_was_lost_meanwhile_stays_named(kafka_url: str) -> None:
+    """The task was left without open records, lost, and had another owner. The next owner must still fence that one."""
+    log = KafkaLog(kafka_url)
+    log.create_topic("app.tape", TopicSettings(4))
+    member = member_of(log)
+    log.writer("app-0").close()
+    assert member.settled == {0}
+    place = member._at(0, "")
+    member._on_lost([place])
+    member._on_assign([place])
+    member._keep(0, "another\nnote")  # what the other owner has left
+    assert member.producer(0) == "another"
+    member.close()  # it names no producer for the tasks that it has left
+    successor = member_of(log)
+    assert successor.producer(0) == "another"
+    successor.close()
+    log.close()

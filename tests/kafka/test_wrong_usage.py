@@ -115,3 +115,10 @@ def test_a_replay_does_not_write_into_the_folder_of_the_log(places: dict[str, st
     said = refused("replay", SHOP, "--log", folder, "--to", folder / "made")
     assert "is in the log's folder" in said
     assert not (folder / "made").exists()
+
+
+def test_a_topic_that_kafka_does_not_have_is_named_with_a_hint(kafka_url: str) -> None:
+    ended = run("log", "append", "nosuch", "--key", "id", "--log", kafka_url, stdin=b'{"id":"1"}\n')
+    assert ended.code == 1
+    assert "there is no such topic in the log" in ended.err
+    assert "Create it, or correct the name." in ended.err

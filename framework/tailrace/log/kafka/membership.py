@@ -292,6 +292,7 @@ class Membership:
                 self.times_lost += 1
         finally:
             self.owned -= numbers
+            self.settled -= numbers
             for number in numbers:
                 self._kept.pop(number, None)
             self._consumer.incremental_unassign(places)
