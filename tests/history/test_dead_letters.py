@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tailrace.core.engine.redriven import REDRIVEN_HEADER
+from tailrace.core.engine.redriven import REDRIVEN_HEADER, redriven_header
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.dead_letters.letters import dead_letters, notes, read, redrive, redriven
@@ -177,3 +177,20 @@ def test_the_headers_of_the_last_failure_count_and_the_others_are_the_record_s_o
 def test_a_record_without_any_of_our_headers_is_shown_all_the_same() -> None:
     found = read(0, InputRecord(0, 0, None, None, (("x", b"\xff"),)))
     assert (found.reason, found.topic, found.record.headers) == ("foreign", None, (("x", b"\xff"),))
+
+
+def test_a_letter_is_not_taken_for_the_failure_of_one_with_its_id_in_a_deleted_topic() -> None:
+    """Its record was redriven for letter 0-0 of the topic that was there before; it failed again as letter 0-0 of the new one."""
+    log = MemoryLog()
+    for topic in ("in", "app.dead-letters"):
+        log.create_topic(topic, TopicSettings(1))
+    said = {"reason": "handler-failed", "topic": "in", "partition": "0", "offset": "1"}
+    headers = tuple((f"tailrace-{name}", value.encode()) for name, value in said.items())
+    again = redriven_header("app.dead-letters", "0-0", (0, 0))
+    writer = log.writer("task")
+    writer.append([Output("in", b"k", b"1", 1), Output("in", b"k", b"1", 2)])
+    writer.append([Output("app.dead-letters", b"k", b"1", 3, (again, *headers))])
+    writer.commit()
+    assert redrive(log, "app", lambda _: True, now_ms=4).sent == ["0-0"]
+    ((_, outcome),) = letters_with_outcomes(log, "app")
+    assert (outcome.state, outcome.failed_as) == ("redriven", None)

@@ -74,7 +74,8 @@ def letters_with_outcomes(
     asked: list[DeadLetter] = []
     failed_as: dict[str, str] = {}
     for letter in dead_letters(log, app, leave_out, on_hidden):
-        if again := redriven_ids(letter.record.headers, own):
+        again = redriven_ids(letter.record.headers, own)
+        if again and not _is_older(letter, noted.get(again[-1])):
             failed_as[again[-1]] = letter.id
         if wanted(letter):
             asked.append(letter)
@@ -101,6 +102,16 @@ def letters_with_outcomes(
         return Outcome("handled" if offset < position else "unread", at_ms)
 
     return [(one, outcome(one)) for one in asked]
+
+
+def _is_older(letter: DeadLetter, note: Note | None) -> bool:
+    """Whether the record of a letter was there before the redrive of this note: it was redriven for a letter with the same id, in a topic
+    of dead letters that was deleted since.
+    """
+    if note is None or note.snapshot or letter.origin_offset is None:
+        return False
+    place = letter.topic, letter.origin_partition
+    return place == (note.topic, note.partition) and letter.origin_offset < note.start
 
 
 def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]:
