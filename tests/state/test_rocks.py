@@ -152,14 +152,27 @@ def test_an_undamaged_folder_is_sound_and_holds_its_last_cut(grown, tmp_path: Pa
 
 def test_a_changed_byte_in_a_table_is_found_by_every_way_of_reading_it(grown, tmp_path: Path) -> None:
     path = shutil.copytree(grown[0], tmp_path / "state")
+    rows = list(grown[1][b"9"])
     for table in files(path, "*.sst"):
-        flipped(table, 100)  # in its first block of rows
+        flipped(
+            table, table.stat().st_size // 2
+        )  # in a block of rows; the first one is read when a store is opened
     with opened(path) as store:
-        for read in (store.rows, lambda: store.scan(b"", b"\xff"), lambda: store.get_many([b"00001"])):
+        for read in (store.rows, lambda: store.scan(b"", b"\xff"), lambda: store.get_many(rows)):
             with pytest.raises(CorruptStateError, match="rebuilt from the changelog"):
                 list(read())
         with pytest.raises(CorruptStateError):
-            store.get(b"00001")
+            list(map(store.get, rows))
+
+
+def test_a_changed_byte_in_the_block_of_the_cut_is_found_when_the_store_is_opened(
+    grown, tmp_path: Path
+) -> None:
+    path = shutil.copytree(grown[0], tmp_path / "state")
+    for table in files(path, "*.sst"):
+        flipped(table, 100)
+    with pytest.raises(CorruptStateError, match="rebuilt from the changelog"), opened(path):
+        pass
 
 
 def test_a_scan_that_meets_damage_does_not_pass_for_one_that_ended(grown, tmp_path: Path) -> None:

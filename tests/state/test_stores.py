@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from tailrace.core.storage import Store
 from tailrace.state import MemoryStore, OverlayStore, RocksStore, StateIdentity, StateMemory, open_store
+from tailrace.state.memory import FIRST_ROW
 
 OURS = StateIdentity("flights", 0)
 
 # Few keys, close to one another and to the ends of the key space, so that batches and scans meet.
-row_keys = st.binary(min_size=1, max_size=3) | st.sampled_from(
-    [b"\0", b"\0\0", b"\xff", b"\xff\xff", b"a", b"a\0"]
+row_keys = st.binary(min_size=1, max_size=3).filter(lambda row: row >= FIRST_ROW) | st.sampled_from(
+    [b"\1", b"\1\0", b"\xff", b"\xff\xff", b"a", b"a\0"]
 )
 batches = st.dictionaries(row_keys, st.none() | st.binary(max_size=4), max_size=20)
 bounds = st.tuples(st.binary(max_size=3), st.binary(max_size=3))
@@ -107,16 +108,21 @@ def test_an_empty_value_is_not_the_absence_of_one(store: Store) -> None:
     assert store.get_many((b"a", b"b", b"a")) == [b"", None, b""]
 
 
-def test_the_cut_is_never_seen_as_a_row(store: Store) -> None:
-    store.write({b"\0": b"least"}, b"cut")
-    assert store.get(b"") is None
-    assert store.get_many([b"", b"\0"]) == [None, b"least"]
-    assert list(store.scan(b"", b"\xff")) == [(b"\0", b"least")]
+def test_what_a_store_writes_for_itself_is_never_seen_as_a_row(store: Store) -> None:
+    for _ in range(40):  # every slot of the numbers of batches
+        store.write({FIRST_ROW: b"least"}, b"cut")
+    own = [b"", b"\0", *(b"\0" + bytes((slot,)) for slot in range(256))]
+    assert [store.get(row) for row in own] == [None] * len(own)
+    assert store.get_many([*own, FIRST_ROW]) == [*[None] * len(own), b"least"]
+    assert list(store.scan(b"", b"\xff")) == [(FIRST_ROW, b"least")]
 
 
-def test_a_row_without_a_key_is_refused_and_nothing_of_its_batch_remains(store: Store) -> None:
-    with pytest.raises(ValueError, match="must not be empty"):
-        store.write({b"a": b"1", b"": b"2"}, b"1")
+@pytest.mark.parametrize("row", [b"", b"\0", b"\0\1", b"\0\xff"])
+def test_a_row_with_a_key_of_the_store_is_refused_and_nothing_of_its_batch_remains(
+    store: Store, row: bytes
+) -> None:
+    with pytest.raises(ValueError, match="must not be empty or begin with a zero byte"):
+        store.write({b"a": b"1", row: b"2"}, b"1")
     assert store.get(b"a") is None
     assert store.cut is None
 

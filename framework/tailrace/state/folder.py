@@ -34,8 +34,12 @@ from tailrace.core.errors import (
 )
 from tailrace.state.failures import REBUILD, as_state_error, in_use
 
-FORMAT = 1
-"""Version of the folder's layout, of its label and of how the database keeps rows and cut."""
+FORMAT = 2
+"""Version of the folder's layout, of its label and of how the database keeps rows and cut.
+
+Format 2 has numbers of batches (``batch_numbers``), which format 1 would take for rows. A folder of format 1 is used as it is,
+and labelled again before the first batch.
+"""
 
 LABEL = "tailrace-state.json"
 LOCK = "lock"
@@ -94,6 +98,7 @@ class StateFolder:
             try:
                 label = self._look()
                 self.is_new = label is None or not label.complete
+                self._relabelled = label if label is not None and label.format < FORMAT else None
                 if self.is_new:
                     self._write_label(complete=False)
                     if self.database.exists():
@@ -107,11 +112,11 @@ class StateFolder:
                 raise
 
     def complete(self) -> None:
-        """Record that the database exists. From here on its absence is damage."""
-        if self.is_new:
+        """Record that the database exists, in this version's format. From here on its absence is damage."""
+        if self.is_new or self._relabelled is not None:
             with self._failures("creating the state folder"):
                 self._write_label(complete=True)
-            self.is_new = False
+            self.is_new, self._relabelled = False, None
 
     def release(self) -> None:
         """Release the folder for another store."""
@@ -192,7 +197,7 @@ class StateFolder:
             format=FORMAT,
             app=ours.app,
             partition=ours.partition,
-            lineage=ours.lineage,
+            lineage=ours.lineage if self._relabelled is None else ours.lineage or self._relabelled.lineage,
             created_by=_created_by(),
             complete=complete,
         )

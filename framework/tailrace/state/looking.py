@@ -12,6 +12,7 @@ from pathlib import Path
 from rocksdict import AccessType, Rdict, ReadOptions
 
 from tailrace.core.errors import CorruptStateError
+from tailrace.state.batch_numbers import last_number
 from tailrace.state.failures import as_state_error
 from tailrace.state.folder import DATABASE
 from tailrace.state.memory import RESERVED
@@ -64,13 +65,15 @@ class StateView:
             options = StateMemory(_BUDGET_BYTES).options()
             options.create_if_missing(False)
             try:
-                return Rdict(
+                database = Rdict(
                     str(self.path / DATABASE),
                     options,
                     column_families={"default": options},
                     access_type=AccessType.read_only(False),
                 )
-            except Exception as error:  # noqa: BLE001  # a compaction may have removed a file on the way
+                last_number(database, str(self.path))
+                return database
+            except Exception as error:  # noqa: BLE001  # a flush or compaction may have removed a file on the way
                 failure = as_state_error(error, self.path, "looking at the state")
         assert failure is not None
         raise failure

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from weakref import WeakSet
 
 from sortedcontainers import SortedList
 
 RESERVED = b""
-"""No row may have this key: a store on disk stores its cut under it."""
+"""No row has this key: a store on disk stores its cut under it."""
+
+FIRST_ROW = b"\1"
+"""The least key of a row: a store on disk uses the empty key, and the keys that begin with a zero byte."""
+
+
+def refuse_reserved(rows: Collection[bytes]) -> None:
+    """Raise ValueError if one of the keys is one of the store's own."""
+    if rows and min(rows) < FIRST_ROW:
+        raise ValueError(
+            "a row's key must not be empty or begin with a zero byte: a store on disk uses such keys itself"
+        )
 
 
 class MemoryStore:
@@ -51,9 +62,8 @@ class MemoryStore:
         return self._scan(None, None)
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Apply a batch and its cut. A value of None deletes a row. Keys of rows must not be empty."""
-        if RESERVED in rows:
-            raise ValueError("a row's key must not be empty: a store on disk keeps its cut there")
+        """Apply a batch and its cut. A value of None deletes a row. For keys see ``FIRST_ROW``."""
+        refuse_reserved(rows)
         for scan in list(self._scans):
             scan.read_ahead()
         stored, moved = self._rows, self._moved

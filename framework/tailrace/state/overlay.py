@@ -21,7 +21,7 @@ from typing import Final
 from sortedcontainers import SortedList
 
 from tailrace.core.storage import Store
-from tailrace.state.memory import RESERVED
+from tailrace.state.memory import refuse_reserved
 
 _GONE: Final = bytes(bytearray(b"gone"))
 """An object of its own: no value of a row is identical to it."""
@@ -98,8 +98,7 @@ class OverlayStore:
 
         A failure to write what waits ends the store: each later write raises it again.
         """
-        if RESERVED in rows:
-            raise ValueError("a row's key must not be empty: a store on disk keeps its cut there")
+        refuse_reserved(rows)
         if None in rows.values():
             self._has_gone = True
             self._rows.update({row: _GONE if value is None else value for row, value in rows.items()})

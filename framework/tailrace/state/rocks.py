@@ -4,9 +4,11 @@ Theory. The changelog is the truth. The store is a copy that lags behind it, so 
 reads them again. It must never hold a part of a batch, or a cut without its rows.
 
 - Rows and cut are written in one batch, the cut under the empty key, which no row has. RocksDB applies a batch whole or
-  not at all, in the order of writing, so after a crash the rows match the cut.
+  not at all, in the order of writing.
+- After a power cut RocksDB may apply a batch without one before it, and not notice it. The numbers of batches show it
+  (``batch_numbers``); such a store is damaged, and its state is restored from the changelog. So the rows match the cut.
 - The write-ahead log is on, and not synced. After kill -9 the operating system still has every batch. After a power cut the
-  last batches may be lost. The log costs a few per cent of the write rate. Without it (measured too) every crash would lose
+  last batches may be lost, at most 32. The log costs a few per cent of the write rate. Without it (measured too) every crash would lose
   the rows that are not yet in a file, up to 700,000, which would have to be read again from the log.
 - A failed write ends the store: the next write might succeed (RocksDB resumes by itself when a disk has room again) and
   leave a gap before a newer cut. Only reopening the store shows what it holds.
@@ -25,12 +27,12 @@ from weakref import WeakSet
 from rocksdict import Rdict, RdictIter, ReadOptions, WriteBatch
 
 from tailrace.core.errors import StateUnavailableError
+from tailrace.state.batch_numbers import BatchNumbers
 from tailrace.state.failures import as_state_error
 from tailrace.state.folder import StateFolder, StateIdentity
-from tailrace.state.memory import RESERVED
+from tailrace.state.memory import FIRST_ROW, RESERVED, refuse_reserved
 from tailrace.state.tuning import StateMemory
 
-_FIRST_ROW = b"\0"  # the least key after the reserved one
 _FIRST_CHUNK, _CHUNK = (
     16,
     1024,
@@ -59,6 +61,7 @@ class RocksStore:
                 undo.callback(self._folder.release)
                 self._database = self._open()
                 undo.callback(self._database.close)
+                self._numbers = BatchNumbers(self._database, str(path))
                 self._cut: bytes | None = self._database.get(RESERVED)
                 self._folder.complete()
                 undo.pop_all()
@@ -73,7 +76,7 @@ class RocksStore:
     def get(self, row: bytes, /) -> bytes | None:
         """The value stored under ``row``, or None."""
         try:
-            return self._database.get(row) if row else None
+            return self._database.get(row) if row >= FIRST_ROW else None
         except Exception as error:
             raise as_state_error(error, self.path, "reading a row") from error
 
@@ -83,11 +86,9 @@ class RocksStore:
             values: list[bytes | None] = self._database.get(list(rows)) or []
         except Exception as error:
             raise as_state_error(error, self.path, "reading rows") from error
-        return (
-            values
-            if RESERVED not in rows
-            else [v if row else None for row, v in zip(rows, values, strict=True)]
-        )
+        if rows and min(rows) < FIRST_ROW:
+            return [value if row >= FIRST_ROW else None for row, value in zip(rows, values, strict=True)]
+        return values
 
     def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
         """The rows with ``start <= row < stop`` as of now, ascending by key bytes.
@@ -97,23 +98,22 @@ class RocksStore:
         """
         options = ReadOptions()
         options.set_iterate_upper_bound(stop)
-        return self._scan(max(start, _FIRST_ROW), options)
+        return self._scan(max(start, FIRST_ROW), options)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """All rows as of now, ascending by key bytes. Does not fill the cache."""
         options = ReadOptions()
         options.fill_cache(False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  # stub lacks the argument
-        return self._scan(_FIRST_ROW, options)
+        return self._scan(FIRST_ROW, options)
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Apply a batch and its cut atomically. A value of None deletes a row. Keys of rows must not be empty.
+        """Apply a batch and its cut atomically. A value of None deletes a row. For keys see ``FIRST_ROW``.
 
         After a write that raised StateUnavailableError or CorruptStateError, every further write raises the same.
         """
         if self._failure is not None:
             raise self._failure
-        if RESERVED in rows:
-            raise ValueError("a row's key must not be empty: a store on disk keeps its cut there")
+        refuse_reserved(rows)
         batch = WriteBatch(raw_mode=True)
         for row in sorted(rows):  # sorting pays: RocksDB inserts neighbours in a third less time
             value = rows[row]
@@ -123,6 +123,7 @@ class RocksStore:
                 batch.put(row, value)
         batch.put(RESERVED, cut)
         try:
+            self._numbers.add_to(batch)
             self._database.write(batch)
         except Exception as error:
             self._failure = as_state_error(error, self.path, "writing a commit")

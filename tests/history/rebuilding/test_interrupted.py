@@ -109,6 +109,18 @@ def test_a_rebuild_that_was_killed_goes_on_where_it_was(tally: Path, tmp_path: P
     assert not (tmp_path / "tally" / "_work").exists()
 
 
+def test_state_that_a_power_cut_has_damaged_is_made_once_more(tally: Path, tmp_path: Path) -> None:
+    killed(tally, tmp_path, 0.5, "--split", "1")
+    databases = list((tmp_path / "tally" / "_work").glob("*/*/tasks/*/state/rocksdb"))
+    assert databases
+    for database in databases:
+        (database / "CURRENT").unlink()
+    report = again(tally, tmp_path, split=1)
+    assert report.resumed
+    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
+    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
+
+
 @pytest.mark.parametrize("split", [1, 2])
 def test_what_was_swept_away_meanwhile_is_made_once_more(tally: Path, tmp_path: Path, split: int) -> None:
     """Nobody went on for days, and the service's snapshots are beside it."""

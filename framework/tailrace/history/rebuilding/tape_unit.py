@@ -21,7 +21,13 @@ from tailrace.core.counting import counted
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay, Source
 from tailrace.core.engine.task import CommitBatch, Task
-from tailrace.core.errors import BadRecordError, ReplayDivergedError, StateInUseError, TailraceError
+from tailrace.core.errors import (
+    BadRecordError,
+    CorruptStateError,
+    ReplayDivergedError,
+    StateInUseError,
+    TailraceError,
+)
 from tailrace.core.records import InputRecord
 from tailrace.history.beginnings import rows_of_keys
 from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, other_version, replay_of
@@ -127,6 +133,9 @@ class TaskRun(TapeSink):
             store = RocksStore(folder / "state", identity, memory)
         except StateInUseError:
             folder = self._own = self._work.tasks / f"{self._number}-{self._result.attempt}"
+            return folder, RocksStore(folder / "state", identity, memory)
+        except CorruptStateError:  # a power cut has damaged what an earlier attempt left
+            shutil.rmtree(folder)
             return folder, RocksStore(folder / "state", identity, memory)
         stands = _stands(store)
         if stands is None or not is_whole(folder / "outputs", stands.changelog_position):
