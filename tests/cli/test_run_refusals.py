@@ -20,6 +20,7 @@ from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE, WAL
 from tailrace.log.embedded.writer import Batch, commit_batch
+from tailrace.state.folder import FORMAT
 from tests.cli.commands import Ended, done, run
 from tests.runtime import served
 from tests.runtime.served import make_app
@@ -84,7 +85,7 @@ def newer_log(house: House) -> None:
 
 def newer_state(house: House) -> None:
     for label in house.state.rglob("tailrace-state.json"):
-        label.write_bytes(label.read_bytes().replace(b'"format": 1', b'"format": 99'))
+        label.write_bytes(label.read_bytes().replace(b'"format": %d' % FORMAT, b'"format": 99'))
 
 
 @pytest.mark.parametrize("make_newer", [newer_log, newer_state])

@@ -132,18 +132,31 @@ def test_a_partition_without_records_falls_idle_while_its_process_commits_for_ot
     outside = KafkaLog(kafka_url)
     service = Service(chain.first, kafka_url, clock)
     service.move(([0, 1, 2], []))
-    marks: set[int | None] = set()
+
+    def published() -> list[int | None]:
+        clock[0] += 10
+        service.turn()
+        return list(outside.publications().values())
+
+    begun = [
+        (side, chain.Reading(f"k{n}", clock[0])) for side in ("left", "right") for n in range(chain.KEYS)
+    ]
+    outside.append_all(chain.records(begun))
+    start_ms = (
+        clock[0] - 2 * chain.DISORDER_MS - 1
+    )  # the disorder of the inputs, and that declared for the output
+    wait_until(lambda: published() == [start_ms] * 3, "all tasks have published their watermarks", 60)
 
     def idle() -> bool:
         outside.append_all(chain.records([("left", chain.Reading("k1", clock[0]))]))
         for _ in range(20):
             clock[0] += 100
             service.turn()
-        marks.update(outside.publications().values())
-        return None in marks
+        return published().count(None) == 2
 
     wait_until(idle, "the tasks without records hold nobody back", 60)
-    assert len(marks) > 2
+    (running,) = {one for one in published() if one is not None}
+    assert running > start_ms
     service.close()
     outside.close()
 
