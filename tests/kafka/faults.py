@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from tests.kafka.fencing_faults import kill_in_transaction, move_ahead_of_readers, stop_in_transaction
+from tests.kafka.fencing_faults import kill_in_transaction, stop_in_transaction
+from tests.kafka.moving_faults import move_ahead_of_readers
 from tests.kafka.transaction_states import TransactionStates
 from tests.soak.processes import UNLIMITED, limit_files
 

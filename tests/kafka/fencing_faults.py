@@ -1,7 +1,7 @@
-"""Faults of a soak on Kafka that strike where fencing decides: in an open transaction, and where the reader is behind a task that moves.
+"""Faults of a soak on Kafka that strike where fencing decides: in an open transaction.
 
 Elsewhere a mistake in fencing can stay unseen. A process that is killed between two transactions leaves nothing that a new owner has to
-end. And a reader that is at the end of its input has read all that the last owner has written before the new one publishes anything.
+end.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from tailrace.log.kafka import KafkaLog
 from tests.kafka.transaction_states import OpenTransaction, TransactionStates
-from tests.soak.apps import PARTITIONS
 from tests.soak.processes import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from tests.kafka.soak import Member, Round
 
 _PAST_SESSION_S = 9.0
-_QUIET_S = 1.0
 _TRIES = 20
 _UNMOVED_S = 0.8
 """A transaction that has not ended after this is that of a process that is suspended: the others commit more often."""
@@ -57,30 +54,6 @@ def stop_in_transaction(made: Round, member: Member) -> None:
             time.sleep(made.random.uniform(0, 3.0))  # the new owners commit
         finally:
             member.process.signal(signal.SIGCONT)
-
-
-def move_ahead_of_readers(made: Round, _member: Member) -> None:
-    """The processes of the first service leave, one after the other, and come back, while the second service is down, and far behind. So
-    that has to read what the last owner of a task has written, and the watermarks that the new one has published meanwhile. A task
-    moves after a burst of alarms: until the next one, its new owner publishes watermarks for a topic in which it writes nothing.
-    """
-    writers = [one for one in made.members if one.service == "first"]
-    readers = [one for one in made.members if one.service == "second"]
-    log = KafkaLog(made.url)
-    try:
-        for one in readers:
-            one.keep().kill()
-        for leaver in made.random.sample(writers, len(writers)):
-            _await_growth(log, "alarms", writers, every=False)  # groups may leave partitions out
-            _await_quiet(log, "alarms", writers)
-            leaver.keep()
-            leaver.terminate()
-            _await_growth(log, "first.tape", [one for one in writers if one is not leaver])
-            leaver.start()
-    finally:
-        log.close()
-    for one in readers:
-        one.start()
 
 
 # --- internal
@@ -139,37 +112,3 @@ def _await_ended(
     what = f"the transaction that {member.state.name} has left open is ended by a new owner"
     wait_until(is_ended, what, PATIENCE_S / 2)
     made.note("the transaction is ended")
-
-
-def _ends(log: KafkaLog, topic: str) -> list[int]:
-    return [log.end_offset(topic, number) for number in range(PARTITIONS)]
-
-
-def _await_growth(log: KafkaLog, topic: str, alive: list[Member], *, every: bool = True) -> None:
-    """Keep processes alive until there is more in every partition of a topic, or in some."""
-    before = _ends(log, topic)
-
-    def grown() -> bool:
-        for one in alive:
-            one.keep()
-        more = [now > at for now, at in zip(_ends(log, topic), before, strict=True)]
-        return all(more) if every else any(more)
-
-    wait_until(grown, f"there is more in {topic!r}")
-
-
-def _await_quiet(log: KafkaLog, topic: str, alive: list[Member]) -> None:
-    """Keep processes alive until a topic has not grown for a while."""
-    last: list[int] = []
-    since_s = 0.0
-
-    def quiet() -> bool:
-        nonlocal last, since_s
-        for one in alive:
-            one.keep()
-        now, now_s = _ends(log, topic), time.monotonic()
-        if now != last:
-            last, since_s = now, now_s
-        return now_s - since_s > _QUIET_S
-
-    wait_until(quiet, f"nothing is written to {topic!r} for a while")
