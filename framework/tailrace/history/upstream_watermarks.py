@@ -105,6 +105,15 @@ class Upstream:
         return self._last.get(source, NO_WATERMARK)
 
 
+def without_watermark(log: Log, topic: str) -> list[str]:
+    """The transactional ids of the tasks that hold all readers of a topic back at the end of what is published, because they have
+    published no watermark yet, or none since they have started again.
+    """
+    said = {writer: mark for (of, writer), mark in log.publications().items() if of == topic}
+    known = {*said, *(one for writer in said for one in tasks_beside(writer, log))}
+    return sorted(one for one in known if said.get(one, NO_WATERMARK) == NO_WATERMARK)
+
+
 def transactional_id(app: str, partition: int) -> str:
     """The id under which the task of a partition commits and publishes."""
     return f"{app}-{partition}"

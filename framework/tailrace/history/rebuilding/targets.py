@@ -38,7 +38,8 @@ from tailrace.history.rebuilding.request import Request
 from tailrace.history.replayable import check_kept, gone, until_when
 from tailrace.history.same_topics import check_history, ids_of, replaced_topics
 from tailrace.history.stretches import first
-from tailrace.log.interface import TopicIds
+from tailrace.history.upstream_watermarks import without_watermark
+from tailrace.log.interface import Log, TopicIds
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 
@@ -239,9 +240,23 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
             "what the app sends to itself is taken as it was recorded, as only a part is rebuilt: it is not what this code "
             "would send, if the code has changed"
         )
+    if not request.limited:
+        notes += _held_back(plan, log)
     return msgspec.structs.replace(
         settled, notes=(*settled.notes, *notes), finish=not request.limited and _has_ended(settled)
     )
+
+
+def _held_back(plan: Plan, log: Log) -> Iterator[str]:
+    """Notes about tasks of other apps for which the rebuild waits at the end of its history."""
+    for one in plan.inputs:
+        if one.own or one.watermark != "upstream" or not (waits_for := without_watermark(log, one.name)):
+            continue
+        named = ", ".join(waits_for[:_SHOWN]) + (", ..." if len(waits_for) > _SHOWN else "")
+        yield (
+            f"{one.name}: {named} had no watermark at the end of this history (a task without records has none after a start, until "
+            "it is idle), so event time waits there: timers that a service has fired before may be pending here"
+        )
 
 
 def _has_ended(settled: Settled) -> bool:
@@ -338,6 +353,8 @@ def _deleted(
 
 
 _ANEW = "Read an archive (--archive), start from a newer snapshot (--from-snapshot)"
+_SHOWN = 5
+"""Tasks named in a note."""
 _WITHOUT = (
     f"{_ANEW}, or continue without them (--after-deleted): state and outputs then differ from the service's."
 )
