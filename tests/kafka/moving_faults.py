@@ -31,12 +31,14 @@ from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tests.soak.apps import ALARMS_EVERY, ALARMS_LAST, PARTITIONS, Alarm
 from tests.soak.feed import START_MS, STEP_MS
-from tests.soak.processes import wait_until
+from tests.soak.processes import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from tests.kafka.soak import Member, Round
 
 _TRIES = 3
+_BURSTS_S = 3 * PATIENCE_S
+"""Where tasks write to any partition, several bursts may pass before one is as it must be."""
 _ANSWER_S = 30.0
 _QUIET = {"log_level": 0}
 _ALARMS = [TopicPartition("alarms", number) for number in range(PARTITIONS)]
@@ -186,4 +188,4 @@ def _wait(condition: Callable[[], object], what: str, alive: list[Member]) -> No
             one.keep()
         return condition()
 
-    wait_until(is_so, what)
+    wait_until(is_so, what, _BURSTS_S)
