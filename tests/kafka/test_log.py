@@ -6,7 +6,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
@@ -37,6 +37,7 @@ from tailrace.log.kafka import cluster as cluster_
 from tailrace.log.kafka import log as log_
 from tailrace.log.kafka import writer as writer_
 from tailrace.log.kafka.reader import KafkaReader
+from tailrace.log.kafka.watermarks import encode
 from tests.kafka.broker.cluster import Cluster
 from tests.log.contract import A, read_all, visible
 from tests.soak.processes import wait_until
@@ -240,6 +241,38 @@ def test_publications_are_read_up_to_a_transaction_that_stays_open(kafka: str, k
         (one,) = log.reader({A: 0}).published("a", 0)
         assert (one.publisher, one.watermark_ms) == ("w", 5)
         producer.abort_transaction(30)
+
+
+def test_publications_whose_markers_are_on_their_way_are_waited_for(
+    kafka: str, kafka_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a commit that has just returned: the brokers write its markers afterwards."""
+    with closing(KafkaLog(kafka_url)) as log:
+        log.create_topic("a", TopicSettings(1))
+        log.writer("w").commit(None, "", {"a": 5})
+        last = log._followed.last({"a.publishers": None})["a.publishers"].publications[0]
+        producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{kafka_url}-on-its-way"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        key, value = encode(last._replace(watermark_ms=6))
+        producer.produce(f"{kafka_url.rpartition('/')[2]}a.publishers", value, key, 0)
+        assert producer.flush(30) == 0
+        assert log.publications() == {("a", "w"): 5}
+        stable_ends, asked = log._cluster.stable_ends, 0
+
+        def answer(places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+            """The markers come when it has been asked for the first time."""
+            nonlocal asked
+            found = stable_ends(places)
+            asked += 1
+            if asked == 1:
+                producer.commit_transaction(30)
+                wait_until(lambda: stable_ends(places) != found, "the markers are there")
+            return found
+
+        monkeypatch.setattr(log._cluster, "stable_ends", answer)
+        assert log.publications() == {("a", "w"): 6}
+        assert asked == 2
 
 
 def test_a_log_that_sees_the_topics_of_another_prefix_leaves_out_what_its_apps_have_published(

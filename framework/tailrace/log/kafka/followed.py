@@ -40,6 +40,8 @@ from tailrace.log.kafka.watermarks import (
 _COMPACTED_MS = 3_600_000
 """After which a publication that is not the last of its publisher is to be gone."""
 
+_NAP_S = 0.02
+
 Records = Callable[[Mapping[TopicPartition, tuple[int, int]]], Iterator[tuple[TopicPartition, InputRecord]]]
 """Reads the records of partitions, of each from one offset to another, which is no later than its stable end. A partition after the
 other, by one consumer: it takes a moment until the first of its records arrive.
@@ -84,11 +86,13 @@ class FollowedTopics:
             self._known[topic] = self._followed(topic)
         return self._known[topic]
 
-    def last(self, feeds: Mapping[str, str | None]) -> dict[str, Last]:
-        """What topics say of publishers. ``feeds`` has the id of the topic that each is for; None if all publications count."""
+    def last(self, feeds: Mapping[str, str | None], wait_s: float = 0.0) -> dict[str, Last]:
+        """What topics say of publishers. ``feeds`` has the id of the topic that each is for; None if all publications count. For
+        ``wait_s`` see ``all``.
+        """
         last = {feed: dict[tuple[str, str | None], Published]() for feed in feeds}
         begun = dict[str, Begun]()
-        for (feed, _), record in self.all(feeds):
+        for (feed, _), record in self.all(feeds, wait_s):
             if not record.key:
                 begun[feed] = decode_begun(feed, record.offset, record.value)
                 continue
@@ -98,12 +102,21 @@ class FollowedTopics:
                 last[feed][said.name, said.prefix] = said
         return {feed: Last([*found.values()], begun.get(feed)) for feed, found in last.items()}
 
-    def all(self, feeds: Iterable[str]) -> Iterator[tuple[TopicPartition, InputRecord]]:
-        """The records of topics of publications, up to their stable ends."""
+    def all(self, feeds: Iterable[str], wait_s: float = 0.0) -> Iterator[tuple[TopicPartition, InputRecord]]:
+        """The records of topics of publications, up to their stable ends.
+
+        A commit returns before its markers are at all partitions, and hides its records until then. ``wait_s`` is for how long to wait
+        for the markers of what is there now; a transaction that is open longer is left out.
+        """
         places = [TopicPartition(feed, 0) for feed in feeds]
         if not places:
             return iter(())
-        starts, ends = self._cluster.starts(places), self._cluster.stable_ends(places)
+        starts, now = self._cluster.starts(places), self._cluster.ends(places) if wait_s else {}
+        until_s = time.monotonic() + wait_s
+        ends = self._cluster.stable_ends(places)
+        while any(ends[place] < end for place, end in now.items()) and time.monotonic() < until_s:
+            time.sleep(_NAP_S)
+            ends = self._cluster.stable_ends(places)
         return self._records({place: (starts[place], ends[place]) for place in places})
 
     def _followed(self, topic: str) -> Followed:

@@ -36,6 +36,8 @@ from tailrace.log.routing import Router
 from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
 
 _HANGS_S = 90.0
+_MARKERS_S = 1.0
+"""For how long the markers of a commit may be on their way before what it has published counts as not committed."""
 """For how long a transaction that hides records is waited for: longer than the coordinator leaves one open (``transaction.timeout.ms``)."""
 
 _HIDDEN = (WATERMARKS, PUBLISHERS)
@@ -178,7 +180,7 @@ class KafkaLog:
         followed = [name for name in followed if f"{name}{WATERMARKS}" in names]
         ids = self._cluster.ids([name for name in followed if name in names])
         feeds = {f"{topic}{PUBLISHERS}": ids[topic][0] if topic in ids else None for topic in followed}
-        for feed, last in self._followed.last(feeds).items():
+        for feed, last in self._followed.last(feeds, _MARKERS_S).items():
             topic = feed.removesuffix(PUBLISHERS)
             for one in last.publications:
                 if one.is_of(self._cluster.prefix):
