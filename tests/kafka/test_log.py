@@ -6,9 +6,8 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +19,18 @@ from confluent_kafka.cimpl import NewTopic
 
 from tailrace.core.errors import (
     EventValueError,
-    ForeignLogError,
     LogUnavailableError,
     OffsetGoneError,
     RecordTooLargeError,
     TailraceError,
-    UnknownAppError,
     UnknownTopicError,
-    UsageError,
 )
 from tailrace.core.records import Output
-from tailrace.history.retirement import retire
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaLog, KafkaOptions, feeds
+from tailrace.log.kafka import KafkaLog, KafkaOptions
 from tailrace.log.kafka import cluster as cluster_
 from tailrace.log.kafka import log as log_
 from tailrace.log.kafka import writer as writer_
-from tailrace.log.kafka.reader import KafkaReader
-from tailrace.log.kafka.watermarks import encode
 from tests.kafka.broker.cluster import Cluster
 from tests.log.contract import A, read_all, visible
 from tests.soak.processes import wait_until
@@ -214,127 +207,6 @@ def test_a_reader_that_begins_behind_the_start_of_an_open_transaction_sees_what_
     reader.close()
     writer.close()
     log.close()
-
-
-def test_the_topics_of_watermarks_are_not_listed_and_their_names_are_refused(log: KafkaLog) -> None:
-    writer = log.writer("w")
-    writer.commit(None, "", {"a": 5, "a#part": 7, "b": None})
-    writer.close()
-    assert set(log.topics()) == {"a", "b"}
-    assert log.publications() == {("a", "w"): 5, ("a#part", "w"): 7, ("b", "w"): None}
-    for name in ("c.watermarks", "c.publishers"):
-        with pytest.raises(UsageError, match="watermarks"):
-            log.create_topic(name, TopicSettings(1))
-
-
-def test_publications_are_read_up_to_a_transaction_that_stays_open(kafka: str, kafka_url: str) -> None:
-    with closing(KafkaLog(kafka_url, KafkaOptions(hidden_s=600.0, patience_s=30.0))) as log:
-        log.create_topic("a", TopicSettings(1))
-        log.writer("w").commit(None, "", {"a": 5})
-        producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{kafka_url}-open"})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        for feed in ("a.watermarks", "a.publishers"):
-            producer.produce(f"{kafka_url.rpartition('/')[2]}{feed}", b"open", b"k", 0)
-        assert producer.flush(30) == 0
-        assert log.publications() == {("a", "w"): 5}
-        (one,) = log.reader({A: 0}).published("a", 0)
-        assert (one.publisher, one.watermark_ms) == ("w", 5)
-        producer.abort_transaction(30)
-
-
-def test_publications_whose_markers_are_on_their_way_are_waited_for(
-    kafka: str, kafka_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As those of a commit that has just returned: the brokers write its markers afterwards."""
-    with closing(KafkaLog(kafka_url)) as log:
-        log.create_topic("a", TopicSettings(1))
-        log.writer("w").commit(None, "", {"a": 5})
-        last = log._followed.last({"a.publishers": None})["a.publishers"].publications[0]
-        producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{kafka_url}-on-its-way"})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        key, value = encode(last._replace(watermark_ms=6))
-        producer.produce(f"{kafka_url.rpartition('/')[2]}a.publishers", value, key, 0)
-        assert producer.flush(30) == 0
-        assert log.publications() == {("a", "w"): 5}
-        stable_ends, asked = log._cluster.stable_ends, 0
-
-        def answer(places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-            """The markers come when it has been asked for the first time."""
-            nonlocal asked
-            found = stable_ends(places)
-            asked += 1
-            if asked == 1:
-                producer.commit_transaction(30)
-                wait_until(lambda: stable_ends(places) != found, "the markers are there")
-            return found
-
-        monkeypatch.setattr(log._cluster, "stable_ends", answer)
-        assert log.publications() == {("a", "w"): 6}
-        assert asked == 2
-
-
-def test_a_log_that_sees_the_topics_of_another_prefix_leaves_out_what_its_apps_have_published(
-    log: KafkaLog,
-) -> None:
-    inner = KafkaLog(f"{log}inner.")
-    inner.create_topic("a", TopicSettings(1))
-    inner.writer("app-0").commit(None, "", {"a": 5})
-    assert "inner.a" in log.topics()
-    assert inner.publications() == {("a", "app-0"): 5}
-    assert log.publications() == {}
-    with pytest.raises(UnknownAppError):
-        retire(log, "app")
-    reader = log.reader({TopicPartition("inner.a", 0): 0})
-    (one,) = reader.published("inner.a", 0)
-    assert (one.publisher, one.watermark_ms) == ("app-0", 5), "its readers go by it all the same"
-    reader.close()
-    retire(inner, "app")
-    assert inner.publications() == {("a", "app-0"): None}
-    inner.close()
-
-
-def test_a_record_among_the_watermarks_that_is_none_is_an_error(log: KafkaLog) -> None:
-    log.writer("w").commit(None, "", {"a": 5})
-    writer = log.writer("x")
-    writer.append([Output("a.watermarks", b"k", b"no watermark", 7)])
-    writer.append([Output("a.publishers", b"k", b"no watermark", 7)])
-    writer.commit()
-    with pytest.raises(ForeignLogError, match="no watermark"):
-        log.publications()
-    reader = log.reader({A: 0})
-    with pytest.raises(ForeignLogError, match="no watermark"):
-        reader.published(*A)
-    reader.close()
-
-
-def test_who_begins_to_follow_a_topic_gets_what_holds_at_its_position_however_old(
-    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feeds, "STRETCH", 8)
-    once, often = log.writer("once"), log.writer("often")
-    once.commit(None, "", {"a": 1_000})
-    for number in range(40):
-        often.append([Output("a", b"k", b"v", number)], 0)
-        often.commit(None, "", {"a": number})
-    visible_at: dict[int, int] = {}
-    probe = log.reader({A: 0})
-    while len(visible_at) < 40:
-        visible_at |= {record.timestamp_ms: record.offset + 1 for record in probe.fetch(*A, 100).records}
-    for number in (39, 20, 3):
-        reader = log.reader({A: visible_at[number]})
-        # The two partitions of a reader share what is read of the feed.
-        assert dict(news(reader)) == {"once": 1_000, "often": number}
-        reader.seek("a", 0, visible_at[number - 1])
-        assert dict(news(reader)) == {"once": 1_000, "often": number - 1}
-        reader.close()
-    probe.close()
-
-
-def news(reader: KafkaReader) -> Iterator[tuple[str, int | None]]:
-    for one in reader.published(*A):
-        yield one.publisher, one.watermark_ms
 
 
 def test_the_ends_of_topics_wait_for_an_open_transaction_but_not_for_ever(
