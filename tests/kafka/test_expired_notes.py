@@ -4,136 +4,49 @@ where it left an input, which version had a task. Nothing is skipped or taken tw
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
 
-import tailrace as tr
-from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OffsetGoneError, TopicReplacedError
-from tailrace.core.records import Output
-from tailrace.core.values.partitioner import partition_of
 from tailrace.history.same_topics import check_history
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import prepare_log
-from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
-from tailrace.state import MemoryStore
+from tests.history.tills import EVERY, KEYS, PARTITIONS, Tills, tills
 from tests.kafka.members import Members, await_tasks, stopped
 from tests.kafka.test_upgrades import FIRST, SECOND, Visits
-from tests.runtime.bounded_run import read_all
 from tests.soak.processes import wait_until
 
-PARTITIONS = 2
-KEYS = [
-    [key for key in map(str, range(20)) if partition_of(key.encode(), PARTITIONS) == n]
-    for n in range(PARTITIONS)
-]
+
+def expire(admin: AdminClient, log: KafkaLog, app: str) -> None:
+    """Let the groups of an app lose their offsets, as after a week without a process."""
+    prefix = str(log).rpartition("/")[2]
+    places = [TopicPartition(name, number) for name in log.topics() for number in range(PARTITIONS)]
+    for group in (app, f"{app}#begun"):
+        for done in admin.delete_consumer_groups([f"{prefix}{group}"]).values():
+            with suppress(KafkaException):  # it has no offsets
+                done.result()
+        assert not log.committed_offsets(group, places)
 
 
-class Paid(msgspec.Struct, tr.Keyed[str], frozen=True):
-    """Something was paid."""
+class Service(Tills):
+    """The app on Kafka, whose group loses its offsets."""
 
-    key: tr.Key[str]
-    at_ms: tr.EventTime[int]
-
-
-class Sum(msgspec.Struct, tr.Keyed[str], frozen=True):
-    """The number of payments of a key."""
-
-    key: tr.Key[str]
-    count: int
-
-
-def tills(*inputs: str) -> Plan:
-    """An app that counts what it reads."""
-    app = tr.App("tills", partitions=PARTITIONS)
-    read = [app.topic(name, Paid) for name in inputs]
-    sums = app.topic("sums", Sum)
-
-    @app.actor
-    class Till(tr.Actor):
-        count: int = 0
-
-        @tr.process(*read)
-        def paid(self, _event: Paid, ctx: tr.Context[str]) -> None:
-            self.count += 1
-            ctx.emit(sums, Sum(ctx.key, self.count))
-
-    return app.plan()
-
-
-class Service:
-    """The app in this process. Each run has empty stores, as on another machine."""
+    log: KafkaLog
 
     def __init__(self, url: str) -> None:
-        self.log = KafkaLog(url)
+        super().__init__(KafkaLog(url))
         self.prefix = url.rpartition("/")[2]
         self.admin = AdminClient({"bootstrap.servers": url.split("//")[1].split("/", maxsplit=1)[0]})
-        self.paid: Counter[str] = Counter()
-        prepare_log(self.log, tills("cash", "cards"), create_declared=True)
-
-    def pay(self, topic: str, keys: Sequence[str], count: int) -> None:
-        """Some payments, one after the other."""
-        made = [keys[n % len(keys)] for n in range(count)]
-        self.log.append_all(
-            Output(topic, key.encode(), msgspec.json.encode(Paid(key, n)), n) for n, key in enumerate(made)
-        )
-        self.paid.update(made)
-
-    def run(self, *inputs: str, after_deleted: bool = False, prepare: bool = True) -> None:
-        """Run until everything is handled, and stop."""
-        plan, log = tills(*inputs), KafkaLog(str(self.log))
-        if prepare:
-            prepare_log(log, plan, create_declared=True)
-        worker = Worker(
-            plan,
-            log,
-            range(PARTITIONS),
-            lambda _: MemoryStore(),
-            settings=WorkerSettings(
-                partition=PartitionSettings(commit_interval_ms=0, after_deleted=after_deleted)
-            ),
-            change_inputs=True,
-            reader=log.reader({}, live=True),
-        )
-        try:
-            worker.start()
-
-            def done() -> bool:
-                worker.turn()
-                return self.counts() == self.paid and not any(
-                    slot.running is None or slot.running.dirty for slot in worker._slots
-                )
-
-            wait_until(done, "all payments are counted", 90)
-            worker.leave()
-        finally:
-            log.close()
-
-    def counts(self) -> Counter[str]:
-        """The highest count of each key; each count must be there once."""
-        found = [(one.key, one.count) for one in read_all(self.log, "sums", Sum)]
-        assert len(found) == len(set(found)), "counted twice"
-        return Counter({key: max(count for other, count in found if other == key) for key, _ in found})
 
     def expire(self) -> None:
         """As after a week without a process."""
-        for group in ("tills", "tills#begun"):
-            for done in self.admin.delete_consumer_groups([f"{self.prefix}{group}"]).values():
-                with suppress(KafkaException):  # it has no offsets
-                    done.result()
-        places = [TopicPartition(name, number) for name in ("cash", "cards") for number in range(PARTITIONS)]
-        assert not self.log.committed_offsets("tills", places)
-        assert not self.log.committed_offsets("tills#begun", places)
+        expire(self.admin, self.log, "tills")
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """As retention does."""
@@ -170,15 +83,14 @@ def test_an_app_that_has_never_run_begins_with_what_is_there(kafka_url: str) -> 
 
 def test_an_input_that_is_declared_again_continues_where_it_was_left(kafka_url: str) -> None:
     service = Service(kafka_url)
-    every = KEYS[0] + KEYS[1]
-    service.pay("cash", every, 40)
-    service.pay("cards", every, 40)
+    service.pay("cash", EVERY, 40)
+    service.pay("cards", EVERY, 40)
     service.run("cash", "cards")
     for _ in range(2):  # also after further commits
-        service.pay("cash", every, 40)
+        service.pay("cash", EVERY, 40)
         service.run("cash")
         service.expire()
-    service.pay("cards", every, 40)
+    service.pay("cards", EVERY, 40)
     service.run("cash", "cards")
 
 
@@ -186,23 +98,22 @@ def test_an_input_that_is_declared_again_continues_where_it_was_left(kafka_url: 
 def test_an_input_that_is_declared_again_must_be_the_topic_that_was_left(kafka_url: str, runs: int) -> None:
     """The position where it was left would skip the first records of a new topic."""
     service = Service(kafka_url)
-    every = KEYS[0] + KEYS[1]
-    service.pay("cash", every, 40)
-    service.pay("cards", every, 40)
+    service.pay("cash", EVERY, 40)
+    service.pay("cards", EVERY, 40)
     service.run("cash", "cards")
     for _ in range(runs):
-        service.pay("cash", every, 40)
+        service.pay("cash", EVERY, 40)
         service.run("cash")
     for done in service.admin.delete_topics([f"{service.prefix}cards"]).values():
         done.result()
     wait_until(lambda: "cards" not in service.log.topics(), "the topic is deleted")
     service.expire()
-    service.pay("cash", every, 40)
+    service.pay("cash", EVERY, 40)
     service.run("cash")
     service.log.close()
     service.log = KafkaLog(kafka_url)
     prepare_log(service.log, tills("cash", "cards"), create_declared=True)
-    service.pay("cards", every, 100)
+    service.pay("cards", EVERY, 100)
     with pytest.raises(TopicReplacedError, match=r"has read other records.*topic 'cards'"):
         check_history("tills", service.log, tills("cash", "cards").inputs)
     check_history("tills", service.log, tills("cash").inputs)  # without it, its history can be read

@@ -58,7 +58,7 @@ class Beginning:
     cut: bytes | None = None
     """The cut that it continues from; None: no cut. The tape records before ``Cut.tape`` are done."""
     positions: Mapping[str, int] = field(default_factory=dict[str, int])
-    """By input, the first offset that it reads, as far as the log tells it."""
+    """By input, the first offset that it reads, as far as the log tells it. The cut comes before it."""
 
     @cached_property
     def decoded(self) -> tape.Cut | None:
@@ -139,6 +139,8 @@ def canonical_beginning(
     lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
     positions = {name: history.log.start_offset(name, partition) for name in inputs}
     cut = b"" if asked is None else asked.manifest.task(partition).cut
+    if asked is not None and isinstance(left := asked.manifest.task(partition).left, dict):
+        positions |= {name: at for name, at in left.items() if name in positions}
     if asked is not None and cut and end is not None:
         _check_continues(history, partition, asked, tape.decode_cut(end))
     return Beginning(partition, lineage, asked if cut else None, cut or None, positions)

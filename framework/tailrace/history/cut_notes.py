@@ -5,14 +5,15 @@ A cut is the same in every log that has the history. A note is about one log, or
     note         says                                                            see
     topics       which topics the positions of the cut are of, by their ids      ``history.same_topics``
     passed       behind the positions, the offsets that hold no record           ``history.passed_offsets``
-    left         where the task has left inputs that it reads no more            ``runtime.first_positions``
+    left         where the task has left inputs that it reads no more            ``history.left_inputs``
     left_topics  which topics these are, by their ids                            ``history.same_topics``
     versions     the versions of the code that have committed the task           ``runtime.task_notes``
 
 A note may be absent: an older version wrote the cut, the log needs no such note, or there was nothing to say. Then nothing is known, and
 the reader continues without it. A note that cannot be read is an error, as it would be in the cut itself.
 
-A move to another log takes the versions along. The other notes are about the log that the app leaves.
+A move to another log takes the versions along, and notes there where inputs were left. The other notes are about the log that the app
+leaves.
 A start that replaces the state by a snapshot's keeps the versions and the inputs that were left.
 """
 

@@ -11,22 +11,32 @@ the app are not either: a start brings along what was under way in them.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Final
+
 from tailrace.core.engine import tape
 from tailrace.core.errors import RecordsLostError, SnapshotMismatchError
 from tailrace.core.records import RecordMark
 from tailrace.history.beginnings import is_own
 from tailrace.history.stretches import first, last
 from tailrace.log.interface import Log
-from tailrace.state.snapshots import Snapshot
+from tailrace.state.snapshots import Snapshot, TaskEntry
+
+NOTHING_LEFT: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-def last_reads(log: Log, partition: int, cut: bytes) -> dict[str, RecordMark]:
-    """The last record before the position of each input of a cut, without internal topics and inputs that have none."""
+def last_reads(
+    log: Log, partition: int, cut: bytes, left: Mapping[str, int] = NOTHING_LEFT
+) -> dict[str, RecordMark]:
+    """The last record before the position of each input of a cut, without internal topics and inputs that have none. ``left``: the
+    positions in inputs that were left.
+    """
     found: dict[str, RecordMark] = {}
     if not cut:
         return found
     decoded, known = tape.decode_cut(cut), log.topics()
-    for name, position in sorted(decoded.positions.items()):
+    for name, position in sorted({**left, **decoded.positions}.items()):
         if name not in known or is_own(name, decoded.app):
             continue
         try:
@@ -38,28 +48,36 @@ def last_reads(log: Log, partition: int, cut: bytes) -> dict[str, RecordMark]:
     return found
 
 
-def check_last_reads(log: Log, snapshot: Snapshot, partition: int) -> None:
-    """Refuse a snapshot that has read other records than the log has.
+def check_last_reads(log: Log, snapshot: Snapshot, partition: int, inputs: Collection[str] = ()) -> None:
+    """Refuse a snapshot that has read other records than the log has. An input that was left is compared if it is among the ``inputs``,
+    which the app declares.
 
     Raises:
         SnapshotMismatchError: The log has another record at the place of one that the state has read last.
     """
-    noted, known = snapshot.manifest.task(partition).read, log.topics()
-    for name, read in noted.items() if isinstance(noted, dict) else ():
-        if name not in known or not log.start_offset(name, partition) <= read.offset < log.end_offset(
-            name, partition
-        ):
-            continue
-        try:
-            record = first(log, name, partition, read.offset)
-        except RecordsLostError:
-            continue
-        if record is None or (record.offset != read.offset and known[name].compacted):
-            continue
-        if RecordMark.of(record) != read:  # a later one: only compaction takes a record out of a topic
+    entry = snapshot.manifest.task(partition)
+    left = entry.left if isinstance(entry.left, dict) else {}
+    for name, read in entry.read.items() if isinstance(entry.read, dict) else ():
+        if (name in inputs or name not in left) and has_read_other(entry, log, name):
             raise SnapshotMismatchError(
                 f"the snapshot {snapshot.manifest.id} has read another record at offset {read.offset} of {name!r} partition "
                 f"{partition} than this log has",
                 hint="The log has lost its end since, or it is another log. Take a snapshot that was made of this log, or begin "
                 "without one.",
             )
+
+
+def has_read_other(entry: TaskEntry, log: Log, name: str) -> bool:
+    """Whether the log has another record at the place of the one that a task has read last from an input."""
+    read, known = entry.read.get(name) if isinstance(entry.read, dict) else None, log.topics()
+    if read is None or name not in known:
+        return False
+    if not log.start_offset(name, entry.partition) <= read.offset < log.end_offset(name, entry.partition):
+        return False
+    try:
+        record = first(log, name, entry.partition, read.offset)
+    except RecordsLostError:
+        return False
+    if record is None or (record.offset != read.offset and known[name].compacted):
+        return False
+    return RecordMark.of(record) != read  # a later one: only compaction takes a record out of a topic

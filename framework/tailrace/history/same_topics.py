@@ -83,6 +83,11 @@ def left_topics_header(last: InputRecord | None, noted: Headers, left: Iterable[
     return note_header(LEFT_TOPICS, TopicIds(now.log, kept)) if kept else ()
 
 
+def current_topics_header(log: KnowsTopicIds, left: Iterable[str]) -> Headers:
+    """The same for topics of a log on which no cut has noted their ids yet."""
+    return note_header(LEFT_TOPICS, log.topic_ids(left, watched=False))
+
+
 def _all_noted(last: InputRecord | None) -> TopicIds | None:
     """The topics of the last cut of a task, with those that it has left before."""
     found, left = note_of(last, _NOTE, TopicIds), note_of(last, LEFT_TOPICS, TopicIds)
@@ -98,7 +103,7 @@ def check_history(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> None:
     Raises:
         TopicReplacedError: One of them was deleted and created again since.
     """
-    for topic, partition in replaced_topics(app, log, inputs):
+    for topic, partition in replaced_topics(app, log, (one.name for one in inputs)):
         raise TopicReplacedError(
             f"the topic was deleted and created again since the app {app!r} has read it. "
             + (
@@ -145,11 +150,11 @@ def check_unchanged(log: Log) -> None:
         log.check_topic_ids()
 
 
-def replaced_topics(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> Iterator[tuple[str, int]]:
+def replaced_topics(app: str, log: Log, inputs: Iterable[str] = ()) -> Iterator[tuple[str, int]]:
     """The topics that were deleted and created again since tasks of an app have read them, each with the partition of a task. Topics that
     tasks have left count if they are among the ``inputs``.
     """
-    changelog, known, declared = f"{app}.changelog", log.topics(), {one.name for one in inputs}
+    changelog, known, declared = f"{app}.changelog", log.topics(), set(inputs)
     if not isinstance(log, KnowsTopicIds) or changelog not in known:
         return
     found: set[str] = set()

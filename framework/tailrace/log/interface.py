@@ -332,8 +332,8 @@ class Log(Protocol):
 class KnowsTopicIds(Protocol):
     """A log whose topics can be deleted, and created again with the same name."""
 
-    def topic_ids(self, topics: Iterable[str], /) -> TopicIds:
-        """The ids of topics. From then on, writers refuse to commit if one of them has another id.
+    def topic_ids(self, topics: Iterable[str], /, *, watched: bool = True) -> TopicIds:
+        """The ids of topics. If they are ``watched``, writers refuse to commit from then on if one of them has another id.
 
         Raises:
             UnknownTopicError: One of them does not exist.

@@ -9,8 +9,7 @@ On Kafka such notes expire after a week (``offsets.retention.minutes``), and an 
 app began is not known then: for an input of which other tasks have committed positions, 0 is taken, as whatever is deleted may be
 missing. The cuts of all tasks say which inputs these are.
 
-An input that the app does not read any more (``--change-inputs``) may be declared again later. The position where it was left is noted
-with each cut, in a header, as the offset of the app's group may have expired by then. It is *left*.
+An input that the app does not read any more (``--change-inputs``) may be declared again later: see ``history.left_inputs``.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ from collections.abc import Iterable, Mapping
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import FencedError
-from tailrace.core.records import Headers, InputRecord
 from tailrace.history.app_topics import begun_group
 from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import LEFT, note_header, note_of
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.kafka import KafkaLog
 
@@ -74,26 +71,6 @@ def inputs_read(plan: Plan, log: Log) -> set[str]:
         if last is not None:
             found |= tape.decode_cut(last.value or b"").positions.keys()
     return found
-
-
-def positions_left(last: InputRecord | None) -> dict[str, int]:
-    """By input that a task has ever read: where it stands, or has left it. ``last`` is the record of its last cut."""
-    if last is None:
-        return {}
-    left = note_of(last, LEFT, dict[str, int]) or {}
-    return {**left, **tape.decode_cut(last.value or b"").positions}
-
-
-def left_header(plan: Plan, left: Mapping[str, int]) -> Headers:
-    """The header of the cuts of a task that has left inputs."""
-    kept = inputs_left(plan, left)
-    return note_header(LEFT, kept) if kept else ()
-
-
-def inputs_left(plan: Plan, left: Mapping[str, int]) -> dict[str, int]:
-    """Of the positions in inputs that a task has ever read, those in inputs that the app does not read any more."""
-    declared = {one.name for one in plan.inputs}
-    return {name: at for name, at in left.items() if name not in declared}
 
 
 def _tell(plan: Plan, new: Mapping[TopicPartition, int]) -> None:

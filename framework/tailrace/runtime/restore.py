@@ -62,17 +62,12 @@ from tailrace.core.records import Headers, InputRecord
 from tailrace.core.storage import Store
 from tailrace.history.changelog import WITHOUT_CHANGELOG, beginning, changes, check_whole, last_cut
 from tailrace.history.commit_identity import standing
+from tailrace.history.left_inputs import inputs_left, left_header, positions_left
 from tailrace.history.passed_offsets import may_be_empty, noted_with
 from tailrace.history.same_topics import check_changelog, check_topics, left_topics_header, noted_topics
 from tailrace.history.tape_records import check_tape_end
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
-from tailrace.runtime.first_positions import (
-    first_positions,
-    inputs_left,
-    inputs_read,
-    left_header,
-    positions_left,
-)
+from tailrace.runtime.first_positions import first_positions, inputs_read
 from tailrace.runtime.task_notes import versions_header
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 

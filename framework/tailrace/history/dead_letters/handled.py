@@ -54,9 +54,8 @@ def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
         position = tape.decode_cut(cut).positions.get(name, 0) if cut else 0
         start = max(position, min(one.start for one in found.values()))
         for record in scan(log, name, number, start) if number >= 0 else ():
-            if record.headers and not found.keys().isdisjoint(
-                redriven_ids(record.headers, topic_of(manifest.app))
-            ):
+            named = redriven_ids(record.headers, topic_of(manifest.app)) if record.headers else ()
+            if any(id_ in found and record.offset >= found[id_].start for id_ in named):
                 raise SnapshotMismatchError(
                     f"offset {record.offset} of {name!r} partition {number} is a redriven record, and the snapshot {manifest.id} "
                     "has handled its original: it would be handled twice",

@@ -87,6 +87,13 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """The identity of the log with that topic: after a move, the same letters are in a topic with another id."""
 
 
+def is_before(note: Note, topic: str | None, partition: int | None, offset: int) -> bool:
+    """Whether a record was there before the redrive of a note. If its header names the letter all the same, it was redriven for another
+    letter with this id, in a topic of dead letters that was deleted since.
+    """
+    return (topic, partition) == (note.topic, note.partition) and offset < note.start
+
+
 class Redriven(NamedTuple):
     """The result of a redrive: the ids of letters redriven now, redriven before, and without a record to redrive.
 

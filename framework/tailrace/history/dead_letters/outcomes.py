@@ -20,6 +20,7 @@ from tailrace.history.dead_letters.letters import (
     DeadLetter,
     Note,
     dead_letters,
+    is_before,
     settled,
     topic_of,
 )
@@ -105,13 +106,10 @@ def letters_with_outcomes(
 
 
 def _is_older(letter: DeadLetter, note: Note | None) -> bool:
-    """Whether the record of a letter was there before the redrive of this note: it was redriven for a letter with the same id, in a topic
-    of dead letters that was deleted since.
-    """
+    """Whether the record of a letter was there before the redrive of this note."""
     if note is None or note.snapshot or letter.origin_offset is None:
         return False
-    place = letter.topic, letter.origin_partition
-    return place == (note.topic, note.partition) and letter.origin_offset < note.start
+    return is_before(note, letter.topic, letter.origin_partition, letter.origin_offset)
 
 
 def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]:
@@ -129,7 +127,7 @@ def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]
             continue
         for record in scan(log, *place, starts[place], on_lost=lambda _: None):
             again = redriven_ids(record.headers, own) if record.headers else []
-            if again and again[-1] in ids:
+            if again and again[-1] in ids and record.offset >= wanted[again[-1]].start:
                 ids.remove(again[-1])
                 found[again[-1]] = record.offset
                 if not ids:

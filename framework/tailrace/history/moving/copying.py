@@ -29,6 +29,7 @@ from tailrace.core.errors import AppMovedError, OffsetGoneError, TopicMismatchEr
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.changelog import Folded, beginning, fold, last_cut
 from tailrace.history.cut_notes import moved_notes
+from tailrace.history.left_inputs import left_headers
 from tailrace.history.same_topics import noted_topics
 from tailrace.history.stretches import first, last
 from tailrace.history.upstream_watermarks import transactional_id
@@ -146,9 +147,16 @@ def _places(topic: str, ends: Sequence[int]) -> Iterator[tuple[TopicPartition, i
 
 
 def copy_changelog(
-    plan: Plan, number: int, source: MovableLog, target: MovableLog, placer: Placer, end: int
+    plan: Plan,
+    number: int,
+    source: MovableLog,
+    target: MovableLog,
+    placer: Placer,
+    end: int,
+    left: Mapping[str, int],
 ) -> int:
-    """Copy the state of a task. Returns the number of records written: 0 if the target has the same state.
+    """Copy the state of a task. ``left``: where it has left inputs. Returns the number of records written: 0 if the target has the same
+    state.
 
     Raises:
         OffsetGoneError: The source has deleted rows of the state.
@@ -169,7 +177,7 @@ def copy_changelog(
             writer.append([Output(place.topic, row, value, now_ms) for row, value in batch], number)
         headers = noted_topics(plan, target)
         if headers:
-            headers += moved_notes(last_cut(source, place, end))
+            headers += moved_notes(last_cut(source, place, end)) + left_headers(target, left)
         writer.append([Output(place.topic, rows.CUT_ROW, state.cut, now_ms, headers)], number)
         writer.commit()
     finally:

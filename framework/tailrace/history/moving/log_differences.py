@@ -3,7 +3,7 @@
     records     of every topic that was copied, at the same offsets, field by field, as far as both logs have them
     state       of every task: the rows of the folded changelog, timers included, and the cut: positions, watermarks, counts
     messages    those between a task's position and the end of its inbox; they are records of a topic, and counted apart
-    positions   of the app's group; an expired one counts as equal, since the cut has it
+    positions   of the app's group; an expired one counts as equal, since the cut has it. And where inputs were left
     watermarks  the last publication of each publisher
 
 If the app has run on the target since, records are compared up to the end of the source, and nothing else.
@@ -11,20 +11,23 @@ If the app has run on the target since, records are compared up to the end of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord
 from tailrace.history.app_topics import begun_group
 from tailrace.history.changelog import fold
+from tailrace.history.left_inputs import left_by
 from tailrace.history.moving.copying import live_rows
 from tailrace.history.stretches import batches
 from tailrace.log.interface import MovableLog, TopicPartition
 
 _MOST = 10
+Left: TypeAlias = dict[int, dict[str, int]]
+"""Where the tasks of an app have left inputs, by partition and topic."""
 
 
 class Compared(NamedTuple):
@@ -39,9 +42,13 @@ class Compared(NamedTuple):
 
 
 def compare_logs(
-    plans: Sequence[Plan], source: MovableLog, target: MovableLog, topics: Sequence[str]
+    plans: Sequence[Plan],
+    source: MovableLog,
+    target: MovableLog,
+    topics: Sequence[str],
+    lefts: Sequence[Left],
 ) -> Compared:
-    """Compare the two logs. Reads everything that is compared."""
+    """Compare the two logs. ``lefts``: for each plan, the positions in inputs that were left. Reads everything that is compared."""
     found, counted = list[str](), [0, 0, 0]
     ends = source.ends([*topics, *(plan.changelog_topic for plan in plans)]).offsets
     for topic in topics:
@@ -53,9 +60,10 @@ def compare_logs(
         for number in range(plan.partitions)
     )
     if not has_run:
-        for plan in plans:
+        for plan, left in zip(plans, lefts, strict=True):
             for number in range(plan.partitions):
                 found += _state(plan, number, source, target, ends, counted)
+                found += _inputs_left(plan, number, target, left.get(number, {}))
             found += _offsets(plan, source, target)
             found += _watermarks(plan, source, target, topics)
     records, rows, messages = counted
@@ -119,6 +127,16 @@ def _offsets(plan: Plan, source: MovableLog, target: MovableLog) -> Iterator[str
                     f"{group}: the group is at offset {offset} of {place.topic} partition {place.partition} on the source, at "
                     f"{here[place]} on the target"
                 )
+
+
+def _inputs_left(plan: Plan, number: int, target: MovableLog, left: Mapping[str, int]) -> Iterator[str]:
+    here = left_by(plan, target, number) if left else {}
+    for name, at in left.items():
+        if here.get(name) != at:
+            yield (
+                f"{plan.app} partition {number}: {name!r} was left at offset {at} on the source, and at "
+                f"{here.get(name, 'no offset')} on the target"
+            )
 
 
 def _watermarks(plan: Plan, source: MovableLog, target: MovableLog, topics: Sequence[str]) -> Iterator[str]:

@@ -37,8 +37,9 @@ from tailrace.core.records import CHANNEL
 from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import begun_group, topics_of
 from tailrace.history.dead_letters.letters import redriven_topic
+from tailrace.history.left_inputs import left_by, still_there
 from tailrace.history.moving.copying import Copied, CopyStatus, TopicCopy, copy_changelog
-from tailrace.history.moving.log_differences import Compared, compare_logs
+from tailrace.history.moving.log_differences import Compared, Left, compare_logs
 from tailrace.history.moving.residence import Move, Step, last_move, moves_topic, note_move
 from tailrace.history.retirement import publishers_of, refuse_members
 from tailrace.history.same_topics import check_history
@@ -120,6 +121,7 @@ class _Moving:
         self._plans, self._source, self._target = plans, source, target
         self._options, self._tell = options, tell
         self._apps = [plan.app for plan in plans]
+        self._left = [Left() for _ in plans]
 
     def run(self) -> Moved:
         """See ``move_apps``."""
@@ -212,11 +214,21 @@ class _Moving:
                         hint=f"Move {app!r} too (--app), or before. If it will not run again, retire it: tailrace retire {app}.",
                     )
 
+    def _inputs_left(self, plan: Plan) -> Left:
+        """By task, where it has left inputs that are still there."""
+        left = {number: left_by(plan, self._source, number) for number in range(plan.partitions)}
+        same = still_there(plan.app, self._source, {name for one in left.values() for name in one})
+        return {
+            number: {name: at for name, at in one.items() if name in same} for number, one in left.items()
+        }
+
     def _topics(self) -> list[str]:
         """All topics that are copied; changelogs are not."""
+        self._left = [self._inputs_left(plan) for plan in self._plans]
         changelogs = {plan.changelog_topic for plan in self._plans}
         known = self._source.topics()
         names = [name for plan in self._plans for name in topics_of(plan, self._source)]
+        names += sorted({name for app in self._left for one in app.values() for name in one})
         names += [redriven_topic(app) for app in self._apps if redriven_topic(app) in known]
         return [name for name in dict.fromkeys(names) if name not in changelogs]
 
@@ -253,7 +265,9 @@ class _Moving:
 
     def _unread(self, place: TopicPartition) -> Iterable[int]:
         """The positions of the apps that read a partition."""
-        for plan in self._plans:
+        for plan, left in zip(self._plans, self._left, strict=True):
+            if place.topic in (of_task := left.get(place.partition, {})):
+                yield of_task[place.topic]
             if place.topic in {one.name for one in plan.inputs}:
                 cut = AppHistory(plan, self._source).committed(place.partition).cut
                 positions = {} if cut is None else tape.decode_cut(cut).positions
@@ -276,11 +290,11 @@ class _Moving:
 
     def _copy_state(self, placer: Placer) -> int:
         written = 0
-        for plan in self._plans:
+        for plan, left in zip(self._plans, self._left, strict=True):
             topic = plan.changelog_topic
             self._target.create_topic(topic, self._source.topics()[topic])
             for number, end in enumerate(self._source.ends([topic]).offsets[topic]):
-                written += copy_changelog(plan, number, self._source, self._target, placer, end)
+                written += copy_changelog(plan, number, self._source, self._target, placer, end, left[number])
         return written
 
     def _publish(self, names: Sequence[str], placer: Placer) -> None:
@@ -308,12 +322,15 @@ class _Moving:
         return last_one.watermark_ms is None and (not there or there[-1].watermark_ms is None)
 
     def _commit_positions(self) -> None:
-        for plan in self._plans:
+        for plan, left in zip(self._plans, self._left, strict=True):
             places = [
                 TopicPartition(one.name, number) for one in plan.inputs for number in range(plan.partitions)
             ]
-            for group in (plan.app, begun_group(plan.app)):
-                offsets = self._source.committed_offsets(group, places)
+            of_left = {
+                TopicPartition(name, number): at for number, one in left.items() for name, at in one.items()
+            }
+            for group, known in ((plan.app, of_left), (begun_group(plan.app), dict[TopicPartition, int]())):
+                offsets = {**self._source.committed_offsets(group, places), **known}
                 writer = self._target.writer(moves_topic(plan.app))
                 try:
                     writer.commit(offsets, group)
@@ -321,7 +338,7 @@ class _Moving:
                     writer.close()
 
     def _compare(self, names: Sequence[str]) -> Compared:
-        return compare_logs(self._plans, self._source, self._target, names)
+        return compare_logs(self._plans, self._source, self._target, names, self._left)
 
 
 def _not_there(source: list[PublishedAt], target: list[PublishedAt]) -> list[PublishedAt]:

@@ -27,6 +27,7 @@ from tailrace.core.errors import (
 from tailrace.core.values.keys import KeyCodec
 from tailrace.history.dead_letters.handled import handled_in
 from tailrace.history.last_reads import last_reads
+from tailrace.history.left_inputs import left_from
 from tailrace.history.named_keys import named_keys
 from tailrace.history.opening import is_kafka
 from tailrace.history.rebuilding.chained import as_declared
@@ -46,7 +47,6 @@ from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.history.same_topics import check_ids
 from tailrace.history.splitting.choice import choose_for, whole_because
 from tailrace.history.splitting.split_units import UNSPLIT
-from tailrace.log.interface import Log
 from tailrace.processes.app_loading import plan_reading
 from tailrace.processes.environment import environment
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
@@ -313,7 +313,7 @@ class _Rebuild:
         with opened_past(request, self._plan, taped=False) as past:
             if request.to.as_declared:
                 results = as_declared(job, results, past.log, report)
-            tasks = tuple(_entry(one, past.log) for one in results)
+            tasks = tuple(_entry(one, job, past) for one in results)
         manifest = Manifest(
             id=job.snapshot,
             app=job.app,
@@ -338,16 +338,19 @@ def settled_job(request: Request) -> Job:
     return _Rebuild(request, LocalEngine(1), None)._settled()
 
 
-def _entry(result: UnitResult, log: Log) -> TaskEntry:
+def _entry(result: UnitResult, job: Job, past: HistorySource) -> TaskEntry:
+    cut = result.cut or b""
+    left = left_from(past.beginning(job, result.partition), cut) if cut else {}
     return TaskEntry(
         result.partition,
-        result.cut or b"",
+        cut,
         result.changelog_position,
         result.schema,
         tuple(result.files),
         result.handled or msgspec.UNSET,
-        last_reads(log, result.partition, result.cut or b"") or msgspec.UNSET,
+        last_reads(past.log, result.partition, cut, left) or msgspec.UNSET,
         msgspec.UNSET if result.waiting is None else result.waiting,
+        left or msgspec.UNSET,
     )
 
 

@@ -33,10 +33,10 @@ class HistorySource(AppHistory):
         """The beginning of a partition's task in a rebuild. Raises the errors of ``taped_beginning``, and SnapshotError."""
         end, asked = job.targets[number].cut, asked_snapshot(job)
         if job.order == "canonical":
-            inputs = (one.name for one in self.plan.inputs if one.name in job.ends)
+            inputs = [one.name for one in self.plan.inputs if one.name in job.ends]
             begun = canonical_beginning(self, number, end, asked, inputs)
             if begun.snapshot is not None:
-                check_last_reads(self.log, begun.snapshot, number)
+                check_last_reads(self.log, begun.snapshot, number, inputs)
             return begun
         if end is None:
             return Beginning(number, b"")

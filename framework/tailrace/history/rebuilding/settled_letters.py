@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.redriven import redriven_ids, redriven_of
 from tailrace.core.records import Headers
-from tailrace.history.dead_letters.letters import dead_letters, notes, topic_of
+from tailrace.history.dead_letters.letters import Note, dead_letters, is_before, notes, topic_of
 from tailrace.history.rebuilding.job import Letters
 from tailrace.history.rebuilding.own_letters import content_of
 from tailrace.history.rebuilding.past import HistorySource
@@ -39,7 +40,7 @@ def letters_before(request: Request, past: HistorySource, settled: Settled) -> t
     }
     unread: set[str] = set()
     for name, number in {(one.topic, one.partition) for one in known.values()}:
-        unread |= _unread(log, plan.app, name, number, _end(request, settled, name, number))
+        unread |= _unread(log, plan.app, known, name, number, _end(request, settled, name, number))
     before: dict[str, list[int]] = {}
     for letter in dead_letters(log, plan.app):
         number = letter.origin_partition or 0
@@ -115,10 +116,17 @@ def _end(request: Request, settled: Settled, name: str, number: int) -> int:
     return min(end, request.until.offsets.get(name, {}).get(number, end))
 
 
-def _unread(log: Log, app: str, name: str, number: int, end: int) -> set[str]:
-    """The letters whose redriven records are after the end, and all letters that these had been redriven for before."""
+def _unread(log: Log, app: str, known: Mapping[str, Note], name: str, number: int, end: int) -> set[str]:
+    """The letters whose redriven records are after the end, and all letters that these had been redriven for before. ``known``: the notes
+    by letter.
+    """
     found: set[str] = set()
     for record in scan(log, name, number, end):
         if record.headers:
-            found.update(redriven_ids(record.headers, topic_of(app)))
+            named = redriven_ids(record.headers, topic_of(app))
+            found.update(
+                id_
+                for id_ in named
+                if id_ in known and not is_before(known[id_], name, number, record.offset)
+            )
     return found

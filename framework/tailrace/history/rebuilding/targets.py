@@ -128,7 +128,9 @@ def settle(request: Request, past: HistorySource) -> Settled:
 def _replaced(past: HistorySource) -> Iterator[str]:
     """Notes about topics of which the app has read another one of the same name."""
     plan = past.plan
-    for topic in dict.fromkeys(topic for topic, _ in replaced_topics(plan.app, past.log, plan.inputs)):
+    for topic in dict.fromkeys(
+        topic for topic, _ in replaced_topics(plan.app, past.log, (one.name for one in plan.inputs))
+    ):
         yield (
             f"{topic} was deleted and created again since the service has read it: this is the state that follows from what the new "
             "one holds"

@@ -59,6 +59,7 @@ from tailrace.history.commit_identity import new_nonce, standing
 from tailrace.history.cut_notes import kept_notes
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
 from tailrace.history.last_reads import check_last_reads
+from tailrace.history.left_inputs import left_headers, left_there
 from tailrace.history.passed_offsets import may_be_empty, passed_from
 from tailrace.history.same_topics import noted_topics
 from tailrace.history.snapshots.same_moment import check_same_moment
@@ -334,7 +335,8 @@ class _Task:
                     gone.pop(row, None)
             self._append(writer, ((row, None) for row in gone))
             encoded = tape.encode(cut)
-            headers = noted_topics(plan, log) + kept_notes(before)
+            left = {} if before is not None else left_there(self._entry, log)
+            headers = noted_topics(plan, log) + kept_notes(before) + left_headers(log, left)
             writer.append(
                 [Output(plan.changelog_topic, rows.CUT_ROW, encoded, self._now_ms, headers)], partition
             )
@@ -342,7 +344,7 @@ class _Task:
             if plan.app == self._cut.app:
                 settle_letters(log, writer, plan.app, self._entry, self._id, self._now_ms)
             ends = writer.commit(
-                {TopicPartition(name, partition): at for name, at in positions.items()}, plan.app
+                {TopicPartition(name, partition): at for name, at in {**left, **positions}.items()}, plan.app
             )
         finally:
             writer.close()
@@ -394,7 +396,8 @@ class _Task:
 
         For a task that ``is_new`` the log never has them, whatever its offsets are: it is another log, or another app name.
         """
-        check_last_reads(self._log, self._snapshot, self._number)
+        declared = {one.name for one in self._plan.inputs}
+        check_last_reads(self._log, self._snapshot, self._number, declared)
         found: dict[str, int] = {}
         for name, position in self._cut.positions.items():
             here = self._here(name)

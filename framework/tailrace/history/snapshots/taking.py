@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -31,10 +31,12 @@ from tailrace.core.errors import (
 )
 from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import topics_of
+from tailrace.history.beginnings import is_own
 from tailrace.history.changelog import beginning, fold
 from tailrace.history.commit_identity import standing
 from tailrace.history.in_flight import InFlight
 from tailrace.history.last_reads import last_reads
+from tailrace.history.left_inputs import left_by, still_there
 from tailrace.history.same_topics import check_history, check_unchanged
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.environment import environment
@@ -110,7 +112,7 @@ class _Taking:
     def run(self) -> Manifest:
         plan, options = self._plan, self._options
         with self._log.uncleaned([plan.changelog_topic]):
-            check_history(plan.app, self._log)
+            check_history(plan.app, self._log, plan.inputs)
             position, ends = self._log.ends(topics_of(plan, self._log))
             parent = self._parent() if options.incremental else None
             changelogs = ends[plan.changelog_topic]
@@ -123,10 +125,19 @@ class _Taking:
                     f"the app {plan.app!r} has never committed: there is no state yet", hint="Run it first."
                 )
             flight = InFlight(self._history, cuts, ends)
+            left = {number: left_by(plan, self._log, number, changelogs[number]) for number in cuts}
+            there = still_there(plan.app, self._log, {name for one in left.values() for name in one})
             draft = self._snapshots.begin()
             tasks = [
-                self._task(number, changelogs[number], flight, draft.folder_uri, parent)
-                for number in range(plan.partitions)
+                self._task(
+                    number,
+                    changelogs[number],
+                    flight,
+                    draft.folder_uri,
+                    parent,
+                    {name: at for name, at in one.items() if name in there and not is_own(name, plan.app)},
+                )
+                for number, one in left.items()
             ]
         check_unchanged(self._log)
         manifest = Manifest(
@@ -182,7 +193,13 @@ class _Taking:
         return parent
 
     def _task(
-        self, number: int, end: int, flight: InFlight, folder: str, parent: Snapshot | None
+        self,
+        number: int,
+        end: int,
+        flight: InFlight,
+        folder: str,
+        parent: Snapshot | None,
+        left: Mapping[str, int],
     ) -> TaskEntry:
         place = TopicPartition(self._plan.changelog_topic, number)
         base = None if parent is None else parent.manifest.task(number)
@@ -208,8 +225,18 @@ class _Taking:
             messages=flight.messages(number),
             deleted=None if parent is None else deleted,
         )
-        read = last_reads(self._log, number, cut) or msgspec.UNSET
-        return TaskEntry(number, cut, position, schema, files, read=read, waiting=flight.waiting(number))
+        reads = tape.decode_cut(cut).positions if cut else {}
+        left = {name: at for name, at in left.items() if name not in reads}
+        return TaskEntry(
+            number,
+            cut,
+            position,
+            schema,
+            files,
+            read=last_reads(self._log, number, cut, left) or msgspec.UNSET,
+            waiting=flight.waiting(number),
+            left=left or msgspec.UNSET,
+        )
 
     def _note_read(self, place: TopicPartition, count: int) -> None:
         self._read += count

@@ -72,13 +72,13 @@ class ArchivedLog:
         """See ``OneCommitLog.identity``; of the log, or of the one that was archived."""
         return bytes.fromhex(self.archive.log_identity) if self.log is None else self.log.identity
 
-    def topic_ids(self, topics: Iterable[str], /) -> TopicIds:
+    def topic_ids(self, topics: Iterable[str], /, *, watched: bool = True) -> TopicIds:
         """See ``KnowsTopicIds.topic_ids``; those of the log, or those that the archive has noted."""
         found: dict[str, str] = {}
         live = self._with_ids()
         for topic in topics:
             if live is not None and self._in_log(topic):
-                found |= live.topic_ids([topic]).of
+                found |= live.topic_ids([topic], watched=watched).of
             elif noted := self.archive.topic_id(topic):
                 found[topic] = noted
         return TopicIds(self.identity, found)

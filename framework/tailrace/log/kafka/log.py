@@ -35,9 +35,9 @@ from tailrace.log.kafka.writer import KafkaProducer
 from tailrace.log.routing import Router
 from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
 
-_HANGS_S = 90.0
 _MARKERS_S = 1.0
 """For how long the markers of a commit may be on their way before what it has published counts as not committed."""
+_HANGS_S = 90.0
 """For how long a transaction that hides records is waited for: longer than the coordinator leaves one open (``transaction.timeout.ms``)."""
 
 _HIDDEN = (WATERMARKS, PUBLISHERS)
@@ -121,9 +121,9 @@ class KafkaLog:
         """See ``Log.partitions``."""
         return self._cluster.known(topic).partitions
 
-    def topic_ids(self, topics: Iterable[str], /) -> TopicIds:
+    def topic_ids(self, topics: Iterable[str], /, *, watched: bool = True) -> TopicIds:
         """See ``KnowsTopicIds.topic_ids``."""
-        return TopicIds(self.identity, self._topics.ids(topics))
+        return TopicIds(self.identity, self._topics.ids(topics, watched=watched))
 
     def check_topic_ids(self) -> None:
         """See ``KnowsTopicIds.check_topic_ids``."""

@@ -50,8 +50,8 @@ class WatchedTopics:
         """By topic, its id and its number of partitions at the first look."""
         self._looked_at, self._looking = time.monotonic(), dict[str, Future[Any]]()
 
-    def ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The ids that topics have, or had at the first look. They are watched from then on.
+    def ids(self, topics: Iterable[str], *, watched: bool = True) -> dict[str, str]:
+        """The ids that topics have, or had at the first look. With ``watched`` they are compared with these from then on.
 
         Raises:
             UnknownTopicError: One of them does not exist.
@@ -61,8 +61,10 @@ class WatchedTopics:
             new = [topic for topic in wanted if topic not in self._known]
         found = self._cluster.ids(new) if new else {}
         with self._mutex:
-            self._known = {**found, **self._known}
-            return {topic: self._known[topic][0] for topic in wanted}
+            known = {**found, **self._known}
+            if watched:
+                self._known = known
+            return {topic: known[topic][0] for topic in wanted}
 
     def ask(self) -> Mapping[str, Future[Any]]:
         """Ask for the present ids, without waiting."""

@@ -55,6 +55,8 @@ class TaskEntry(msgspec.Struct, frozen=True):
     waiting: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
     """By internal topic of the app that it reads, the number of records on their way to the task. If it is unset, these are all from
     the position in the cut to the end in the manifest, without a gap."""
+    left: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """By input that the app has read, and reads no more: where the task has left it. Unset if there is none."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
