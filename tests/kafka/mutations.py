@@ -227,18 +227,31 @@ MUTATIONS: dict[str, KafkaMutation] = {
 }  # fmt: skip
 
 
-def main(name: str) -> int:
-    """Run the tests of a mutation on broken code; 0 if they fail."""
-    made = MUTATIONS[name]
-    mutator = Mutator(made.mutation)
-    sys.meta_path.insert(0, mutator)
-    import_module(mutator.name)  # before pytest, which loads the modules of a plugin's package itself
-    assert mutator.applied
+def preload() -> None:
+    """Import what the tests need: not the tests themselves, as pytest loads these in a way of its own."""
+    for name in (
+        "pytest",
+        "tailrace.cli.main",
+        "tailrace.history.moving.moving",
+        "tailrace.history.rebuilding.driver",
+        "tailrace.log.kafka",
+        "tailrace.runtime.kafka_service",
+    ):
+        import_module(name)
+
+
+def mutation_of(name: str) -> Mutation:
+    """The mutation of a name."""
+    return MUTATIONS[name].mutation
+
+
+def run(name: str) -> int:
+    """Run the tests of a mutation on code that is broken; 0 if they fail."""
     import shlex
 
     import pytest
 
-    for tests in made.tests:
+    for tests in MUTATIONS[name].tests:
         code = pytest.main(
             [
                 "-q",
@@ -256,6 +269,15 @@ def main(name: str) -> int:
             return 0
         assert code == pytest.ExitCode.OK, f"the tests of {name} did not run: {code}"
     return 1
+
+
+def main(name: str) -> int:
+    """Break the code as it is imported, and run the tests."""
+    mutator = Mutator(mutation_of(name))
+    sys.meta_path.insert(0, mutator)
+    import_module(mutator.name)  # before pytest, which loads the modules of a plugin's package itself
+    assert mutator.applied
+    return run(name)
 
 
 if __name__ == "__main__":

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tailrace
 from tests.kafka.mutations import MUTATIONS
+from tests.proof.forked import ROOT, Forked
 from tests.proof.mutations import mutated
 
-ROOT = Path(__file__).parents[2]
 SLOW = {"a-producer-that-forgets-its-coordinator", "a-close-that-waits-for-brokers"}
 """They need minutes, or a broker of their own."""
 
 
+@pytest.fixture(scope="module")
+def forked(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    path = f"{ROOT}:{ROOT / 'framework'}"
+    environment = {**os.environ, "PYTHONPATH": path, "TAILRACE_TEST_KAFKA": kafka}
+    made = Forked("tests.kafka.mutations", tmp_path_factory.mktemp("forked"), environment)
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize("name", [name for name in MUTATIONS if name not in SLOW])
-def test_the_tests_notice(name: str, kafka: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.kafka.mutations", name],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'framework'}", "TAILRACE_TEST_KAFKA": kafka},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
+def test_the_tests_notice(name: str, forked: Forked) -> None:
+    code, said = forked.run(name)
+    assert code == 0, said[-6_000:]
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

@@ -403,19 +403,25 @@ def mutated(mutation: Mutation, source: str) -> str:
     return source.replace(mutation.before, mutation.after)
 
 
-def main(name: str) -> int:
-    """Run the check of a law on broken code; 0 if it fails."""
-    mutation = MUTATIONS[name]
-    mutator = Mutator(mutation)
-    sys.meta_path.insert(0, mutator)
+def preload() -> None:
+    """Import what the checks need."""
+    importlib.import_module("tests.proof.laws")
+
+
+def mutation_of(name: str) -> Mutation:
+    """The mutation of a name."""
+    return MUTATIONS[name]
+
+
+def run(name: str) -> int:
+    """Run the check of a law on code that is broken; 0 if it fails."""
     import pytest
 
     from tailrace.core.errors import TailraceError
     from tests.proof.laws import LAWS
 
-    assert mutator.applied, f"{mutation.module} is not imported"
     try:
-        LAWS[mutation.law]()
+        LAWS[MUTATIONS[name].law]()
     except (
         AssertionError,
         TailraceError,
@@ -425,6 +431,15 @@ def main(name: str) -> int:
         print(f"{type(error).__name__}: {error}"[:300])  # noqa: T201  # what the test shows
         return 0
     return 1
+
+
+def main(name: str) -> int:
+    """Break the code as it is imported, and run the check."""
+    mutator = Mutator(MUTATIONS[name])
+    sys.meta_path.insert(0, mutator)
+    preload()
+    assert mutator.applied, f"{mutator.name} is not imported"
+    return run(name)
 
 
 if __name__ == "__main__":

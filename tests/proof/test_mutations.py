@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
+from tests.proof.forked import ROOT, Forked
 from tests.proof.laws import LAWS
 from tests.proof.mutations import MUTATIONS
 
-ROOT = Path(__file__).parents[2]
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'framework'}", "PATH": "/usr/bin:/bin"}
+    made = Forked("tests.proof.mutations", tmp_path_factory.mktemp("forked"), environment)
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_the_law_notices(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.proof.mutations", name],
-        cwd=ROOT,
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'framework'}", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr or f"law {MUTATIONS[name].law} holds on broken code"
-    assert done.stdout.strip(), "it was not the check that failed"
+def test_the_law_notices(name: str, forked: Forked) -> None:
+    code, said = forked.run(name)
+    assert code == 0, said or f"law {MUTATIONS[name].law} holds on broken code"
+    assert said.strip(), "it was not the check that failed"
 
 
 def test_every_law_has_a_mutation() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import compileall
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -239,12 +240,19 @@ def expected(*, percent: int = 20, share: int = 1, less: int = 5, rate: int = 1)
     return found
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    made = Project(tmp_path)
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose app has run."""
+    made = Project(tmp_path_factory.mktemp("lived"))
     ended = made.drive("live", 1, KEYS, ROUNDS)
     assert ended.returncode == 0, ended.stderr
-    return made
+    return made.folder
+
+
+@pytest.fixture
+def project(lived: Path, tmp_path: Path) -> Project:
+    shutil.copytree(lived, tmp_path, dirs_exist_ok=True)
+    return Project(tmp_path)
 
 
 @pytest.mark.parametrize(
