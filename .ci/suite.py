@@ -24,8 +24,8 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".reports"
 JOBS = "2"
-WORKERS = 4
-"""Of the tests, twice the cores of a small machine: many tests wait for processes that start, brokers and groups."""
+WORKERS = 5
+"""Of the tests, more than twice the cores of a small machine: many tests wait for processes that start, brokers and groups."""
 WORKERS_BESIDE = 3
 """Of the tests on each of two Pythons at the same time."""
 MEMORY = Path("/dev/shm")

@@ -253,6 +253,21 @@ def test_tail_follows_what_is_appended_by_others(folder) -> None:
             process.kill()
 
 
+def test_tail_ends_when_nobody_reads_it_any_more_though_no_record_comes(folder) -> None:
+    fill(folder, *(Output("t", b"k", b"%d" % at, at) for at in range(5)))
+    command = [sys.executable, "-m", "tailrace", "log", "tail", "t", "--log", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            for _ in range(5):
+                assert process.stdout.readline()
+            process.stdout.close()
+            assert (process.wait(60), process.stderr.read()) == (0, b"")
+        finally:
+            process.kill()
+
+
 def _readable(stream) -> bool:
     return bool(select.select([stream], [], [], 0.01)[0])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import select
 import sys
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
@@ -330,6 +331,22 @@ def piped(path: str = STDOUT) -> Generator[None]:
     except OSError as error:
         where = "The output" if path == STDOUT else repr(path)
         raise click.ClickException(f"{where} cannot be written: {error.strerror}.") from None
+
+
+def check_is_read() -> None:
+    """For a command that waits for more to write: a pipe that nobody reads any more would be noticed by the next write only.
+
+    Raises:
+        BrokenPipeError: Standard output is such a pipe.
+    """
+    try:
+        output = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # it is no file
+    polled = select.poll()
+    polled.register(output, 0)
+    if any(events & select.POLLERR for _, events in polled.poll(0)):
+        raise BrokenPipeError
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from tailrace.cli.arguments import (
     TopicPosition,
     TopicPositionType,
     any_log_option,
+    check_is_read,
     json_option,
     new_topics_options,
     opened_log,
@@ -306,6 +307,7 @@ def _follow(
                 while records := reader.fetch(topic, number, _AT_ONCE).records:
                     for record in records:
                         show(number, record)
+            check_is_read()
             reader.wait(1.0)
     finally:
         reader.close()
