@@ -5,7 +5,7 @@ The oracle is the number of payments of each key: an event that counts twice, or
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,14 @@ CASH, BOTH = "tests.history.tills:cash", "tests.history.tills:both"
 class Life(Tills):
     """An app that has left the cards."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keys: Sequence[str] = EVERY) -> None:
         self.folder = folder
         self.logs = ExitStack()
         super().__init__(self.new_log("log"))
-        self.pay("cash", EVERY, 30)
-        self.pay("cards", EVERY, 50)
+        self.pay("cash", keys, 30)
+        self.pay("cards", keys, 50)
         self.run("cash", "cards")
-        self.pay("cash", EVERY, 20)
+        self.pay("cash", keys, 20)
         self.run("cash")
         self.place = str(folder / "snapshots")
 
@@ -86,6 +86,18 @@ def test_it_continues_where_it_was_left_after_a_move(life: Life, moves: int, his
         life.move("cash", history=history)
     life.pay_both()
     life.run("cash", "cards")
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_what_a_task_without_a_commit_has_never_read_is_there_after_a_move(
+    tmp_path: Path, history: bool
+) -> None:
+    life = Life(tmp_path, KEYS[0])
+    assert life.log.end_offset("tills.tape", 1) == 0
+    life.pay("cards", EVERY, 20)
+    life.move("cash", history=history)
+    life.run("cash", "cards")
+    life.logs.close()
 
 
 def test_an_input_that_was_left_right_before_a_move_continues(life: Life) -> None:

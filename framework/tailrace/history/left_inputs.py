@@ -65,7 +65,9 @@ def left_by(plan: Plan, log: Log, partition: int, end: int | None = None) -> dic
     counts, too, until the task has committed.
     """
     last = last_cut(log, TopicPartition(plan.changelog_topic, partition), end)
-    reads = {} if last is None else tape.decode_cut(last.value or b"").positions
+    if last is None:
+        return {}
+    reads = tape.decode_cut(last.value or b"").positions
     positions = positions_left(last)
     if not isinstance(log, KnowsTopicIds):  # its groups keep their offsets
         places = [

@@ -266,11 +266,10 @@ class _Moving:
     def _unread(self, place: TopicPartition) -> Iterable[int]:
         """The positions of the apps that read a partition."""
         for plan, left in zip(self._plans, self._left, strict=True):
-            if place.topic in (of_task := left.get(place.partition, {})):
-                yield of_task[place.topic]
-            if place.topic in {one.name for one in plan.inputs}:
+            if place.topic in _read(plan, left):
                 cut = AppHistory(plan, self._source).committed(place.partition).cut
                 positions = {} if cut is None else tape.decode_cut(cut).positions
+                positions = {**left.get(place.partition, {}), **positions}
                 begun = self._source.committed_offsets(begun_group(plan.app), [place])
                 yield positions.get(place.topic, begun.get(place, 0))
 
@@ -324,7 +323,9 @@ class _Moving:
     def _commit_positions(self) -> None:
         for plan, left in zip(self._plans, self._left, strict=True):
             places = [
-                TopicPartition(one.name, number) for one in plan.inputs for number in range(plan.partitions)
+                TopicPartition(name, number)
+                for name in _read(plan, left)
+                for number in range(plan.partitions)
             ]
             of_left = {
                 TopicPartition(name, number): at for number, one in left.items() for name, at in one.items()
@@ -339,6 +340,11 @@ class _Moving:
 
     def _compare(self, names: Sequence[str]) -> Compared:
         return compare_logs(self._plans, self._source, self._target, names, self._left)
+
+
+def _read(plan: Plan, left: Left) -> set[str]:
+    """The inputs that an app reads, and those that it has left."""
+    return {*(one.name for one in plan.inputs), *(name for of_task in left.values() for name in of_task)}
 
 
 def _not_there(source: list[PublishedAt], target: list[PublishedAt]) -> list[PublishedAt]:
