@@ -164,8 +164,8 @@ def main(program: str, said: str) -> None:
             code = 70
             try:
                 code = _child(loaded, line.strip(), said)
-            except BaseException:  # noqa: BLE001  # whatever it is, the child must not go on as its parent
-                sys.excepthook(*sys.exc_info())
+            except BaseException as error:  # noqa: BLE001  # whatever it is, the child must not go on as its parent
+                sys.excepthook(type(error), error, error.__traceback__)
             finally:
                 sys.stderr.flush()
                 os._exit(code)

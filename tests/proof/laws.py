@@ -1,4 +1,4 @@
-"""The laws, each as a check that takes a second or two: the tests run them, and the mutations must make them fail.
+"""The laws, each as a check that takes some seconds: the tests run them, and the mutations must make them fail.
 
 They are numbered as in docs/reliability.md. A check raises whatever it likes if its law does not hold.
 """

@@ -1,4 +1,4 @@
-"""The eight laws. That each of these can fail is shown in test_mutations.py."""
+"""The laws. That each of these can fail is shown in test_mutations.py."""
 
 from __future__ import annotations
 
