@@ -359,7 +359,7 @@ class TestOrder:
         world = World(commit_interval_ms=0)
         world.running()  # none of its inputs was read before
         assert len(world.plan.inputs) > 1
-        assert reads == {"inputs_read": 1}
+        assert reads == {"last_cut": 1, "inputs_read": 1}
         worked(world, 0, 20)
         lagging = world.store
         world.new_store()

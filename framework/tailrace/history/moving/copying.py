@@ -175,9 +175,8 @@ def copy_changelog(
     try:
         while batch := list(islice(some, _ROWS_AT_ONCE)):
             writer.append([Output(place.topic, row, value, now_ms) for row, value in batch], number)
-        headers = noted_topics(plan, target)
-        if headers:
-            headers += moved_notes(last_cut(source, place, end)) + left_headers(target, left)
+        headers = noted_topics(plan, target) + moved_notes(last_cut(source, place, end))
+        headers += left_headers(target, left)
         writer.append([Output(place.topic, rows.CUT_ROW, state.cut, now_ms, headers)], number)
         writer.commit()
     finally:

@@ -330,13 +330,23 @@ class _Moving:
             of_left = {
                 TopicPartition(name, number): at for number, one in left.items() for name, at in one.items()
             }
-            for group, known in ((plan.app, of_left), (begun_group(plan.app), dict[TopicPartition, int]())):
+            begun: dict[TopicPartition, int] = {}
+            for group, known in (
+                (plan.app, of_left | self._without_notes(plan)),
+                (begun_group(plan.app), begun),
+            ):
                 offsets = {**self._source.committed_offsets(group, places), **known}
                 writer = self._target.writer(moves_topic(plan.app))
                 try:
                     writer.commit(offsets, group)
                 finally:
                     writer.close()
+
+    def _without_notes(self, plan: Plan) -> dict[TopicPartition, int]:
+        """Committing these deletes the notes that the group has of an earlier stay, see ``runtime.task_notes``."""
+        if not isinstance(self._target, KafkaLog):
+            return {}
+        return {TopicPartition(plan.tape_topic, number): 0 for number in range(plan.partitions)}
 
     def _compare(self, names: Sequence[str]) -> Compared:
         return compare_logs(self._plans, self._source, self._target, names, self._left)
