@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -157,5 +158,27 @@ def test_an_app_that_runs_is_not_moved(kafka_url: str, tmp_path: Path) -> None:
             return run(*life.to(target, "--check")).code == 0
 
         wait_until(is_moved, "the group has no member any more, and the app is moved")
+    life.log = target
+    life.live()
+
+
+def test_a_process_that_was_suspended_while_the_app_moved_does_not_continue_on_the_old_log(
+    kafka_url: str, tmp_path: Path
+) -> None:
+    source, target = f"{kafka_url}one.", f"{kafka_url}other."
+    life = Life(tmp_path, source)
+    life.live()
+    with closing(Members(source, tmp_path)) as members:
+        service = members.start(APP, "suspended")
+        await_tasks(service, 4)
+        service.signal(signal.SIGSTOP)
+
+        def is_moved() -> bool:
+            return run(*life.to(target, "--check")).code == 0
+
+        wait_until(is_moved, "its session is over, and the app is moved")
+        service.signal(signal.SIGCONT)
+        assert service.ended() == 1
+        assert "was moved from this log" in service.text()
     life.log = target
     life.live()

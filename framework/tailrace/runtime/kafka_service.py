@@ -139,6 +139,8 @@ def serve_on_kafka(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
         start = beginning(options, plan, log, member.check)
 
         def begin(number: int, store: Store) -> None:
+            # A process that was suspended, or cut off, while the app moved was no member then, and joins its group again.
+            check_lives_here(log, plan.app)
             notes.take(number)
             if start is not None:
                 start.begin(number, store)

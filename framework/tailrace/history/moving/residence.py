@@ -13,7 +13,9 @@ So a move that is killed anywhere leaves an app that runs on the source alone, o
 ``arrived``, on neither of the two until the move is repeated or given up. A record does not expire, unlike offsets of a group on Kafka.
 
 A service that starts looks twice: before it creates topics, and again when it owns its tasks or is a member of its group. A move
-writes ``left`` and then looks whether the app runs. So one of the two sees the other.
+writes ``left`` and then looks whether the app runs. So one of the two sees the other. On Kafka, a process can leave its group and
+join it again without a start: it was suspended, or cut off, for longer than its session. So it also looks each time before it
+restores a task that the group has given it.
 """
 
 from __future__ import annotations
