@@ -73,6 +73,7 @@ WRONG: list[tuple[Role, TopicSettings, dict[str, str], Level, str, bool]] = [
     ("inbox", TopicSettings(4, retention_bytes=9), {"retention_bytes": "9"}, "error", "retention.bytes", True),
     ("changelog", COMPACTED, {"delete_retention_ms": "1000"}, "error", "delete.retention.ms", True),
     ("inbox", GOOD, {"message_timestamp_type": "LogAppendTime"}, "error", "message.timestamp.type", True),
+    ("in-app", GOOD, {"message_timestamp_type": "LogAppendTime"}, "error", "message.timestamp.type", False),
     ("output", GOOD, {"message_timestamp_type": "LogAppendTime"}, "warning", "message.timestamp.type", False),
     ("tape", GOOD, {"message_timestamp_after_max_ms": "3600000"}, "warning", "message.timestamp.after.max.ms", True),
     ("output", GOOD, {"message_timestamp_after_max_ms": "3600000"}, "warning", "message.timestamp.after.max.ms", False),

@@ -12,7 +12,8 @@ cleanup.policy                     internal               compact: changelog, wa
 retention.ms, retention.bytes      internal               -1                                         error      yes: it keeps more
 delete.retention.ms                internal, compacted    1 day or more                              error      yes
 message.timestamp.type             internal               CreateTime                                 error      yes
-                                   other topics written   CreateTime                                 warning    no
+                                   in-app                 CreateTime                                 error      no
+                                   outputs                CreateTime                                 warning    no
 message.timestamp.…max.ms          written                without limit                              warning    internal ones
 max.message.bytes                  internal               32 MiB or more                             warning    yes
 min.compaction.lag.ms              watermarks             the retention of their topic               warning    yes
@@ -196,7 +197,7 @@ def _times(need: NeededTopic, found: TopicDetails, about: Circumstances) -> Iter
             kind,
             "CreateTime",
             "records get the time of the broker in place of their event time",
-            level="error" if need.is_internal else "warning",
+            level="warning" if need.role == "output" else "error",
         )
     for name, says in ((BEFORE_MS, "older"), (AFTER_MS, "further in the future")):
         limit_ms = found.config.get(name, LARGEST)
