@@ -22,6 +22,9 @@ The public API is what this module exports. Everything else may change.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App
 from tailrace.core.declare.context import Context
@@ -41,6 +44,15 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.core.handling.collections import ListState, MapState
+
+
+def _start(app: App, options: Mapping[str, Any]) -> None:
+    from tailrace.cli.script import run_app  # noqa: PLC0415  # most importers of an app do not start it
+
+    run_app(app, options)
+
+
+App.starter = _start
 
 __all__ = [
     "ARRIVAL_TIME",

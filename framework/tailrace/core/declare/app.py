@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Literal, TypeVar, Unpack, overload
 
 from tailrace.core.declare import planner
 from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
@@ -22,7 +21,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.run_options import RunOptions
 from tailrace.core.declare.topic import ON_ERROR, Edge, Stream, Topic, TopicOptions
 from tailrace.core.declare.topic_declaration import FROM_TYPE, declare_topic, legal_name
-from tailrace.core.errors import DefinitionError
+from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import spell
 
@@ -55,6 +54,9 @@ class App(Declarations):
     Raises:
         DefinitionError: An argument is unknown or not allowed.
     """
+
+    starter: ClassVar[Callable[[App, Mapping[str, Any]], None] | None] = None
+    """What ``run`` calls. ``tailrace/__init__.py`` sets it, since the core does not know the command line."""
 
     def __init__(
         self,
@@ -427,8 +429,11 @@ class App(Declarations):
         Otherwise it writes the reason to standard error and raises SystemExit with the exit code of the command. Raises
         DefinitionError for an unknown option, and UsageError where the app cannot be run from here.
         """
-        # By name: the core does not import the command line, which is above it.
-        import_module("tailrace.cli.script").run_app(self, options)
+        if App.starter is None:
+            raise UsageError(
+                "no command line is installed for app.run", hint="Import the app with 'import tailrace'."
+            )
+        App.starter(self, options)
 
     # --- the plan ---
 
