@@ -7,8 +7,9 @@ import pytest
 from tailrace.history.app_topics import NeededTopic, Role
 from tailrace.history.topic_rules import Circumstances, Finding, Level, findings
 from tailrace.log import TopicSettings
-from tailrace.log.kafka import NewTopics, TopicDetails
+from tailrace.log.kafka import TopicDetails
 from tailrace.log.kafka.topic_config import creation_config
+from tailrace.log.options import NewTopics
 
 GOOD = TopicSettings(4)
 COMPACTED = TopicSettings(4, compacted=True)

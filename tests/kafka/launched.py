@@ -28,7 +28,8 @@ def main() -> None:
         sys.meta_path.insert(0, proof.Mutator(made))
     from tailrace.cli.main import main as command_line
     from tailrace.core.errors import StateUnavailableError
-    from tailrace.log.kafka import KafkaOptions, feeds
+    from tailrace.log.kafka import feeds
+    from tailrace.log.options import LogOptions
     from tailrace.runtime import kafka_service
     from tailrace.runtime.slices import Slices
 
@@ -46,7 +47,7 @@ def main() -> None:
     with (
         patch.object(Slices, "slice", failing),
         patch.object(
-            kafka_service, "KafkaOptions", partial(KafkaOptions, patience_s=patience_s, hidden_s=hidden_s)
+            kafka_service, "LogOptions", partial(LogOptions, patience_s=patience_s, hidden_s=hidden_s)
         ),
         patch.object(feeds, "STRETCH", stretch),
     ):

@@ -10,14 +10,15 @@ import pytest
 
 from tailrace.core.errors import LogUnavailableError, TopicMismatchError
 from tailrace.log import TopicSettings
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka import cluster as cluster_
 from tailrace.log.kafka.diagnosis import too_few_replicas, topics_without
+from tailrace.log.options import LogOptions
 
 
 @pytest.fixture
 def log(kafka_url: str) -> Iterator[KafkaLog]:
-    log = KafkaLog(kafka_url, KafkaOptions(patience_s=5))
+    log = KafkaLog(kafka_url, LogOptions(patience_s=5))
     log.create_topic("a", TopicSettings(1))
     yield log
     log.close()

@@ -25,7 +25,7 @@ from tests.soak.processes import wait_until
 
 def expire(admin: AdminClient, log: KafkaLog, app: str) -> None:
     """Let the groups of an app lose their offsets, as after a week without a process."""
-    prefix = str(log).rpartition("/")[2]
+    prefix = log.place.rpartition("/")[2]
     places = [TopicPartition(name, number) for name in log.topics() for number in range(PARTITIONS)]
     for group in (app, f"{app}#begun"):
         for done in admin.delete_consumer_groups([f"{prefix}{group}"]).values():

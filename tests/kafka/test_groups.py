@@ -10,8 +10,9 @@ import pytest
 from tailrace.core.errors import UsageError
 from tailrace.history.app_topics import prepare_topics
 from tailrace.log import TopicSettings
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.membership import Membership
+from tailrace.log.options import LogOptions
 from tailrace.runtime import kafka_service
 from tailrace.runtime.service import ServiceOptions
 from tailrace.runtime.standby_placement import heirs
@@ -111,7 +112,7 @@ def test_of_two_processes_with_one_instance_id_one_ends_with_words_and_the_other
 
 
 def test_the_heirs_of_a_member_are_those_that_were_predicted(kafka_url: str) -> None:
-    log = KafkaLog(kafka_url, KafkaOptions(settings={"consumer.group.protocol": "classic"}))
+    log = KafkaLog(kafka_url, LogOptions(settings={"consumer.group.protocol": "classic"}))
     log.create_topic("eight.tape", TopicSettings(8))
     joined: list[Membership] = []
 

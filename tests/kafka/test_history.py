@@ -19,7 +19,8 @@ from tailrace.history.retirement import retire_rebuilds
 from tailrace.history.stretches import scan
 from tailrace.log import TopicSettings, Writer
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
+from tailrace.log.options import LogOptions
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.task_notes import committed_versions
 from tests.cli.commands import run
@@ -209,7 +210,7 @@ def test_a_dump_names_the_offsets_that_an_open_transaction_hides(
     wait_until(lambda: log.end_offset("seen", 0) == 3, "the record is at the broker", 60)
     log.append_all([Output("seen", b"k", b"2", 1)])
     with monkeypatch.context() as patch:
-        patch.setattr(arguments, "KafkaLog", lambda url, _: KafkaLog(url, KafkaOptions(hidden_s=0.5)))
+        patch.setattr(arguments, "open_log", lambda url, *_, **__: KafkaLog(url, LogOptions(hidden_s=0.5)))
         ended = run("log", "dump", "seen", "--log", kafka_url)
     assert (ended.code, [line["value"] for line in ended.lines]) == (0, [1])
     assert "not shown: offsets 2 to 4 of 'seen' partition 0" in ended.err
@@ -224,7 +225,7 @@ def test_dead_letters_name_the_offsets_that_an_open_transaction_hides(
     kafka_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", "900000")
-    monkeypatch.setattr(arguments, "KafkaLog", lambda url, _: KafkaLog(url, KafkaOptions(hidden_s=0.5)))
+    monkeypatch.setattr(arguments, "open_log", lambda url, *_, **__: KafkaLog(url, LogOptions(hidden_s=0.5)))
     log = KafkaLog(kafka_url)
     prepare_topics(log, PLAN, create_declared=True)
     at = ("--log", kafka_url)

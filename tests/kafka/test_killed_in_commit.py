@@ -8,7 +8,8 @@ from typing import Any
 
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
+from tailrace.log.options import LogOptions
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.task_notes import TaskNotes
 from tests.kafka import apps
@@ -26,7 +27,7 @@ def test_a_process_starts_and_ends_what_one_that_was_killed_in_a_commit_has_left
     kafka_url: str, tmp_path: Path
 ) -> None:
     with (
-        closing(KafkaLog(kafka_url, KafkaOptions(LONG))) as log,
+        closing(KafkaLog(kafka_url, LogOptions(settings=LONG))) as log,
         closing(Members(kafka_url, tmp_path)) as members,
     ):
         prepare_log(log, PLAN, create_declared=True)

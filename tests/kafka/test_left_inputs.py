@@ -77,11 +77,11 @@ class Life:
         """Delete the topic; it is created again when the app declares it."""
         log = self.service.log
         assert isinstance(log, KafkaLog)
-        for done in self.admin.delete_topics([f"{str(log).rpartition('/')[2]}cards"]).values():
+        for done in self.admin.delete_topics([f"{log.place.rpartition('/')[2]}cards"]).values():
             done.result()
         wait_until(lambda: "cards" not in log.topics(), "the topic is deleted")
         log.close()
-        self.service.log = KafkaLog(str(log))
+        self.service.log = KafkaLog(log.place)
         self.closing.callback(self.service.log.close)
 
 

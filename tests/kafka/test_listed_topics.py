@@ -58,7 +58,7 @@ def test_a_topic_that_has_another_number_of_partitions_when_topics_are_listed_is
     log: KafkaLog,
 ) -> None:
     before = log.partitions("a")
-    other = KafkaLog(str(log))
+    other = KafkaLog(log.place)
     other.administration.delete_topics(["a"])
     other.create_topic("a", TopicSettings(before + 1))
     assert log.partitions("a") == before

@@ -27,10 +27,11 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka import cluster as cluster_
 from tailrace.log.kafka import log as log_
 from tailrace.log.kafka import writer as writer_
+from tailrace.log.options import LogOptions
 from tests.kafka.broker.cluster import Cluster
 from tests.log.contract import A, read_all, visible
 from tests.soak.processes import wait_until
@@ -77,7 +78,7 @@ def test_a_position_whose_records_were_deleted_is_an_error_that_says_where_the_r
 
 def test_records_come_in_order_through_a_queue_that_is_always_full(kafka_url: str) -> None:
     settings = {"producer.queue.buffering.max.messages": "50"}
-    log = KafkaLog(kafka_url, KafkaOptions(settings=settings))
+    log = KafkaLog(kafka_url, LogOptions(settings=settings))
     log.create_topic("a", TopicSettings(1))
     headers = ((), (("one", b"1"),), (("one", b"1"), ("none", b""), ("one", b"")))
     written = [Output("a", b"%d" % (n // 3), b"%d" % n, n % 7, headers[n % 3]) for n in range(1_000)]
@@ -90,7 +91,7 @@ def test_records_come_in_order_through_a_queue_that_is_always_full(kafka_url: st
 
 
 def full(log: KafkaLog, topic: str) -> str:
-    return str(log).rpartition("/")[2] + topic
+    return log.place.rpartition("/")[2] + topic
 
 
 def test_a_seek_back_reads_the_same_records_again_and_none_twice(log: KafkaLog) -> None:
@@ -193,7 +194,7 @@ def test_a_header_without_a_value_arrives_with_an_empty_one(
 def test_a_reader_that_begins_behind_the_start_of_an_open_transaction_sees_what_follows(
     kafka_url: str, *, live: bool
 ) -> None:
-    log = KafkaLog(kafka_url, KafkaOptions(hidden_s=0.1))
+    log = KafkaLog(kafka_url, LogOptions(hidden_s=0.1))
     log.create_topic("a", TopicSettings(1))
     writer = log.writer("w")
     writer.append([Output("a", b"k", b"open", 7)])
@@ -252,7 +253,7 @@ def test_a_record_that_the_topic_does_not_take_is_named_and_the_writer_goes_on(
 
 
 def test_without_a_broker_every_call_says_so_in_time() -> None:
-    log = KafkaLog("kafka://127.0.0.1:1", KafkaOptions(patience_s=0.5))
+    log = KafkaLog("kafka://127.0.0.1:1", LogOptions(patience_s=0.5))
     for call in (log.topics, lambda: log.end_offset("a", 0), lambda: log.writer("w")):
         with pytest.raises(LogUnavailableError, match="Kafka does not answer"):
             call()
@@ -260,7 +261,7 @@ def test_without_a_broker_every_call_says_so_in_time() -> None:
 
 
 def test_a_broker_that_was_never_reached_is_named_by_its_address() -> None:
-    log = KafkaLog("kafka://127.0.0.1:1", KafkaOptions(patience_s=0.5))
+    log = KafkaLog("kafka://127.0.0.1:1", LogOptions(patience_s=0.5))
     with pytest.raises(
         LogUnavailableError, match=r"no broker was reached at 127\.0\.0\.1:1 within 0\.5 s.*--log"
     ):

@@ -8,9 +8,10 @@ import pytest
 
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka import reader as reader_
 from tailrace.log.kafka.connection import Connection
+from tailrace.log.options import LogOptions
 from tests.log.contract import A
 from tests.soak.processes import wait_until
 
@@ -25,7 +26,7 @@ def fill(log: KafkaLog, count: int) -> None:
 @pytest.fixture
 def log(kafka_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(reader_, "_SILENT_S", 0.5)
-    log = KafkaLog(kafka_url, KafkaOptions(patience_s=60.0))
+    log = KafkaLog(kafka_url, LogOptions(patience_s=60.0))
     log.create_topic("a", TopicSettings(2))
     yield log
     log.close()

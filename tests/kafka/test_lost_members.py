@@ -7,8 +7,9 @@ import pytest
 from tailrace.core.errors import FencedError, TailraceError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.membership import Membership
+from tailrace.log.options import LogOptions
 from tests.log.contract import visible
 from tests.soak.processes import wait_until
 
@@ -30,7 +31,7 @@ def member_of(log: KafkaLog) -> Membership:
 
 
 def test_a_member_that_has_left_by_a_time_out_is_refused(kafka_url: str) -> None:
-    log, other = KafkaLog(kafka_url, KafkaOptions(SHORT)), KafkaLog(kafka_url)
+    log, other = KafkaLog(kafka_url, LogOptions(settings=SHORT)), KafkaLog(kafka_url)
     for name, count in (("in", 1), ("out", 1), ("app.tape", 4)):
         log.create_topic(name, TopicSettings(count))
     member = member_of(log)

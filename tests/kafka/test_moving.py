@@ -13,9 +13,10 @@ import pytest
 
 from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import prepare_topics
-from tailrace.history.moving.moving import Moved, MovedLog, MoveOptions, move_apps
+from tailrace.history.moving.moving import Moved, MoveOptions, move_apps
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import StoredLog
 from tailrace.log.kafka import KafkaLog
 from tests.soak import checks, feed
 from tests.soak.apps import PARTITIONS, first_app, second_app
@@ -37,7 +38,7 @@ class Life:
         self.state = folder / "state"
         self.processes: list[Process] = []
 
-    def begin(self, log: MovedLog) -> None:
+    def begin(self, log: StoredLog) -> None:
         self.log = log
         for plan in self.plans:
             prepare_topics(log, plan, create_declared=True)
@@ -92,7 +93,7 @@ class Life:
             process = self.start(service, "--until-end")
             assert process.ended() == 0, process.text()
 
-    def move(self, log: MovedLog, options: MoveOptions) -> Moved:
+    def move(self, log: StoredLog, options: MoveOptions) -> Moved:
         found = move_apps(self.plans, self.log, log, options)
         self.log = log
         return found
@@ -103,9 +104,9 @@ class Life:
 
 
 @pytest.fixture
-def logs(kafka_url, tmp_path) -> Iterator[list[MovedLog]]:
+def logs(kafka_url, tmp_path) -> Iterator[list[StoredLog]]:
     """Two embedded ones and two on Kafka."""
-    made: list[MovedLog] = [EmbeddedLog(tmp_path / "one"), EmbeddedLog(tmp_path / "other")]
+    made: list[StoredLog] = [EmbeddedLog(tmp_path / "one"), EmbeddedLog(tmp_path / "other")]
     made += [KafkaLog(f"{kafka_url}one."), KafkaLog(f"{kafka_url}other.")]
     yield made
     for one in made:

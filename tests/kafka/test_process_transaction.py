@@ -14,8 +14,9 @@ import pytest
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import Part, TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaLog, KafkaOptions, membership
+from tailrace.log.kafka import KafkaLog, membership
 from tailrace.log.kafka.membership import Membership
+from tailrace.log.options import LogOptions
 from tests.kafka.broker.cluster import Cluster
 from tests.log.contract import A, visible
 from tests.soak.processes import wait_until
@@ -33,7 +34,7 @@ class Processes:
 
     def join(self) -> tuple[KafkaLog, Membership]:
         settings = {"producer.transaction.timeout.ms": str(TIMEOUT_S * 1_000)}
-        log = KafkaLog(self._url, KafkaOptions(settings))
+        log = KafkaLog(self._url, LogOptions(settings=settings))
         self._closing.callback(log.close)
         log.create_topic("a", TopicSettings(1))
         log.create_topic("app.tape", TopicSettings(2))
@@ -222,7 +223,7 @@ def test_closing_does_not_wait_for_brokers_that_are_away(tmp_path: Path) -> None
         patient = KafkaLog(f"kafka://{cluster.bootstrap}")
         patient.writer("w").close()  # a broker that has just started may need longer than the other waits
         patient.close()
-        log = KafkaLog(f"kafka://{cluster.bootstrap}", KafkaOptions(patience_s=2))
+        log = KafkaLog(f"kafka://{cluster.bootstrap}", LogOptions(patience_s=2))
         log.create_topic("a", TopicSettings(1))
         writer = log.writer("w")
         writer.append(one(b"v"))

@@ -12,9 +12,10 @@ from tailrace.core.errors import ForeignLogError, UnknownAppError, UsageError
 from tailrace.core.records import Output
 from tailrace.history.retirement import retire
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaLog, KafkaOptions, feeds
+from tailrace.log.kafka import KafkaLog, feeds
 from tailrace.log.kafka.reader import KafkaReader
 from tailrace.log.kafka.watermarks import encode
+from tailrace.log.options import LogOptions
 from tests.log.contract import A
 from tests.soak.processes import wait_until
 
@@ -40,7 +41,7 @@ def test_the_topics_of_watermarks_are_not_listed_and_their_names_are_refused(log
 
 
 def test_publications_are_read_up_to_a_transaction_that_stays_open(kafka: str, kafka_url: str) -> None:
-    with closing(KafkaLog(kafka_url, KafkaOptions(hidden_s=600.0, patience_s=30.0))) as log:
+    with closing(KafkaLog(kafka_url, LogOptions(hidden_s=600.0, patience_s=30.0))) as log:
         log.create_topic("a", TopicSettings(1))
         log.writer("w").commit(None, "", {"a": 5})
         producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{kafka_url}-open"})
@@ -90,7 +91,7 @@ def test_publications_whose_markers_are_on_their_way_are_waited_for(
 def test_a_log_that_sees_the_topics_of_another_prefix_leaves_out_what_its_apps_have_published(
     log: KafkaLog,
 ) -> None:
-    inner = KafkaLog(f"{log}inner.")
+    inner = KafkaLog(f"{log.place}inner.")
     inner.create_topic("a", TopicSettings(1))
     inner.writer("app-0").commit(None, "", {"a": 5})
     assert "inner.a" in log.topics()

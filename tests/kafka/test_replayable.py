@@ -39,7 +39,7 @@ def lived(log: KafkaLog, folder: Path, pays: TopicSettings) -> None:
     """A service has run over some payments, of which the log keeps what ``pays`` says."""
     log.create_topic("pays", pays)
     prepare_topics(log, PLAN, create_declared=True)
-    payments = Payments(str(log))
+    payments = Payments(log.place)
     for _ in range(5):
         payments.pay()
     payments.stop()
@@ -49,7 +49,7 @@ def lived(log: KafkaLog, folder: Path, pays: TopicSettings) -> None:
 def asked(log: KafkaLog, folder: Path) -> Request:
     return Request(
         app=APP,
-        source=Source(log=str(log)),
+        source=Source(log=log.place),
         to=Destination(uri=str(folder / "rebuilt")),
         failures=Failures(any_environment=True),
     )
@@ -109,7 +109,7 @@ def test_a_reading_that_took_longer_than_brokers_leave_a_topic_alone_is_an_error
 
 def _set(log: KafkaLog, topic: str, settings: dict[str, str]) -> None:
     """Change settings of a topic."""
-    servers, _, prefix = str(log).removeprefix("kafka://").partition("/")
+    servers, _, prefix = log.place.removeprefix("kafka://").partition("/")
     library, admin = admin_library(), AdminClient({"bootstrap.servers": servers})
     entries = [
         library.ConfigEntry(name, value, incremental_operation=library.AlterConfigOpType.SET)
@@ -133,7 +133,7 @@ def test_an_input_that_was_compacted_is_not_replayed_in_part(log: KafkaLog, tmp_
     def count() -> int:
         return sum(1 for number in range(PLAN.partitions) for _ in scan(log, "pays", number))
 
-    before, payments = count(), Payments(str(log))
+    before, payments = count(), Payments(log.place)
 
     def is_compacted() -> bool:
         payments.pay()  # a segment is closed when another record comes

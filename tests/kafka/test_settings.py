@@ -7,8 +7,9 @@ from functools import partial
 import pytest
 
 from tailrace.core.errors import UsageError
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.connection import Connection
+from tailrace.log.options import LogOptions
 from tailrace.runtime import kafka_service
 from tests.cli.commands import run
 
@@ -50,7 +51,7 @@ def test_no_value_of_a_setting_is_shown(monkeypatch, tmp_path) -> None:
 )
 def test_what_exactly_once_rests_on_cannot_be_set(name) -> None:
     with pytest.raises(UsageError, match="cannot be changed"):
-        KafkaLog("kafka://h:1", KafkaOptions(settings={name: "x"}))
+        KafkaLog("kafka://h:1", LogOptions(settings={name: "x"}))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_an_interval_of_commits_for_which_brokers_would_abort_transactions_is_re
 ) -> None:
     if timeout_ms is not None:
         monkeypatch.setenv("TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", timeout_ms)
-    monkeypatch.setattr(kafka_service, "KafkaOptions", partial(KafkaOptions, patience_s=0.1))
+    monkeypatch.setattr(kafka_service, "LogOptions", partial(LogOptions, patience_s=0.1))
     where = ("--log", "kafka://127.0.0.1:1", "--state", tmp_path)
     ended = run("run", "tests.kafka.apps:app", *where, "--commit-interval", interval)
     said = f"--commit-interval is {interval}, and Kafka aborts a transaction that is open for"
@@ -114,7 +115,7 @@ def test_an_interval_of_commits_for_which_brokers_would_abort_transactions_is_re
     ],
 )
 def test_a_setting_that_the_client_does_not_take_is_named_and_its_value_is_not(name, value, told) -> None:
-    log = KafkaLog("kafka://h:1", KafkaOptions(settings={"security.protocol": "SASL_SSL", name: value}))
+    log = KafkaLog("kafka://h:1", LogOptions(settings={"security.protocol": "SASL_SSL", name: value}))
     with pytest.raises(UsageError, match="does not take its settings") as raised:
         log.topics()
     assert told in str(raised.value)

@@ -49,7 +49,7 @@ def admin(kafka: str) -> AdminClient:
 
 
 def full(log: KafkaLog, topic: str) -> str:
-    return str(log).rpartition("/")[2] + topic
+    return log.place.rpartition("/")[2] + topic
 
 
 def made(log: KafkaLog, admin: AdminClient, topic: str, partitions: int = 4, **config: str) -> None:
@@ -189,7 +189,7 @@ def test_a_service_does_not_start_on_topics_that_would_lose_its_data(log: KafkaL
         "cleanup.policy is compact,delete, and must be compact: rows that have not changed for long are deleted"
         in last
     )
-    assert f"tailrace topics apply --app {APP} --log {log}" in last
+    assert f"tailrace topics apply --app {APP} --log {log.place}" in last
     assert (
         log.administration.details(["totals.changelog"])["totals.changelog"].config["cleanup.policy"]
         == "compact,delete"

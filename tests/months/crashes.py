@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tailrace.log.embedded import LogOptions
+from tailrace.log.options import LogOptions
 from tailrace.runtime import service as serving
 from tailrace.runtime.worker import Worker
 from tailrace.testing.strikes import Kill

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from tailrace.log.embedded import LogOptions
+from tailrace.log.options import LogOptions
 
 POLICIES = ("interval", "commit")
 DURABLE = "commit"

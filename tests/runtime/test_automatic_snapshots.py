@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import SnapshotUnavailableError
-from tailrace.log.embedded import LogOptions
+from tailrace.log.options import LogOptions
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots, SnapshotSchedule, take_automatic
 from tailrace.state.snapshots import Manifest, Snapshots
 from tests.runtime.processes import wait_until

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import CLEANINGS
+from tailrace.log.options import LogOptions
 from tailrace.runtime.housekeeping import Housekeeping
 from tailrace.runtime.service import prepare_log
 from tests.log.embedded.processes import Process, running
@@ -23,7 +24,7 @@ from tests.soak import checks
 KEYS = 40
 
 _SERVICE = """
-from tailrace.log.embedded import LogOptions
+from tailrace.log.options import LogOptions
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.service import ServiceOptions, serve

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tailrace.core.errors import FencedError
-from tailrace.log.embedded import Claim, EmbeddedLog, LogOptions, claim
+from tailrace.log.embedded import Claim, EmbeddedLog, claim
 from tailrace.log.embedded.writer import EmbeddedWriter
+from tailrace.log.options import LogOptions
 from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.runtime.service import ServiceOptions, open_worker, prepare_log
 from tests.log.embedded.processes import running, until

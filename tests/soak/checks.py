@@ -15,12 +15,12 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.records import InputRecord
 from tailrace.history.app_history import AppHistory
-from tailrace.history.opening import open_log
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
 from tailrace.history.state_folders import LiveFolder
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import OneCommitLog
+from tailrace.log.opening import open_log
 from tailrace.processes.environment import timezones_version
 from tests.soak import feed, oracle
 from tests.soak.apps import Alarm, Call, Closed, Notice, Passed, Step, Told, first_app, second_app

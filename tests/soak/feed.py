@@ -18,8 +18,8 @@ import msgspec
 
 from tailrace.core.errors import CommitUnknownError, FencedError, LogUnavailableError
 from tailrace.core.records import Output
-from tailrace.history.opening import open_log
 from tailrace.log import Log, TopicPartition, Writer
+from tailrace.log.opening import open_log
 from tests.soak.apps import DISORDER_MS, WINDOW_MS, Call, Kind, Notice, Step
 
 START_MS = 1_700_000_000_000

@@ -37,7 +37,8 @@ import msgspec
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.options import LogOptions
 
 WRITERS = ("one", "two")
 """The transactional ids. The processes that hold one after the other are its runs: ``one.7``."""

@@ -21,7 +21,8 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.replay.replaying import ReplayReport
 from tailrace.log import TopicPartition, TopicSettings, Writer
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.options import LogOptions
 from tailrace.runtime.progress import last_phase
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.worker import Worker, WorkerSettings

@@ -28,8 +28,7 @@ from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
 from tailrace.cli.sources import FORMATS, Rows, format_of, is_known
 from tailrace.core.errors import BadRecordError, SetAsideError
 from tailrace.core.records import Output
-from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.kafka import KafkaLog
+from tailrace.log.interface import StoredLog
 
 _ROWS_PER_COMMIT = 10_000
 _BYTES_PER_COMMIT = 16 << 20
@@ -149,7 +148,7 @@ def append(
 class _Appending:
     """Appends rows to a log, some thousands in each commit."""
 
-    def __init__(self, log: EmbeddedLog | KafkaLog, producer: Producer, *, strict: bool) -> None:
+    def __init__(self, log: StoredLog, producer: Producer, *, strict: bool) -> None:
         self.count = 0
         self._log = log
         self._producer = producer

@@ -21,11 +21,10 @@ from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import TailraceError, UsageError
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.opening import is_kafka
-from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Log
-from tailrace.log.kafka import KafkaLog, KafkaOptions, NewTopics
-from tailrace.log.kafka.connection import parse_url
+from tailrace.log.folder import FolderLog
+from tailrace.log.interface import Log, StoredLog
+from tailrace.log.opening import check_url, is_url, open_folder, open_log
+from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 
 FC = TypeVar("FC", bound=Callable[..., Any])
@@ -44,13 +43,13 @@ class LogType(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See ``click.Path``."""
-        if is_kafka(value):
+        if is_url(value):
             if not self._kafka:
                 self.fail(
                     "this command works with the embedded log only: give the folder of one.", param, ctx
                 )
             try:
-                parse_url(value)
+                check_url(value)
             except UsageError as error:
                 self.fail(str(error), param, ctx)
             return value
@@ -183,18 +182,16 @@ new_topics_options = packed(
 
 
 def opened_log(
-    place: Path | str, *, create: bool = False, options: KafkaOptions | None = None
-) -> closing[EmbeddedLog] | closing[KafkaLog]:
-    """The log in a folder, or on a Kafka cluster with ``options``. It is closed at the end of the block.
+    place: Path | str, *, create: bool = False, options: LogOptions | None = None
+) -> closing[StoredLog]:
+    """The log at a place. It is closed at the end of the block.
 
     Raises:
         click.UsageError: The replication of new topics is on the command line, and the log is in a folder.
     """
-    if isinstance(place, str):
-        return closing(KafkaLog(place, options))
-    if options is not None and options.new_topics is not None:
+    if options is not None and options.new_topics is not None and not is_url(place):
         refuse_new_topics_options()
-    return opened(place, create=create)
+    return closing(open_log(place, options, create=create))
 
 
 def refuse_new_topics_options() -> None:
@@ -204,9 +201,9 @@ def refuse_new_topics_options() -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} {KAFKA_ONLY}.")
 
 
-def opened(folder: Path, *, create: bool = False) -> closing[EmbeddedLog]:
+def opened(folder: Path, *, create: bool = False) -> closing[FolderLog]:
     """The log in a folder. It is closed at the end of the block."""
-    return closing(EmbeddedLog(folder, create=create))
+    return closing(open_folder(folder, create=create))
 
 
 def name_of(app: str) -> str:

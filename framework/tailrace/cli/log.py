@@ -41,7 +41,7 @@ from tailrace.core.records import InputRecord
 from tailrace.history.app_topics import prepare_topics
 from tailrace.history.stretches import scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaOptions, NewTopics
+from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import note_first_positions
 
@@ -110,7 +110,7 @@ def create(
             raise click.BadParameter(str(error), param_hint="TOPIC") from None
         settings = TopicSettings(partitions or 4, compacted, retention, retention_bytes)
         with (
-            opened_log(folder, create=True, options=KafkaOptions(new_topics=new_topics)) as log,
+            opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log,
             _created(log),
         ):
             log.create_topic(topic, settings)
@@ -120,7 +120,7 @@ def create(
             "With --app the topics are created as the app declares them: leave the other options out."
         )
     plan = find_app(str(app)).plan()
-    with opened_log(folder, create=True, options=KafkaOptions(new_topics=new_topics)) as log:
+    with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log:
         with _created(log):
             prepare_topics(log, plan, create_declared=True)
         note_first_positions(plan, log)

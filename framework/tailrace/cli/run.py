@@ -29,8 +29,7 @@ from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import MissingExtraError, SetAsideError
-from tailrace.log.embedded import LogOptions
-from tailrace.log.kafka import NewTopics
+from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule

@@ -25,14 +25,14 @@ from tailrace.history.status.inspection import (
     inspect_app,
 )
 from tailrace.history.status.owners import Owner, Owners
-from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.interface import StoredLog
+from tailrace.log.options import LogOptions
 from tailrace.processes.app_loading import find_app
 
 _EVERY_S = 1.0
 _WIDTH = 100
 _UNKNOWN = "?"
-_KAFKA = KafkaOptions(hidden_s=1.0)
+_KAFKA = LogOptions(hidden_s=1.0)
 """Records behind an open transaction are not waited for: a service commits all the time, and its writer may hang."""
 
 
@@ -64,7 +64,7 @@ def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: 
             time.sleep(_EVERY_S)
 
 
-def _report(plan: Plan, log: EmbeddedLog | KafkaLog, state: Path) -> AppReport:
+def _report(plan: Plan, log: StoredLog, state: Path) -> AppReport:
     return inspect_app(plan, log, time.time_ns() // 1_000_000, Owners(log).of, state)
 
 

@@ -30,7 +30,8 @@ from tailrace.core.durations import spelled
 from tailrace.history.topic_deletion import Deletion, delete_topics, plan_deletion
 from tailrace.history.topic_plan import PlannedTopic, apply_topics, in_short, plan_topics
 from tailrace.history.topic_rules import Finding
-from tailrace.log.kafka import KafkaLog, KafkaOptions, NewTopics
+from tailrace.log.kafka import KafkaLog
+from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import note_first_positions
 
@@ -58,7 +59,7 @@ def plan(*, apps: tuple[str, ...], new_topics: NewTopics, as_json: bool, folder:
 
     The exit code is 0 if all is right, and 4 if something is to do or differs.
     """
-    with opened_log(folder, options=KafkaOptions(new_topics=new_topics)) as log, piped():
+    with opened_log(folder, options=LogOptions(new_topics=new_topics)) as log, piped():
         found = plan_topics(_plans(apps), log, new_topics)
         _show(found, as_json=as_json)
     return _code(found)
@@ -82,7 +83,7 @@ def apply(
     Partitions, replicas and the topics that apps declare are never changed. The exit code is 4 if something remains that differs.
     """
     plans = _plans(apps)
-    with opened_log(folder, create=True, options=KafkaOptions(new_topics=new_topics)) as log, piped():
+    with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log, piped():
         found = plan_topics(plans, log, new_topics, change_cleanup=change_cleanup)
         apply_topics(found, log)
         for one in found:

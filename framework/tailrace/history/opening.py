@@ -6,20 +6,9 @@ from pathlib import Path
 
 from tailrace.core.errors import OptionError
 from tailrace.log.archive import Archive, ArchivedLog
-from tailrace.log.embedded import EmbeddedLog, LogOptions
 from tailrace.log.interface import OneCommitLog
-from tailrace.log.kafka import SCHEME, KafkaLog
+from tailrace.log.opening import open_log
 from tailrace.state.snapshots import Place
-
-
-def is_kafka(place: str | Path) -> bool:
-    """Whether this is the URL of a Kafka cluster."""
-    return isinstance(place, str) and place.startswith(SCHEME)
-
-
-def open_log(place: str | Path, options: LogOptions | None = None) -> EmbeddedLog | KafkaLog:
-    """The log in a folder, which must exist, or at the URL of a Kafka cluster. ``options`` are those of a folder."""
-    return KafkaLog(str(place)) if is_kafka(place) else EmbeddedLog(place, options, create=False)
 
 
 def open_archive(uri: str) -> Archive:

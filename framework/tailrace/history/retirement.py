@@ -33,7 +33,7 @@ from tailrace.core.records import CHANNEL
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.interface import Log, StoredLog, TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.processes.task_ownership import TaskOwnership
 
@@ -72,7 +72,7 @@ def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
     return found
 
 
-def retire(log: EmbeddedLog | KafkaLog, app: str) -> Retirement:
+def retire(log: StoredLog, app: str) -> Retirement:
     """Publish for all tasks of an app that they hold no reader back. It is safe to call this again.
 
     Raises:
@@ -106,13 +106,14 @@ def retire(log: EmbeddedLog | KafkaLog, app: str) -> Retirement:
 
 
 @contextmanager
-def _owned(log: EmbeddedLog | KafkaLog, app: str, numbers: list[int]) -> Generator[None]:
+def _owned(log: StoredLog, app: str, numbers: list[int]) -> Generator[None]:
     """No process of the app may live. On the embedded log none can start meanwhile; on Kafka one that starts publishes again."""
     try:
         if isinstance(log, KafkaLog):
             refuse_members(log, app)
             yield
             return
+        assert isinstance(log, EmbeddedLog)
         ownership = TaskOwnership(log.path, app, numbers, from_stopped=False)
     except TaskOwnedError as error:
         raise TaskOwnedError(
@@ -154,7 +155,7 @@ def finished_note(topics: Iterable[str], app: str, number: int) -> tuple[dict[To
     return {TopicPartition(topic, 0): 1 for topic in topics}, transactional_id(app, number)
 
 
-def retire_rebuilds(plan: Plan, log: EmbeddedLog | KafkaLog) -> None:
+def retire_rebuilds(plan: Plan, log: StoredLog) -> None:
     """Retire the finished rebuilds that have written topics which an app reads or writes."""
     topics = {*(one.name for one in plan.inputs), *(one.name for one in plan.published)}
     for app, tasks in publishers_of(log).items():

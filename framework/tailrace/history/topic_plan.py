@@ -27,9 +27,10 @@ from tailrace.core.errors import TopicMismatchError
 from tailrace.history.app_topics import NeededTopic, Role, followed_topics, needed_topics, oldest_ms
 from tailrace.history.topic_rules import Circumstances, Finding, findings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import TopicPartition, TopicSettings
-from tailrace.log.kafka import PUBLISHERS, WATERMARKS, KafkaLog, NewTopics, TopicDetails
+from tailrace.log.interface import StoredLog, TopicPartition, TopicSettings
+from tailrace.log.kafka import PUBLISHERS, WATERMARKS, KafkaLog, TopicDetails
 from tailrace.log.kafka.topic_config import MIN_INSYNC, POLICY, creation_config
+from tailrace.log.options import NewTopics
 
 _log = logging.getLogger("tailrace.service")
 Action: TypeAlias = Literal["none", "create", "change", "refuse"]
@@ -63,7 +64,7 @@ class PlannedTopic(msgspec.Struct):
 
 def plan_topics(
     plans: Sequence[Plan],
-    log: EmbeddedLog | KafkaLog,
+    log: StoredLog,
     new_topics: NewTopics | None = None,
     *,
     change_cleanup: bool = False,
@@ -72,7 +73,7 @@ def plan_topics(
     return _Planning(plans, log, new_topics or NewTopics(), change_cleanup=change_cleanup).entries()
 
 
-def apply_topics(planned: Sequence[PlannedTopic], log: EmbeddedLog | KafkaLog) -> None:
+def apply_topics(planned: Sequence[PlannedTopic], log: StoredLog) -> None:
     """Create what is missing, and change the settings that the plan names as safe."""
     feeds: list[str] = []
     for one in planned:
@@ -99,7 +100,7 @@ def check_topics(plan: Plan, log: KafkaLog, app: str) -> None:
     Raises:
         TopicMismatchError: A deviation would lose data, or give wrong results.
     """
-    options = f"--app {app} --log {log}"
+    options = f"--app {app} --log {log.place}"
     warnings: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for one in plan_topics([plan], log):
         for found in one.findings:
@@ -126,7 +127,7 @@ class _Planning:
     def __init__(
         self,
         plans: Sequence[Plan],
-        log: EmbeddedLog | KafkaLog,
+        log: StoredLog,
         new_topics: NewTopics,
         *,
         change_cleanup: bool,
@@ -251,7 +252,7 @@ class _Planning:
             self._new_topics,
             self._is_empty,
             followed=None if followed is None else followed.settings,
-            place=str(self._log),
+            place=self._log.place,
         )
 
     def _allowed(self, one: Finding) -> Finding:

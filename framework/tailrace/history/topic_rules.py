@@ -40,7 +40,7 @@ import msgspec
 from tailrace.core.durations import spelled
 from tailrace.history.app_topics import NeededTopic
 from tailrace.log.interface import TopicSettings
-from tailrace.log.kafka import NewTopics, TopicDetails
+from tailrace.log.kafka import TopicDetails
 from tailrace.log.kafka.topic_config import (
     AFTER_MS,
     BEFORE_MS,
@@ -57,6 +57,7 @@ from tailrace.log.kafka.topic_config import (
     TIME_TYPE,
     UNCLEAN,
 )
+from tailrace.log.options import NewTopics
 
 Level: TypeAlias = Literal["error", "warning", "note"]
 REPLICAS: Final = "replication factor"

@@ -30,6 +30,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from tailrace.core.counting import counted
 from tailrace.core.durations import spelled
 from tailrace.core.records import CHANNEL, InputRecord, Output
+from tailrace.log.options import LogOptions
 
 
 class TopicPartition(NamedTuple):
@@ -413,4 +414,24 @@ class MovableLog(OneCommitLog, Protocol):
 
     def placer(self, scratch: str, /) -> Placer:
         """A placer. ``scratch`` is a topic in whose first partition it may leave gaps."""
+        ...
+
+
+class StoredLog(MovableLog, Protocol):
+    """What ``log.opening`` opens: a log that another process can open, too."""
+
+    @property
+    def place(self) -> str:
+        """What opens this log again: its folder, or its URL."""
+        ...
+
+    @property
+    def options(self) -> LogOptions:
+        """The options that it was opened with."""
+        ...
+
+    def append_all(
+        self, outputs: Iterable[Output], /, partition: int | None = None
+    ) -> Mapping[TopicPartition, int]:
+        """Append many records as an external producer, in one commit. Returns the new end of each partition written."""
         ...

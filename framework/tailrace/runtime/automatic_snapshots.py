@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.core.errors import TailraceError
-from tailrace.history.opening import open_log
-from tailrace.log.embedded import LogOptions
+from tailrace.log.opening import open_log
+from tailrace.log.options import LogOptions
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.background_process import BackgroundProcess
 from tailrace.processes.logs import LogFormat

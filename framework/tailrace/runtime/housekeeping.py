@@ -17,7 +17,8 @@ from contextlib import closing
 from pathlib import Path
 
 from tailrace.core.errors import TailraceError
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.options import LogOptions
 from tailrace.processes.background_process import BackgroundProcess
 from tailrace.processes.logs import LogFormat
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots

@@ -21,7 +21,8 @@ from tailrace.history.moving.residence import check_lives_here
 from tailrace.history.retirement import retire_rebuilds
 from tailrace.history.status.owners import Owners
 from tailrace.history.topic_plan import check_topics
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
+from tailrace.log.options import LogOptions
 from tailrace.processes.signals import stop_signals
 from tailrace.runtime.announcing import announce
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots
@@ -72,7 +73,7 @@ def serve_on_kafka(options: ServiceOptions, plan: Plan) -> Counter[Kind]:
     with ExitStack() as closing:
         log = KafkaLog(
             options.kafka,
-            KafkaOptions(
+            LogOptions(
                 max_record_bytes=options.log_options.max_record_bytes,
                 group=plan.app,
                 new_topics=options.new_topics,

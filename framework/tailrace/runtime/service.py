@@ -33,9 +33,9 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import internal_topics, prepare_topics
 from tailrace.history.moving.residence import check_lives_here
 from tailrace.history.retirement import retire_rebuilds
-from tailrace.log.embedded import EmbeddedLog, LogOptions, end_stopped
+from tailrace.log.embedded import EmbeddedLog, end_stopped
 from tailrace.log.interface import Log, Reader
-from tailrace.log.kafka import NewTopics
+from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import timezones_version
 from tailrace.processes.logs import LogFormat

@@ -19,7 +19,8 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.stretches import scan
 from tailrace.log import TopicPartition
-from tailrace.log.kafka import KafkaLog, KafkaOptions
+from tailrace.log.kafka import KafkaLog
+from tailrace.log.options import LogOptions
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
@@ -101,7 +102,7 @@ class Shop:
 
     def __init__(self, url: str, open_state: Callable[[int], Store] | None = None) -> None:
         self.url = url
-        self.log = KafkaLog(url, KafkaOptions(hidden_s=1.0, patience_s=PATIENCE_S))
+        self.log = KafkaLog(url, LogOptions(hidden_s=1.0, patience_s=PATIENCE_S))
         self.stores: dict[int, MemoryStore] = {}
         self.now = 0
         self._open_state = open_state

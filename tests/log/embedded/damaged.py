@@ -12,10 +12,11 @@ import pytest
 
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions, holders
+from tailrace.log.embedded import EmbeddedLog, holders
 from tailrace.log.embedded import appending as appending_
 from tailrace.log.embedded import log as log_
 from tailrace.log.embedded.database import DATABASE, SHARED_MEMORY, WAL
+from tailrace.log.options import LogOptions
 
 A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
 

@@ -14,10 +14,11 @@ import pytest
 from tailrace.core.errors import OffsetGoneError, TopicMismatchError, UnknownTopicError, UsageError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import cleaning as cleaning_
 from tailrace.log.embedded.database import DATABASE
 from tailrace.log.embedded.rows import Block
+from tailrace.log.options import LogOptions
 
 T0 = TopicPartition("t", 0)
 DAY_MS = 86_400_000

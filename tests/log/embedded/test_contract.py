@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.log import Log
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.options import LogOptions
 from tests.log.contract import LogContract
 
 OPTIONS = {

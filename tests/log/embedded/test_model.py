@@ -15,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tailrace.core.errors import CommitUnknownError, FencedError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
+from tailrace.log.options import LogOptions
 
 IDS = st.sampled_from(["x", "y", "z"])
 A0 = TopicPartition("a", 0)

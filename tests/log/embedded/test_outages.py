@@ -18,7 +18,8 @@ import os, pathlib, resource, subprocess, sys
 from tailrace.core.errors import *
 from tailrace.core.records import Output
 from tailrace.log import *
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.options import LogOptions
 
 folder = pathlib.Path(sys.argv[1])
 state = folder / "log"

@@ -13,9 +13,10 @@ import pytest
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.app_topics import prepare_topics
 from tailrace.log import TopicPartition
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.writer import EmbeddedWriter
+from tailrace.log.options import LogOptions
 from tailrace.state import RocksStore, StateIdentity, StateMemory
 from tests.runtime.test_any_schedule import Chaos
 from tests.runtime.world import APPS, World, replayed, run_dry

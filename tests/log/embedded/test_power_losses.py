@@ -17,13 +17,14 @@ from tailrace.core.errors import (
     LogUnavailableError,
 )
 from tailrace.log import TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import appending as appending_
 from tailrace.log.embedded import database as database_
 from tailrace.log.embedded import repairing as repairing_
 from tailrace.log.embedded.database import DATABASE, WAL
 from tailrace.log.embedded.lock import _HOLDER, _NOTE, LOCK
 from tailrace.log.embedded.repairing import repair
+from tailrace.log.options import LogOptions
 from tests.log.embedded.damaged import (
     another_boot,
     cut_off,

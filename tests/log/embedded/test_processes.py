@@ -13,8 +13,9 @@ import pytest
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions, appending, claim, lock
+from tailrace.log.embedded import EmbeddedLog, appending, claim, lock
 from tailrace.log.embedded.holders import Holder, Life, life_of
+from tailrace.log.options import LogOptions
 from tests.log.embedded.processes import running, until
 
 PLACES = [TopicPartition("t", number) for number in range(3)]

@@ -22,13 +22,14 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions, failures
+from tailrace.log.embedded import EmbeddedLog, failures
 from tailrace.log.embedded import appending as appending_
 from tailrace.log.embedded import cleaning as cleaning_
 from tailrace.log.embedded import log as log_
 from tailrace.log.embedded.appending import now_ms
 from tailrace.log.embedded.database import WAL
 from tailrace.log.embedded.failures import of_sqlite
+from tailrace.log.options import LogOptions
 
 T0 = TopicPartition("t", 0)
 DAY_MS = 86_400_000

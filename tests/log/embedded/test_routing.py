@@ -10,7 +10,8 @@ import pytest
 from tailrace.core.errors import RecordTooLargeError, UsageError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, LogOptions
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.options import LogOptions
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

@@ -46,11 +46,9 @@ from tailrace.history.same_topics import check_history
 from tailrace.history.stretches import last
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Placer, PublishedAt, TopicPartition
+from tailrace.log.interface import Placer, PublishedAt, StoredLog, TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.processes.task_ownership import TaskOwnership
-
-MovedLog = EmbeddedLog | KafkaLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +75,8 @@ class Moved(NamedTuple):
 
 def move_apps(
     plans: Sequence[Plan],
-    source: MovedLog,
-    target: MovedLog,
+    source: StoredLog,
+    target: StoredLog,
     options: MoveOptions,
     tell: Callable[[CopyStatus], None] | None = None,
 ) -> Moved:
@@ -93,7 +91,7 @@ def move_apps(
     return _Moving(plans, source, target, options, tell).run()
 
 
-def give_up_move(plans: Sequence[Plan], source: MovedLog, target: MovedLog) -> None:
+def give_up_move(plans: Sequence[Plan], source: StoredLog, target: StoredLog) -> None:
     """Let apps run on the source again whose move has not ended. Copies stay on the target; nothing can be started there.
 
     Raises:
@@ -106,15 +104,15 @@ def give_up_move(plans: Sequence[Plan], source: MovedLog, target: MovedLog) -> N
             )
     for plan in plans:
         if (found := last_move(source, plan.app)) is not None and found.step == "left":
-            note_move(source, plan.app, Move("stayed", target.identity.hex(), _shown(target)))
+            note_move(source, plan.app, Move("stayed", target.identity.hex(), target.place))
 
 
 class _Moving:
     def __init__(
         self,
         plans: Sequence[Plan],
-        source: MovedLog,
-        target: MovedLog,
+        source: StoredLog,
+        target: StoredLog,
         options: MoveOptions,
         tell: Callable[[CopyStatus], None] | None,
     ) -> None:
@@ -246,7 +244,7 @@ class _Moving:
 
     def _move(self, step: Step) -> Move:
         other = self._target if step == "left" else self._source
-        return Move(step, other.identity.hex(), _shown(other))
+        return Move(step, other.identity.hex(), other.place)
 
     def _copy(self, names: Sequence[str], placer: Placer) -> TopicCopy:
         return TopicCopy(self._source, self._target, placer, names, self._begin, self._is_of_app, self._tell)
@@ -372,7 +370,7 @@ def _not_there(source: list[PublishedAt], target: list[PublishedAt]) -> list[Pub
     return source[-1:]
 
 
-def _has_arrived(app: str, source: MovedLog, target: MovedLog) -> bool:
+def _has_arrived(app: str, source: StoredLog, target: StoredLog) -> bool:
     """Whether an app has left the source for the target, and arrived there."""
     left, arrived = last_move(source, app), last_move(target, app)
     return (
@@ -384,7 +382,7 @@ def _has_arrived(app: str, source: MovedLog, target: MovedLog) -> bool:
 
 
 @contextmanager
-def stopped(plans: Sequence[Plan], log: MovedLog) -> Generator[None]:
+def stopped(plans: Sequence[Plan], log: StoredLog) -> Generator[None]:
     """See that no process runs the apps on a log. On the embedded log none can begin to, inside the block.
 
     Raises:
@@ -394,6 +392,7 @@ def stopped(plans: Sequence[Plan], log: MovedLog) -> Generator[None]:
         _check_stopped(plans, log)
         yield
         return
+    assert isinstance(log, EmbeddedLog)
     with ExitStack() as held:
         for plan in plans:
             held.callback(_owned(plan, log).release)
@@ -420,7 +419,3 @@ def _runs(app: str, why: str) -> TaskOwnedError:
         f"the app {app!r} runs on the source, and an app that runs is not moved: {why}",
         hint="Stop it first. To copy most of its history before that, use --prepare.",
     )
-
-
-def _shown(log: MovedLog) -> str:
-    return str(log.path) if isinstance(log, EmbeddedLog) else str(log)

@@ -22,7 +22,6 @@ from tailrace.core.errors import OptionError, UsageError
 from tailrace.history.app_history import AppHistory, origin_of
 from tailrace.history.beginnings import renamed
 from tailrace.history.dead_letters.letters import dead_letters, topic_of
-from tailrace.history.opening import open_log
 from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.report import RebuildReport
@@ -30,6 +29,7 @@ from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.stretches import scan
 from tailrace.log.interface import Log
+from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 
 

@@ -29,7 +29,6 @@ from tailrace.history.dead_letters.handled import handled_in
 from tailrace.history.last_reads import last_reads
 from tailrace.history.left_inputs import left_from
 from tailrace.history.named_keys import named_keys
-from tailrace.history.opening import is_kafka
 from tailrace.history.rebuilding.chained import as_declared
 from tailrace.history.rebuilding.code_digest import CodeDigest, changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
@@ -47,6 +46,7 @@ from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.history.same_topics import check_ids
 from tailrace.history.splitting.choice import choose_for, whole_because
 from tailrace.history.splitting.split_units import UNSPLIT
+from tailrace.log.opening import is_url
 from tailrace.processes.app_loading import plan_reading
 from tailrace.processes.environment import environment
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
@@ -444,7 +444,7 @@ def _absolute(request: Request) -> Request:
         request,
         source=replace(
             source,
-            log=source.log if is_kafka(source.log) else str(Path(source.log).absolute()),
+            log=source.log if is_url(source.log) else str(Path(source.log).absolute()),
             archive=None if source.archive is None else Place.at(source.archive).uri,
             base=None if source.base is None else Place.at(source.base).uri,
         ),

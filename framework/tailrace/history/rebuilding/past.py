@@ -11,10 +11,11 @@ from tailrace.core.engine import tape
 from tailrace.history.app_history import AppHistory
 from tailrace.history.beginnings import Beginning, canonical_beginning, taped_beginning
 from tailrace.history.last_reads import check_last_reads
-from tailrace.history.opening import is_kafka, open_history
+from tailrace.history.opening import open_history
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.request import Request
 from tailrace.log.interface import Ends, OneCommitLog
+from tailrace.log.opening import is_url
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 
@@ -68,6 +69,6 @@ def opened_past(request: Request, plan: Plan, *, taped: bool, log: str = "") -> 
     """
     source = request.source
     place = log or source.log
-    named = None if source.archive is not None and not (is_kafka(place) or Path(place).is_dir()) else place
+    named = None if source.archive is not None and not (is_url(place) or Path(place).is_dir()) else place
     with closing(open_history(named, source.archive)) as found:
         yield HistorySource(plan, found, taped=taped)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.core.storage import Store
-from tailrace.history.opening import open_log
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus, replay
 from tailrace.history.state_folders import LiveFolder
+from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, wait_for
 from tailrace.processes.hash_seeds import another_seed, given_seed

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from tailrace.log.embedded import EmbeddedLog, owner_of
-from tailrace.log.interface import TopicPartition
+from tailrace.log.interface import StoredLog, TopicPartition
 from tailrace.log.kafka import KafkaLog, Member
 
 _FRESH_S: Final = 5.0
@@ -30,7 +30,7 @@ class Owner(msgspec.Struct, frozen=True):
 class Owners:
     """The owners of tasks on one log. May be asked often."""
 
-    def __init__(self, log: EmbeddedLog | KafkaLog) -> None:
+    def __init__(self, log: StoredLog) -> None:
         self._log = log
         self._members: dict[str, tuple[float, list[Member]]] = {}
 
@@ -59,6 +59,7 @@ class Owners:
         at_s, found = self._members.get(app, (0.0, []))
         now_s = time.monotonic()
         if not at_s or now_s - at_s > _FRESH_S:
+            assert isinstance(self._log, KafkaLog)
             found = self._log.administration.members(app)
             self._members[app] = (now_s, found)
         return found

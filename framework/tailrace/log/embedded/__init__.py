@@ -6,14 +6,11 @@ follow each other's writes.
 """
 
 from tailrace.log.embedded.claims import Claim, Owner, claim, end_stopped, owner_of
-from tailrace.log.embedded.cleaning import Cleaned
-from tailrace.log.embedded.log import EmbeddedLog, LogOptions
+from tailrace.log.embedded.log import EmbeddedLog
 
 __all__ = [
     "Claim",
-    "Cleaned",
     "EmbeddedLog",
-    "LogOptions",
     "Owner",
     "claim",
     "end_stopped",

@@ -24,7 +24,6 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from typing import Literal, TypeAlias
 
 import apsw
 
@@ -46,8 +45,7 @@ from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 from tailrace.log.embedded.open_files import OpenFiles
 from tailrace.log.embedded.rows import Changes
 from tailrace.log.embedded.view import View, check_note, warn_of_loss
-
-FsyncPolicy: TypeAlias = Literal["interval", "commit"]
+from tailrace.log.options import FsyncPolicy
 
 _CHECKPOINT_PAGES = 1024
 """Length of the WAL, in pages, from which on a commit copies it into the database: 16 MB."""

@@ -41,6 +41,7 @@ from tailrace.log.embedded.appending import Appender, now_ms
 from tailrace.log.embedded.database import CLEANINGS, PARTITIONS
 from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.rows import Block, Changes, Rows, Topic
+from tailrace.log.folder import Cleaned
 
 _LOCK = "cleaning"
 """File that is locked during a cleaning."""
@@ -57,16 +58,6 @@ _MOST_AT_ONCE = 4_000_000
 
 Kept = dict[int, "array[int]"]
 """By the first offset of a block, the indexes of the records that stay. A block that is not in it keeps all of them."""
-
-
-class Cleaned(NamedTuple):
-    """The result of a cleaning: length of all blocks. ``busy``: nothing was done, as another process holds the lock."""
-
-    bytes_before: int = 0
-    bytes_after: int = 0
-    blocks_rewritten: int = 0
-    blocks_deleted: int = 0
-    busy: bool = False
 
 
 class _Past(NamedTuple):

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.core.errors import TopicMismatchError, UsageError
+from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import CHANNEL, Headers, Output
-from tailrace.log.embedded.appending import Appender, FsyncPolicy
+from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.appending import now_ms as present_ms
 from tailrace.log.embedded.checking import verify
-from tailrace.log.embedded.cleaning import Cleaned, clean, held_off, is_due
-from tailrace.log.embedded.copying import Copied, check_machine, copy_log
+from tailrace.log.embedded.cleaning import clean, held_off, is_due
+from tailrace.log.embedded.copying import check_machine, copy_log
 from tailrace.log.embedded.database import OFFSETS, PARTITIONS, TOPICS, WAL, WRITERS, prepare
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
@@ -22,32 +21,10 @@ from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.rows import Bounds, Rows, Topic
 from tailrace.log.embedded.view import View, check_note, warn_of_loss
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
+from tailrace.log.folder import Cleaned, Copied
 from tailrace.log.interface import Ends, PublishedAt, TopicPartition, TopicSettings
+from tailrace.log.options import LogOptions
 from tailrace.log.routing import Router
-
-
-@dataclass(frozen=True, slots=True)
-class LogOptions:
-    """How a process uses a log. Processes on one log may use different options.
-
-    ``fsync`` decides what survives a power loss. A kill never loses a commit. "commit": all commits survive. "interval": all
-    but those of about the last ``fsync_interval_s``. In both cases the log ends with a complete commit.
-    """
-
-    fsync: FsyncPolicy = "interval"
-    fsync_interval_s: float = 1.0
-    max_record_bytes: int = 1 << 20
-    """Size limit of an event, key and value together. Records of state and tape have no limit."""
-    compaction_bytes: int = 16 << 20
-    """Compaction is not due before this much was added to compacted topics since the last one."""
-    lease_s: float = 10.0
-    """How long to wait for a stopped holder of the append lock before killing it."""
-    patience_s: float = 60.0
-    """How long to wait for a running holder of the append lock."""
-
-    def __post_init__(self) -> None:
-        if self.fsync not in ("interval", "commit"):
-            raise UsageError(f"fsync is {self.fsync!r}", hint='Write "interval" or "commit".')
 
 
 class EmbeddedLog:
@@ -82,6 +59,11 @@ class EmbeddedLog:
         self._appender = Appender(
             self._view, lock, fsync=options.fsync, fsync_interval_s=options.fsync_interval_s
         )
+
+    @property
+    def place(self) -> str:
+        """See ``StoredLog.place``: the folder."""
+        return str(self.path)
 
     # --- topics and positions
 

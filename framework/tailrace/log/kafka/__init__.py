@@ -2,9 +2,8 @@
 
 from tailrace.log.kafka.administration import Administration, Member, TopicDetails
 from tailrace.log.kafka.connection import SCHEME
-from tailrace.log.kafka.log import KafkaLog, KafkaOptions
+from tailrace.log.kafka.log import KafkaLog
 from tailrace.log.kafka.reader import KafkaReader
-from tailrace.log.kafka.topic_config import NewTopics
 from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS
 
 __all__ = [
@@ -13,9 +12,7 @@ __all__ = [
     "WATERMARKS",
     "Administration",
     "KafkaLog",
-    "KafkaOptions",
     "KafkaReader",
     "Member",
-    "NewTopics",
     "TopicDetails",
 ]

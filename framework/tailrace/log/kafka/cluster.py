@@ -33,7 +33,8 @@ from tailrace.log.kafka.library import (
     in_thread,
     library,
 )
-from tailrace.log.kafka.topic_config import LAG_MS, NewTopics, creation_config, described
+from tailrace.log.kafka.topic_config import LAG_MS, creation_config, described
+from tailrace.log.options import NewTopics
 
 _R = TypeVar("_R")
 

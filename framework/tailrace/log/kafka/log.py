@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
@@ -28,10 +27,10 @@ from tailrace.log.kafka.overdue import OverdueTransactions
 from tailrace.log.kafka.placing import KafkaPlacer
 from tailrace.log.kafka.process_transaction import ProcessTransaction
 from tailrace.log.kafka.reader import KafkaReader
-from tailrace.log.kafka.topic_config import NewTopics
 from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS, Published, counted, decode
 from tailrace.log.kafka.writer import KafkaProducer
+from tailrace.log.options import LogOptions
 from tailrace.log.routing import Router
 from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
 
@@ -41,24 +40,6 @@ _HANGS_S = 90.0
 """For how long a transaction that hides records is waited for: longer than the coordinator leaves one open (``transaction.timeout.ms``)."""
 
 _HIDDEN = (WATERMARKS, PUBLISHERS)
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaOptions:
-    """How a process uses a cluster."""
-
-    settings: Mapping[str, str] | None = None
-    """Settings of librdkafka, see ``connection``."""
-    max_record_bytes: int = 1 << 20
-    """Size limit of an event, key and value together. Records of state and tape are limited by their topics only."""
-    patience_s: float = 60.0
-    """For how long a call waits for brokers that do not answer."""
-    hidden_s: float = 10.0
-    """How long a reader of history waits for the end of a transaction that hides records."""
-    group: str = "tailrace"
-    """The consumer group that readers name to the brokers. They commit nothing in it."""
-    new_topics: NewTopics | None = None
-    """Replication of topics that are created (default: that of the brokers)."""
 
 
 class KafkaLog:
@@ -71,8 +52,8 @@ class KafkaLog:
         MissingExtraError: confluent-kafka is not installed.
     """
 
-    def __init__(self, url: str, options: KafkaOptions | None = None) -> None:
-        self.options = options = options or KafkaOptions()
+    def __init__(self, url: str, options: LogOptions | None = None) -> None:
+        self.options = options = options or LogOptions()
         self._connection = Connection(url, options.settings)
         self._cluster = Cluster(self._connection, options.patience_s, options.new_topics)
         self.administration = Administration(self._cluster)
@@ -92,8 +73,13 @@ class KafkaLog:
         """The number of commits of this process to each partition."""
         self._overdue = OverdueTransactions(self._connection.transaction_timeout_ms)
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """See ``StoredLog.place``: the URL."""
         return str(self._connection)
+
+    def __str__(self) -> str:
+        return self.place
 
     # --- topics and positions
 

@@ -8,10 +8,11 @@ times may be. Records of state and of the tape can be large.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from tailrace.core.errors import OptionError
 from tailrace.log.interface import TopicSettings
+from tailrace.log.options import NewTopics
 
 _FOREVER: Final = "-1"
 LARGEST: Final = str(2**63 - 1)
@@ -29,13 +30,6 @@ MAX_BYTES, TIME_TYPE, UNCLEAN = (
 )
 BEFORE_MS, AFTER_MS = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 MIN_INSYNC, DELETIONS_MS, LAG_MS = "min.insync.replicas", "delete.retention.ms", "min.compaction.lag.ms"
-
-
-class NewTopics(NamedTuple):
-    """How topics are created that are not there. None: as the brokers' defaults say."""
-
-    replication: int | None = None
-    min_insync: int | None = None
 
 
 def creation_config(settings: TopicSettings, new_topics: NewTopics | None = None) -> dict[str, str]:

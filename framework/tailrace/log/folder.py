@@ -1,0 +1,56 @@
+"""What a log in a folder has besides the interface: its files, of which nobody else takes care."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from tailrace.log.interface import StoredLog
+
+
+class Cleaned(NamedTuple):
+    """The result of a cleaning: length of all blocks. ``busy``: nothing was done, as another process holds the lock."""
+
+    bytes_before: int = 0
+    bytes_after: int = 0
+    blocks_rewritten: int = 0
+    blocks_deleted: int = 0
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy of a log."""
+
+    topics: int
+    commits: int
+    """Number of the last commit that the copy has."""
+    bytes: int
+    """Size of its file."""
+
+
+class FolderLog(StoredLog, Protocol):
+    """A log in a folder. See ``log.embedded.EmbeddedLog``."""
+
+    def set_retention(self, topic: str, /, *, retention_ms: int | None, retention_bytes: int | None) -> None:
+        """Change for how long, or up to which size, a topic's records are kept."""
+        ...
+
+    def clean(
+        self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000, least_gain: float = 0.1
+    ) -> Cleaned:
+        """Apply retention and compaction now."""
+        ...
+
+    def cleaning_is_due(self, *, now_ms: int | None = None, least_gain: float = 0.1) -> bool:
+        """Whether ``clean`` is worth the work."""
+        ...
+
+    def verify(self) -> list[str]:
+        """Read the whole log and check it. Returns the ranges of records that earlier repairs have found damaged."""
+        ...
+
+    def copy_to(self, folder: Path | str) -> Copied:
+        """Copy the log, as of one moment, to a folder that does not exist or is empty."""
+        ...
