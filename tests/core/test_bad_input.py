@@ -18,6 +18,7 @@ from tailrace.core.errors import (
     CorruptStateError,
     HandlerError,
     NewerFormatError,
+    OldFormatError,
     QueryError,
     StateLeakError,
 )
@@ -283,12 +284,14 @@ class TestStateOfAnotherVersion:
         with pytest.raises(NewerFormatError, match="newer version"):
             Task(bench.app.plan(), 0, bench.store, msgspec.msgpack.encode(fields))
 
-    def test_a_tape_of_a_newer_format_is_refused_whatever_else_it_holds(self) -> None:
+    def test_a_tape_of_another_format_is_refused_whatever_else_it_holds(self) -> None:
         with pytest.raises(NewerFormatError, match="newer version"):
             tape.decode_tape(msgspec.msgpack.encode([tape.FORMAT + 1, {"all": "different"}]))
+        with pytest.raises(OldFormatError, match="development versions"):
+            tape.decode_tape(msgspec.msgpack.encode([tape.FORMAT - 1, {"all": "different"}]))
 
     @pytest.mark.parametrize(
-        "data", [b"", b"\xc1", b"\x90", b"\x91\xa1x", msgspec.msgpack.encode([1, "too short"])]
+        "data", [b"", b"\xc1", b"\x90", b"\x91\xa1x", msgspec.msgpack.encode([tape.FORMAT, "too short"])]
     )
     def test_what_is_no_cut_and_no_tape_is_corrupt(self, data: bytes) -> None:
         for decode in (tape.decode_cut, tape.decode_tape):

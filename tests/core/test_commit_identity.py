@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from base64 import b85decode
-
-import msgspec
 import pytest
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Limit, Replay
-from tailrace.core.engine.task import Task, TaskSettings
+from tailrace.core.engine.task import Task
 from tailrace.core.errors import ReplayDivergedError
 from tailrace.history.commit_identity import new_nonce
 from tailrace.history.stretches import source
 from tailrace.state import MemoryStore
-from tests.core import test_old_history as old
 from tests.runtime.world import LINEAGE, World, run_dry
 
 
@@ -111,26 +107,3 @@ def test_commits_of_two_histories_are_not_replayed_as_one(join: int) -> None:
             replay.take(record)
             replay.task.discard_outputs()
             replay.task.put_off()
-
-
-def test_an_old_history_has_identities_from_its_next_commit_on() -> None:
-    plan = old.app().plan()
-    task = Task(
-        plan, 0, old.stored(), b85decode(old.CUT), nonce=b"nonce", settings=TaskSettings(timezones="any")
-    )
-    task.finish(0)
-    task.take_outputs()
-    batch = task.commit_batch()
-    record, cut = tape.decode_tape(batch.tape), tape.decode_cut(batch.cut)
-    assert cut.identity == record.identity == tape.identity_of(b"", b"nonce", record.number)
-    assert record.follows(b"")
-    assert not record.follows(bytes(16))
-
-
-def test_cuts_of_two_formats_that_say_the_same_are_the_same() -> None:
-    cut = b85decode(old.CUT)
-    newer = msgspec.structs.replace(tape.decode_cut(cut), format=tape.FORMAT)
-    assert tape.is_same_cut(cut, tape.encode(newer))
-    assert not tape.is_same_cut(cut, tape.encode(msgspec.structs.replace(newer, identity=bytes(16))))
-    assert not tape.is_same_cut(cut, None)
-    assert tape.is_same_cut(None, None)

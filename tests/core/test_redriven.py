@@ -12,9 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.engine.redriven import REDRIVEN_HEADER, Addressees, redriven_ids
-from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import ReplayDivergedError
 from tailrace.core.records import InputRecord
 from tailrace.history.dead_letters.letters import redrive
 from tailrace.state import MemoryStore
@@ -173,22 +171,6 @@ def _run_beside_redriven(random: Random, *, redriven: bool) -> Any:
         return emitted, seen, harness.late, harness.watermark()
 
 
-def test_a_tape_of_format_2_is_replayed_as_it_was_written_with_what_was_redriven_for_others() -> None:
-    plan = shop("handle").plan()
-    header = (REDRIVEN_HEADER, b"other.dead-letters/0-1")
-    record = InputRecord(0, 0, b"a", msgspec.json.encode(Order("a", 200)), (header,))
-    then = tape.TapeRecord(2, 0, [tape.RUN, 0, 1], [], tape.Totals(1), 189, ["orders"], [1], 0, plan.version)
-
-    def replayed(wanted: tape.TapeRecord) -> Task:
-        task = Task(plan, 0, MemoryStore(), replaying=True)
-        Replay(task, lambda _, start, stop: [record][start:stop], any_environment=True).take(wanted)
-        return task
-
-    assert replayed(then).totals == tape.Totals(1)
-    with pytest.raises(ReplayDivergedError, match="records: 1 then, 0 now"):
-        replayed(msgspec.structs.replace(then, format=3))
-
-
 def test_an_app_that_goes_on_from_another_takes_what_that_one_had_failed_at() -> None:
     """What had failed before they part is in neither state; what came after, it has read itself."""
     plan = shop("drop").plan()
@@ -336,27 +318,6 @@ def test_a_redriven_event_is_late_for_some_operators_and_goes_to_all_of_them(bro
         assert state_of(harness, "a", "Slow").late == [False, False, False]
         assert harness.late == 0
         harness.replay()
-
-
-def test_a_tape_of_format_1_is_replayed_as_it_was_written_with_redriven_events_among_the_late_ones() -> None:
-    plan = shop().plan()
-    header = (REDRIVEN_HEADER, b"shop.dead-letters/0-1")
-    records = [
-        InputRecord(0, 0, b"a", msgspec.json.encode(Order("a", 200))),
-        InputRecord(1, 0, b"a", msgspec.json.encode(Order("a", 100)), (header,)),
-    ]
-    record = tape.TapeRecord(
-        1, 0, [tape.RUN, 0, 2], [], tape.Totals(2, 0, 0, 1), 189, ["orders"], [2], 0, plan.version
-    )
-
-    def replayed(wanted: tape.TapeRecord) -> Task:
-        task = Task(plan, 0, MemoryStore(), replaying=True)
-        Replay(task, lambda _, start, stop: records[start:stop], any_environment=True).take(wanted)
-        return task
-
-    assert replayed(record).totals.late == 1
-    with pytest.raises(ReplayDivergedError, match="late: 1 then, 0 now"):
-        replayed(msgspec.structs.replace(record, format=2))
 
 
 def expected(history: list[InputRecord], corrected_at: int) -> tuple[Counter[str], int]:

@@ -5,7 +5,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.declare.schema import decode_schemas, describe, encode_schemas
-from tailrace.core.errors import CorruptStateError, NewerFormatError
+from tailrace.core.errors import CorruptStateError, NewerFormatError, OldFormatError
 from tailrace.core.values.type_schemas import ActorSchema, describe_type
 from tests.core.durable import Frozen
 
@@ -79,13 +79,15 @@ def test_a_schema_survives_being_stored() -> None:
     assert msgspec.json.decode(row)["format"] == 2
 
 
-def test_a_row_of_a_newer_version_is_refused_whatever_else_it_holds() -> None:
-    with pytest.raises(NewerFormatError, match="Run the version"):
+def test_a_row_of_another_version_is_refused_whatever_else_it_holds() -> None:
+    with pytest.raises(NewerFormatError, match="format 3"):
         decode_schemas(b'{"format":3,"actors":"elsewhere"}')
+    with pytest.raises(OldFormatError, match="format 1"):
+        decode_schemas(b'{"format":1,"actors":"elsewhere"}')
 
 
 @pytest.mark.parametrize(
-    "row", [b"", b"{", b"\xff", b'{"format":1}', b'{"format":"1"}', b'{"format":1,"actors":{"A":{}}}']
+    "row", [b"", b"{", b"\xff", b'{"format":2}', b'{"format":"2"}', b'{"format":2,"actors":{"A":{}}}']
 )
 def test_a_damaged_row_is_refused(row: Any) -> None:
     with pytest.raises(CorruptStateError, match="Restore"):

@@ -182,21 +182,6 @@ def test_nothing_is_looked_for_while_every_handler_is_there(monkeypatch: pytest.
     )
 
 
-def test_state_of_a_version_that_did_not_note_families_is_looked_through_once() -> None:
-    life = lived("overdue")
-    row = life.store.get(rows.SCHEMA_ROW)
-    assert row is not None
-    schema = msgspec.structs.replace(decode_schemas(row)["Aircraft"], timers=None)
-    before = encode_schemas({"Aircraft": schema}).replace(b',"timers":null,"mixed":false', b"")
-    life.store.write({rows.SCHEMA_ROW: before}, life.store.cut or b"")
-    assert life.known() is None
-    with pytest.raises(IncompatibleStateError, match="family 'overdue'"):
-        life.start(plan_of())
-    life.start(plan_of("overdue"))
-    life.commit()
-    assert life.known() == ("timers:overdue",)
-
-
 def test_expiries_are_no_timers_of_a_handler() -> None:
     app = tr.App("flights", partitions=1)
     topic = app.topic("told", Told, key="key", event_time="at")
@@ -215,7 +200,7 @@ def test_expiries_are_no_timers_of_a_handler() -> None:
     life.commit()
     row = life.store.get(rows.SCHEMA_ROW)
     assert row is not None
-    schema = msgspec.structs.replace(decode_schemas(row)["Aircraft"], timers=None)
+    schema = msgspec.structs.replace(decode_schemas(row)["Aircraft"], timers=("timers:gone",))
     life.store.write({rows.SCHEMA_ROW: encode_schemas({"Aircraft": schema})}, life.store.cut or b"")
     assert life.start(app.plan()).stored.orphans == ()
 

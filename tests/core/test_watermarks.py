@@ -66,11 +66,10 @@ def test_reference_data_never_hold_an_operator_back() -> None:
     assert marks.ceiling(0, 0) > 10
 
 
-def test_idle_and_ended_inputs_do_not_count() -> None:
+def test_idle_inputs_do_not_count() -> None:
     marks = marks_of("abc")
     marks.of_source[:] = [10, 3, 5]
-    marks.idle[1] = True
-    marks.ended[2] = True
+    marks.idle[1:] = [True, True]
     marks.advance()
     assert marks.of_operator == [10]
 
@@ -190,9 +189,7 @@ def test_a_watermark_function_that_returns_something_else_is_told(
 
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, 2), st.one_of(st.integers(0, 100), st.sampled_from(["idle", "wake", "ended"]))
-        ),
+        st.tuples(st.integers(0, 2), st.one_of(st.integers(0, 100), st.sampled_from(["idle", "wake"]))),
         max_size=40,
     )
 )
@@ -204,18 +201,12 @@ def test_an_operators_watermark_never_goes_back(changes: list[tuple[int, object]
             marks.idle[number] = True
         elif change == "wake":
             marks.idle[number] = False
-        elif change == "ended":
-            marks.ended[number] = True
         else:
             assert isinstance(change, int)
             marks.of_source[number] = max(marks.of_source[number], change)
         marks.advance()
         after = marks.of_operator[0]
         assert after >= before
-        counting = [
-            mark
-            for mark, idle, ended in zip(marks.of_source, marks.idle, marks.ended, strict=True)
-            if not idle and not ended
-        ]
+        counting = [mark for mark, idle in zip(marks.of_source, marks.idle, strict=True) if not idle]
         assert after == max(before, min(counting) if counting else max(marks.of_source))
         before = after

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from tailrace.core.engine.redriven import REDRIVEN_HEADER, redriven_header
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.dead_letters.letters import dead_letters, notes, read, redrive, redriven
+from tailrace.history.dead_letters.letters import dead_letters, notes, read, redrive
 from tailrace.history.dead_letters.outcomes import Outcome, letters_with_outcomes, offsets_of
 from tailrace.history.stretches import scan
 from tailrace.log import TopicSettings
@@ -47,7 +46,7 @@ def test_each_letter_is_redriven_once(log) -> None:
     assert len(redrive(log, "app", everything, now_ms=0).sent) == 10
     assert redrive(log, "app", everything, now_ms=0).sent == []
     assert values(log) == list(range(10))
-    assert len(redriven(log, "app")) == 10
+    assert len(notes(log, "app")) == 10
 
 
 def test_of_two_who_redrive_at_once_one_is_fenced_and_nothing_is_doubled(log) -> None:
@@ -107,21 +106,6 @@ def test_the_note_of_a_redrive_leads_to_the_record(log) -> None:
         assert found[one.id].origin == (1, one.origin_offset)
 
 
-def test_a_note_of_an_earlier_version_is_completed_by_its_letter(log) -> None:
-    """It had the topic only."""
-    (id_,) = redrive(log, "app", lambda one: one.record.value == b"5", now_ms=1).sent
-    now = notes(log, "app")[id_]
-    writer = log.writer("app.redrive")
-    writer.append([Output("app.redriven", id_.encode(), b"in", 2)])
-    writer.append([Output("app.redriven", b"0-99", b"in", 2)])  # of a letter that is not there any more
-    writer.commit()
-    then = notes(log, "app")
-    assert then.keys() == {id_}
-    assert (then[id_].partition, then[id_].origin, then[id_].at_ms) == (now.partition, (1, 5), 2)
-    assert len(redriven(log, "app")) == 2
-    assert offsets_of(log, "app", {id_: msgspec.structs.replace(then[id_], start=0)}) == {id_: 0}
-
-
 def test_what_became_of_a_letter_is_told_as_far_as_the_log_tells_it() -> None:
     log, topic = MemoryLog(), "app.dead-letters"
     for name in ("in", "other", topic):
@@ -154,7 +138,7 @@ def test_nothing_is_marked_of_what_could_not_be_appended(log) -> None:
     writer.commit()
     with pytest.raises(UnknownTopicError):
         redrive(log, "app", everything, now_ms=0)
-    assert (values(log), redriven(log, "app")) == ([], set())
+    assert (values(log), notes(log, "app")) == ([], {})
 
 
 def test_an_app_that_never_ran_has_no_dead_letters(log) -> None:

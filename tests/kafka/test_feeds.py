@@ -31,7 +31,7 @@ def history(random: Random, names: int, length: int) -> list[tuple[int, Publishe
         mark = None if random.random() < 0.15 else marks[name]
         if mark is None and random.random() < 0.5:
             before = marks[name]
-        found.append((offset, Published(f"w{name}", mark, before, list(ends[name]))))
+        found.append((offset, Published(f"w{name}", mark, before, list(ends[name]), "", "")))
     return found
 
 

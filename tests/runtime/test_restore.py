@@ -311,7 +311,7 @@ class TestRefusals:
             assert world.rows() == [(b"srow", b"value")]
 
     @pytest.mark.parametrize(
-        "cut", [b"", b"junk", msgspec.msgpack.encode([1, "x"]), msgspec.msgpack.encode([])]
+        "cut", [b"", b"junk", msgspec.msgpack.encode([FORMAT, "x"]), msgspec.msgpack.encode([])]
     )
     def test_a_cut_that_cannot_be_read_is_corrupt(self, cut) -> None:
         with pytest.raises(CorruptStateError):

@@ -10,12 +10,11 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from rocksdict import Rdict, WriteBatch
 
 from tailrace.core.errors import CorruptStateError
 from tailrace.state import RocksStore, StateIdentity, StateMemory
 from tailrace.state.batch_numbers import MOST_UNSYNCED
-from tailrace.state.folder import DATABASE, FORMAT, LABEL, _Label
+from tailrace.state.folder import DATABASE
 from tailrace.state.looking import StateView
 
 OURS = StateIdentity("flights", 0, "lineage")
@@ -126,26 +125,3 @@ def test_numbers_go_on_where_a_store_is_opened_again(tmp_path: Path) -> None:
                 store.write({b"row": b"%d" % number}, b"%d %d" % (life, number))
     with opened(tmp_path) as store:
         assert store._numbers._last == sum(MOST_UNSYNCED // 2 + life for life in range(5))
-
-
-def test_a_folder_of_the_format_before_is_used_and_labelled_again(tmp_path: Path) -> None:
-    with Rdict(str(tmp_path / DATABASE), StateMemory().options()) as database:
-        batch = WriteBatch(raw_mode=True)
-        batch.put(b"a", b"1")
-        batch.put(b"", b"cut")
-        database.write(batch)
-    label = _Label(
-        format=1, app="flights", partition=0, lineage="lineage", created_by="tailrace 0.1", complete=True
-    )
-    (tmp_path / LABEL).write_bytes(label.to_bytes())
-    identity = StateIdentity("flights", 0)  # an owner that does not know the lineage keeps it
-    for _ in range(2):  # the second time with a label of this format, and no batch since
-        with contextlib.closing(RocksStore(tmp_path, identity)) as store:
-            assert store.cut == b"cut"
-            assert list(store.rows()) == [(b"a", b"1")]
-        assert f'"format": {FORMAT}'.encode() in (tmp_path / LABEL).read_bytes()
-        assert b'"lineage": "lineage"' in (tmp_path / LABEL).read_bytes()
-    for number in range(40):
-        with contextlib.closing(RocksStore(tmp_path, identity)) as store:
-            store.write({b"b": b"%d" % number}, b"%d" % number)
-            assert dict(store.rows()) == {b"a": b"1", b"b": b"%d" % number}

@@ -12,6 +12,7 @@ from tailrace.core.errors import (
     CorruptStateError,
     ForeignStateError,
     NewerFormatError,
+    OldFormatError,
     StateInUseError,
     StateUnavailableError,
 )
@@ -99,11 +100,11 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert path.read_text() == "not a folder"
 
 
-def test_a_newer_format_is_refused_and_names_who_wrote_it(tmp_path: Path) -> None:
+def test_another_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
-    label = f'{{"format": {FORMAT + 1}, "created_by": "tailrace 9.9", "shards": ["a"]}}'
-    (tmp_path / LABEL).write_text(label)
-    assert "tailrace 9.9" in refused(tmp_path, NewerFormatError)
+    for number, error in ((FORMAT + 1, NewerFormatError), (FORMAT - 1, OldFormatError)):
+        (tmp_path / LABEL).write_text(f'{{"format": {number}, "shards": ["a"]}}')
+        assert f"format {number}" in refused(tmp_path, error)
 
 
 def test_no_byte_of_the_label_can_change_unnoticed(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_no_byte_of_the_label_can_change_unnoticed(tmp_path: Path) -> None:
     whole = label.read_bytes()
     for place in range(len(whole)):
         label.write_bytes(whole[:place] + bytes((whole[place] ^ 1,)) + whole[place + 1 :])
-        refused(tmp_path, (CorruptStateError, NewerFormatError))
+        refused(tmp_path, (CorruptStateError, NewerFormatError, OldFormatError))
     label.write_bytes(whole)
     assert reopened(tmp_path) == b"cut"
 

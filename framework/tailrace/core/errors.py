@@ -317,6 +317,10 @@ class NewerFormatError(StateFolderError):
     """State or tape was written by a newer version of Tailrace: run that version."""
 
 
+class OldFormatError(StateFolderError):
+    """State or tape was written by a development version of Tailrace, before its first release: it is not read."""
+
+
 class CorruptStateError(StateFolderError):
     """State or tape is damaged. It is left unchanged."""
 
@@ -451,10 +455,6 @@ class LifecycleError(UsageError):
 
 class ReplacedVersionError(TailraceError):
     """A newer version of the app has taken over a task: start that version here."""
-
-
-class OldHistoryError(TailraceError):
-    """The history was written under other rules: continuing it would give other results."""
 
 
 class ReplayDivergedError(TailraceError):

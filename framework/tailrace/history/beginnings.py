@@ -320,9 +320,7 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
         renamed(of_snapshot, lambda name: here(name, before, app)),
         app=app,
         positions=dict(zip(record.inputs or (), record.positions or (), strict=True)),
-        operators=None
-        if operators is None
-        else {here(one, before, app): at for one, at in operators.items()},
+        operators={here(one, before, app): at for one, at in operators.items()},
         totals=msgspec.structs.replace(record.totals),
         tape=record.number + 1,
         base=base,
@@ -339,7 +337,6 @@ def renamed(cut: tape.Cut, name_of: Callable[[str], str]) -> tape.Cut:
         watermarks={name_of(name): mark for name, mark in cut.watermarks.items()},
         generators={name_of(name): state for name, state in cut.generators.items()},
         idle=[name_of(name) for name in cut.idle],
-        ended=[name_of(name) for name in cut.ended],
     )
 
 

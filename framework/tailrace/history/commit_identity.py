@@ -18,7 +18,6 @@ that the state stands at. Two commits with one identity have the same past, so o
 *Unknown* is not enough to take a state up. What the log can restore by itself is restored (a store, the state of a service that
 is started from a snapshot of its own history). What it cannot is refused, with an error that names both identities.
 
-Commits up to format 3 of the tape have no identity. They are compared by their counts and watermarks, as far as that goes.
 A state that a limit has stopped within a commit has an identity of its own, so it is at no commit of the log. A snapshot that was
 made in canonical order has none of the log's either: its identity is made of the content of its cut. Such a snapshot is never
 taken for a part of the history; what it may replace is decided by ``comparing.cut_differences``.
@@ -73,15 +72,13 @@ def standing(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> Standing:
     lost: list[RecordsLostError] = []
     record = tape_record(plan, log, partition, cut.commit, lost.append)
     if record is not None:
-        if _is_commit(record, cut):
+        if record.identity == cut.identity:
             return Standing(in_log=True, why=said)
         before = tape_record(plan, log, partition, cut.commit - 1)
         if cut.identity == tape.identity_within(b"" if before is None else before.identity, cut.commit):
             return Standing(in_log=False, why=f"a place within commit {cut.commit}", within=True)
-        its = f"identity {shown_identity(record.identity)}"
-        if record.identity == cut.identity:
-            its += " and other counts"
-        return Standing(in_log=False, why=f"{said}; commit {cut.commit} of this log has the {its}")
+        its = shown_identity(record.identity)
+        return Standing(in_log=False, why=f"{said}; commit {cut.commit} of this log has the identity {its}")
     place = TopicPartition(plan.changelog_topic, partition)
     try:
         found = last_cut(log, place) if place.topic in log.topics() else None
@@ -91,12 +88,12 @@ def standing(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> Standing:
     if last is None:
         return Standing(in_log=False, why=f"{said}, and this log has no commit of it")
     its = f"commit {last.commit} with the identity {shown_identity(last.identity)}"
-    if (last.tape, last.identity) == (cut.tape, cut.identity) and (cut.identity or last == cut):
+    if (last.tape, last.identity) == (cut.tape, cut.identity):
         return Standing(in_log=True, why=said)
     oldest = _tape_record_at(plan, log, partition, None)
     if last.tape <= cut.tape or (not lost and oldest is not None and oldest.number <= cut.commit):
         return Standing(in_log=False, why=f"{said}, and the last one in this log is {its}")
-    if oldest is not None and oldest.number == cut.tape and oldest.base is None and cut.identity:
+    if oldest is not None and oldest.number == cut.tape and oldest.base is None:
         follows = oldest.follows(cut.identity)
         return Standing(
             in_log=follows,
@@ -130,17 +127,6 @@ def tape_record(
             low = at + 1
         guess = (low + high) // 2
     return None
-
-
-def _is_commit(record: tape.TapeRecord, cut: tape.Cut) -> bool:
-    """Whether a tape record is that of the last commit of a cut."""
-    if record.identity or cut.identity:
-        return record.identity == cut.identity
-    if record.base is not None:
-        return record.base.endswith(f"/{cut.base}")  # it has no causes: the position is that of the snapshot
-    marks = None if cut.operators is None else sorted(cut.operators.values())
-    same = record.watermarks is None or marks is None or sorted(record.watermarks) == marks
-    return same and (record.totals, record.watermark) == (cut.totals, cut.watermark)
 
 
 def _tape_record_at(

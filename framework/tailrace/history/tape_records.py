@@ -19,7 +19,7 @@ from contextlib import suppress
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.tape import shown_identity
-from tailrace.core.errors import CorruptStateError, NewerFormatError, RecordsLostError
+from tailrace.core.errors import CorruptStateError, NewerFormatError, OldFormatError, RecordsLostError
 from tailrace.core.records import InputRecord
 from tailrace.history.stretches import last
 from tailrace.log.interface import Log, TopicPartition
@@ -36,11 +36,11 @@ def tape_record(place: TopicPartition, record: InputRecord) -> tape.TapeRecord:
 
     Raises:
         CorruptStateError: No task has written it.
-        NewerFormatError: A newer version has.
+        NewerFormatError, OldFormatError: Another version has.
     """
     try:
         return tape.decode_tape(record.value or b"")
-    except NewerFormatError:
+    except (NewerFormatError, OldFormatError):
         raise
     except CorruptStateError as error:
         raise _foreign(place, record, error.what) from error

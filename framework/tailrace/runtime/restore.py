@@ -237,7 +237,7 @@ class Restore:
                     hint="Give every task a folder of its own.",
                 )
         why = None
-        if held.changelog_position != UNFINISHED and held.format >= FORMAT:
+        if held.changelog_position != UNFINISHED:
             why = self._not_of_this_history(held, end)
             if why is None:
                 return held

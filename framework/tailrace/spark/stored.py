@@ -16,7 +16,8 @@ from pyspark.sql.types import LongType
 from tailrace.core import rows
 from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.engine.evolution import evolve
-from tailrace.core.errors import CorruptStateError, IncompatibleStateError, NewerFormatError, UsageError
+from tailrace.core.errors import CorruptStateError, IncompatibleStateError, UsageError
+from tailrace.core.formats import check_format
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.map_keys import map_key_codec_for
@@ -110,11 +111,8 @@ class StoredActor:
         def decoded(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
             found: list[Any] = []
             for one in entries:
-                if one.value[0] & 0xF0 > rows.FORMAT:
-                    raise NewerFormatError(
-                        f"the state of {self.name} {one.key!r} is of format {one.value[0] >> 4}",
-                        hint="Read it with the version of tailrace that wrote it.",
-                    )
+                if one.value[0] & 0xF0 != rows.FORMAT:
+                    check_format(f"the state of {self.name} {one.key!r}", one.value[0] >> 4, rows.FORMAT >> 4)
                 try:
                     found.append(decode(read(one.value[1:])))
                 except (msgspec.MsgspecError, ValueError) as error:

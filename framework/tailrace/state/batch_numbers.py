@@ -19,7 +19,7 @@ So batches are numbered from 1, and batch n also writes its number into slot n m
    n - 31 (or from the first one) to n.
 
 Opening a database writes everything that its write-ahead logs hold to synced files. A batch is atomic, so number and cut are
-always of the same batch. A database of an earlier version has a cut and no numbers: it is numbered from its next batch on.
+always of the same batch.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ def last_number(database: Rdict, path: str) -> int:
     if not found:
         return 0
     last = found[-1]
-    # A database that was numbered late has fewer slots: then the first number is 1, too.
     expected = list(range(max(1, last - MOST_UNSYNCED + 1), last + 1))
     if found != expected:
         missing = ", ".join(map(str, sorted(set(expected).difference(found))[:5]))

@@ -29,17 +29,13 @@ from filelock import FileLock, Timeout
 from tailrace.core.errors import (
     CorruptStateError,
     ForeignStateError,
-    NewerFormatError,
     StateUnavailableError,
 )
+from tailrace.core.formats import check_format
 from tailrace.state.failures import REBUILD, as_state_error, in_use
 
 FORMAT = 2
-"""Version of the folder's layout, of its label and of how the database keeps rows and cut.
-
-Format 2 has numbers of batches (``batch_numbers``), which format 1 would take for rows. A folder of format 1 is used as it is,
-and labelled again before the first batch.
-"""
+"""Version of the folder's layout, of its label and of how the database keeps rows and cut."""
 
 LABEL = "tailrace-state.json"
 LOCK = "lock"
@@ -78,13 +74,12 @@ class _AnyLabel(msgspec.Struct):
     """The fields that the labels of all formats share."""
 
     format: int
-    created_by: str = "a newer version"
 
 
 class StateFolder:
     """A folder that this process holds, from construction until ``release``.
 
-    Raises ForeignStateError, NewerFormatError, CorruptStateError, StateInUseError or StateUnavailableError; the
+    Raises ForeignStateError, NewerFormatError, OldFormatError, CorruptStateError, StateInUseError or StateUnavailableError; the
     folder is then unchanged.
     """
 
@@ -98,7 +93,6 @@ class StateFolder:
             try:
                 label = self._look()
                 self.is_new = label is None or not label.complete
-                self._relabelled = label if label is not None and label.format < FORMAT else None
                 if self.is_new:
                     self._write_label(complete=False)
                     if self.database.exists():
@@ -113,10 +107,10 @@ class StateFolder:
 
     def complete(self) -> None:
         """Record that the database exists, in this version's format. From here on its absence is damage."""
-        if self.is_new or self._relabelled is not None:
+        if self.is_new:
             with self._failures("creating the state folder"):
                 self._write_label(complete=True)
-            self.is_new, self._relabelled = False, None
+            self.is_new = False
 
     def release(self) -> None:
         """Release the folder for another store."""
@@ -140,12 +134,7 @@ class StateFolder:
         data = (self.path / LABEL).read_bytes()
         try:
             any_label = msgspec.json.decode(data, type=_AnyLabel)
-            if any_label.format > FORMAT:
-                raise NewerFormatError(
-                    f"the state has format {any_label.format}, but this version supports formats up to {FORMAT}",
-                    path=str(self.path),
-                    hint=f"Run the version that wrote it ({any_label.created_by}), or give this one an empty folder.",
-                )
+            check_format("the state", any_label.format, FORMAT, path=str(self.path), hint=REBUILD)
             label = msgspec.json.decode(data, type=_Label)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CorruptStateError(
@@ -197,7 +186,7 @@ class StateFolder:
             format=FORMAT,
             app=ours.app,
             partition=ours.partition,
-            lineage=ours.lineage if self._relabelled is None else ours.lineage or self._relabelled.lineage,
+            lineage=ours.lineage,
             created_by=_created_by(),
             complete=complete,
         )

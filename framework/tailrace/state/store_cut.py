@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.core.errors import CorruptStateError, NewerFormatError
+from tailrace.core.errors import CorruptStateError
+from tailrace.core.formats import check_format
 
 FORMAT = 2
-"""The newest format of a store's cut that this code reads, and the one that it writes.
+"""The format of a store's cut."""
 
-A store of format 1 has its index in another order: it is emptied and filled again from the changelog.
-"""
+_MOVE_AWAY = "Move the folder away: the task is then restored from the log."
 
 UNFINISHED = -1
 """Changelog position of a store that is not a copy of the changelog, such as one that is being emptied or filled. A service
@@ -38,20 +38,16 @@ def decode_store_cut(data: bytes) -> StoreCut:
     """Decode the bytes of ``StoreCut.encode``.
 
     Raises:
-        NewerFormatError: A newer version wrote it.
+        NewerFormatError, OldFormatError: Another version wrote it.
         CorruptStateError: It is not a store's cut.
     """
     try:
         fields = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
         number = msgspec.msgpack.decode(fields[0], type=int)
-        if number > FORMAT:
-            raise NewerFormatError(
-                f"the state has format {number}, but this version of tailrace reads formats up to {FORMAT}",
-                hint="It was written by a newer version. Run that version, or a later one.",
-            )
+        check_format("the state", number, FORMAT, hint=_MOVE_AWAY)
         return msgspec.msgpack.decode(data, type=StoreCut)
     except (msgspec.MsgspecError, IndexError) as error:
         raise CorruptStateError(
             f"the cut of the state cannot be read: {error}",
-            hint="Move the folder away: the task is then restored from the log.",
+            hint=_MOVE_AWAY,
         ) from error

@@ -242,16 +242,6 @@ class Plan:
     circles: tuple[tuple[str, ...], ...]
 
     @property
-    def uniform(self) -> bool:
-        """Whether all actors have the same sources and level, so that one watermark for a whole task is correct, too."""
-        actors = self.operators[: len(self.actors)]
-        return (
-            len({one.sources for one in self.operators}) == 1
-            and len({one.level for one in actors}) < 2
-            and not any(one.own for one in self.inputs)
-        )
-
-    @property
     def written(self) -> frozenset[str]:
         """Topics and channels that the app itself writes: those its operators emit to, and topics for late events."""
         routed = (one.late_topic.name for one in self.inputs if one.late_topic is not None)

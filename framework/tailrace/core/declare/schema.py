@@ -13,13 +13,14 @@ from tailrace.core.declare.actor import Declaration, declaration_of, key_type_of
 from tailrace.core.declare.fields import Field
 from tailrace.core.declare.handlers import TimerRole
 from tailrace.core.declare.topic import Topic
-from tailrace.core.errors import CorruptStateError, DefinitionError, NewerFormatError
+from tailrace.core.errors import CorruptStateError, DefinitionError
+from tailrace.core.formats import check_format
 from tailrace.core.values.defaults import VaryingDefaultError, encoded_default
 from tailrace.core.values.key_paths import stored_path
 from tailrace.core.values.type_schemas import ActorSchema, FieldSchema, describe_type
 
 FORMAT: Final = 2
-"""Version of the row. Up to version 1, defaults and versions of TTLs were not stored. A row of a newer version is refused."""
+"""Version of the row."""
 
 
 class SchemaRow(msgspec.Struct, frozen=True):
@@ -111,17 +112,13 @@ def encode_schemas(actors: dict[str, ActorSchema]) -> bytes:
 
 
 def decode_schemas(row: bytes) -> dict[str, ActorSchema]:
-    """The schemas of a row. NewerFormatError if a newer version wrote it, CorruptStateError if it is damaged."""
+    """The schemas of a row. NewerFormatError or OldFormatError if another version wrote it, CorruptStateError if it is damaged."""
     try:
         written = msgspec.json.decode(row, type=_Version).format
-        if written <= FORMAT:
-            return _decoder.decode(row).actors
+        check_format("the schema stored with the state", written, FORMAT)
+        return _decoder.decode(row).actors
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CorruptStateError(
             f"the schema stored with the state cannot be read: {error}",
             hint="Restore this task's state from the log or from a snapshot.",
         ) from error
-    raise NewerFormatError(
-        f"the schema stored with the state has format {written}, and this version reads up to {FORMAT}",
-        hint="Run the version of tailrace that wrote it, or a newer one.",
-    )

@@ -17,10 +17,10 @@ from tailrace.core.engine.unit_books import Rows, UnitBooks
 from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields, reading
 from tailrace.core.errors import (
     CorruptStateError,
-    NewerFormatError,
     StateLeakError,
     WrongPartitionError,
 )
+from tailrace.core.formats import check_format
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import Head
 from tailrace.core.values.old_values import LossyIntError
@@ -160,12 +160,8 @@ class Table(StoredActor):
         return instance
 
     def _read(self, key: Any, row: bytes) -> Any:
-        if row[0] & 0xF0 > rows.FORMAT:
-            raise NewerFormatError(
-                f"the state of {self.plan.name} {key!r} is of format {row[0] >> 4}, "
-                f"this version of tailrace reads up to {rows.FORMAT >> 4}",
-                hint="It was written by a newer version. Run that version, or a later one.",
-            )
+        if row[0] & 0xF0 != rows.FORMAT:
+            check_format(f"the state of {self.plan.name} {key!r}", row[0] >> 4, rows.FORMAT >> 4)
         try:
             return self.decode(row[1:])
         except LossyIntError as error:

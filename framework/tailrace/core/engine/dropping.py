@@ -75,9 +75,9 @@ class PendingTimers:
 
 
 def pending_timers(
-    plan: Plan, state: StateReader, families: Mapping[str, Collection[str] | None]
+    plan: Plan, state: StateReader, families: Mapping[str, Collection[str]]
 ) -> dict[str, PendingTimers]:
-    """The pending timers of these families, by actor; None: of all families without a handler.
+    """The pending timers of these families, by actor, that have no handler.
 
     Reads the index, which has one row for each pending timer: one or two seconds for a million.
     """
@@ -92,7 +92,7 @@ def _look_through(
     actor: ActorPlan,
     domain: int,
     state: StateReader,
-    wanted: Collection[str] | None,
+    wanted: Collection[str],
     found: dict[str, PendingTimers],
 ) -> None:
     """Add the pending timers of one actor and domain to ``found``."""
@@ -106,11 +106,7 @@ def _look_through(
         if kind in passed:
             continue
         family = "" if kind == rows.EXPIRY else _family(domain, name)
-        if (
-            kind == rows.EXPIRY
-            or family in (actor.schema.timers or ())
-            or (wanted is not None and family not in wanted)
-        ):
+        if kind == rows.EXPIRY or family in actor.schema.timers or family not in wanted:
             passed.add(kind)
             continue
         one = found.get(f"{actor.name}.{family}")

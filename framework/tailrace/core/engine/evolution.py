@@ -216,7 +216,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
     if left and plan.on_error != "dead-letter-all":
         raise _unhandled_error(left)
     for actor in plan.actors:
-        timers = {*(actor.schema.timers or ()), *(one.family for one in left if one.actor == actor.name)}
+        timers = {*actor.schema.timers, *(one.family for one in left if one.actor == actor.name)}
         after[actor.name] = msgspec.structs.replace(after[actor.name], timers=tuple(sorted(timers)))
     dropping = None
     if dropped:
@@ -271,17 +271,13 @@ def _unhandled(
 ) -> dict[str, PendingTimers]:
     """The pending timers without a handler, by the names under which they can be dropped.
 
-    The schema has the families of possible timers, so there is no search unless a handler was removed (or an earlier version
-    wrote the state). Then the index is read once. A family without pending timers is removed from the schema.
+    The schema has the families of possible timers, so there is no search unless a handler was removed.
+    Then the index is read once. A family without pending timers is removed from the schema.
     """
-    wanted: dict[str, set[str] | None] = {}
+    wanted: dict[str, set[str]] = {}
     for actor in plan.actors:
-        known = after[actor.name].timers
-        if actor.name not in before:
-            continue
-        if known is None:
-            wanted[actor.name] = None
-        elif gone := {*known} - {*(actor.schema.timers or ())}:
+        gone = {*after[actor.name].timers} - {*actor.schema.timers}
+        if actor.name in before and gone:
             wanted[actor.name] = gone
     return pending_timers(plan, state, wanted) if wanted else {}
 
@@ -301,7 +297,7 @@ def _checked(
         owner, _, part = name.partition(".")
         if owner not in declared:
             continue
-        known = {*(one.name for one in after[owner].fields), *(declared[owner].timers or ())}
+        known = {*(one.name for one in after[owner].fields), *declared[owner].timers}
         if not part or part in known:
             raise UsageError(
                 f"the state of {name} is to be dropped, but {name} is declared",

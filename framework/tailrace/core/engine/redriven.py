@@ -13,11 +13,10 @@ order of the other records does not depend on it. The task counts it (``Totals.f
     nothing that is an id        an ordinary record
 
 The header's value is ``<app>.dead-letters/<letter>@<partition>-<offset>``. The part after the @ is the place of the original;
-earlier versions did not write it. A record that was redriven several times has one header for each time, and the last one
+it is missing if the dead letter does not have it. A record that was redriven several times has one header for each time, and the last one
 counts.
 
 In topics that only the app itself reads (its inbox, and its topics for repartitioning), every redriven record is for this app.
-Up to format 2 of the tape every app handled a redriven record; a replay of such a tape does the same.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def redriven_ids(headers: Headers, topic: str) -> list[str]:
 class Addressees:
     """Decides which redriven records a task handles, by input."""
 
-    __slots__ = ("_own", "_predecessors", "_private", "_topic", "format", "sorted_out")
+    __slots__ = ("_own", "_predecessors", "_private", "_topic", "sorted_out")
 
     def __init__(self, plan: Plan, predecessors: Mapping[str, tape.Predecessor]) -> None:
         self._topic = plan.dead_letters_topic
@@ -83,29 +82,23 @@ class Addressees:
         hidden = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
         self._private = [one.is_inbox or one.name in hidden for one in plan.inputs]
         self._own = [one.name for one in plan.inputs]
-        self.format = tape.FORMAT
-        """The format of the tape that is replayed: the rules depend on it."""
         self.sorted_out = False
         """Whether the records redriven for other apps have been removed already. Then every record is handled."""
 
     def is_ours(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for this app. Then it is never treated as late."""
         said = redriven_of(headers)
-        return bool(said) and self.format >= 2 and self._is_ours(number, said[-1])
+        return bool(said) and self._is_ours(number, said[-1])
 
     def passes_over(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for another app."""
-        if self.format < 3 or self.sorted_out:
+        if self.sorted_out:
             return False
         said = redriven_of(headers)
         return bool(said) and not self._is_ours(number, said[-1])
 
     def _is_ours(self, number: int, said: Redriven) -> bool:
-        if said.topic == self._topic:
-            return True
-        if self.format < 3:
-            return False
-        if self._private[number]:
+        if said.topic == self._topic or self._private[number]:
             return True
         before = self._predecessors.get(said.topic)
         return before is not None and before.is_before(self._own[number], said.origin)

@@ -27,7 +27,7 @@ import msgspec
 
 from tailrace.core.engine import tape
 from tailrace.core.engine.intake import Intake, Source
-from tailrace.core.engine.task import Task, check_format
+from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import (
     BadRecordError,
@@ -211,13 +211,8 @@ class Replay:
             task.ended(self._operator(said[0]))
         elif code == tape.OPENED:
             task.opened(self._operator(said[0]))
-        elif code == tape.INPUT_ENDED:
-            task.input_ended(self._number(said[0]))
         elif code == tape.RISEN:
             task.finish(self._operator(said[0]), said[1])
-        elif code == tape.FINISH:
-            # The latest timer may belong to a key that is left out.
-            task.finish_all(self._record.watermark if self._some_keys else None)
         self._drain(last=last)
         return not self._at_watermark()
 
@@ -299,8 +294,6 @@ class Replay:
 
     def _check_start(self) -> None:
         record, task = self._record, self.task
-        check_format(task.plan, record.format)
-        task.addressees.format = record.format
         if record.number != task.tape_number:
             raise ReplayDivergedError(
                 f"the tape continues with record {record.number}, the replay stands at {task.tape_number}",
@@ -415,12 +408,10 @@ class Replay:
             for name, was in then.items()
             if was != now[name] and (name in _OF_RECORDS or not self._some_keys)
         ]
-        if record.watermarks is None and task.watermark != record.watermark:
-            differing.append(f"watermark: {record.watermark} then, {task.watermark} now")
         here = {one.name: task.watermarks.of_operator[one.index] for one in task.plan.operators}
         differing += [
             f"watermark of {name}: {was} then, {here[name]} now"
-            for name, was in zip(self._operators, record.watermarks or (), strict=False)
+            for name, was in zip(self._operators, record.watermarks, strict=False)
             if name in here and here[name] != was
         ]
         if not differing:

@@ -14,8 +14,6 @@ Causes are a flat list of small integers, so that a commit of 100,000 events tak
     ENDED operator     all input of the operator has ended
     OPENED operator    it may get more input: the end of a run is not the end of its inputs
     RISEN operator t   the end of input of an actor: its watermark rises to t
-    INPUT_ENDED input  up to format 1: the input has ended
-    FINISH             up to format 1: the watermark of all operators rises to the latest timer
 
 After a start of the task the first causes are those that wake its idle sources and reopen its operators. If the last commit
 fell into a drain, they come before the rest of that drain. All other causes come after it.
@@ -24,8 +22,8 @@ fell into a drain, they come before the rest of that drain. All other causes com
 the commit, and a *nonce*. The driver draws the nonce when it starts the task, and the first record after the start has it. So
 two histories that part after a commit, by a log that lost its end and grew again, have different identities from there on,
 even if all counts are equal; and two commits with one identity have the same past. The identity is in the record and in the
-cut. A replay takes it from the record and checks the chain, so it comes to the same bytes. The first identity, and the first
-after records without one (up to format 3), chains to an empty one. ``history.commit_identity`` has the rules for its use.
+cut. A replay takes it from the record and checks the chain, so it comes to the same bytes. The first identity
+chains to an empty one. ``history.commit_identity`` has the rules for its use.
 
 If a task started from a snapshot, its tape begins with a record that names this snapshot, its *base*. Such a record can also
 come later, if a task was restarted from a snapshot. The records after it do not follow from those before it: its identity chains to
@@ -40,16 +38,13 @@ from hashlib import blake2b
 
 import msgspec
 
-from tailrace.core.errors import CorruptStateError, NewerFormatError
+from tailrace.core.errors import CorruptStateError
+from tailrace.core.formats import check_format
 
-RUN, CLOCK, IDLE, UPSTREAM, INPUT_ENDED, FINISH, ENDED, OPENED, RISEN = range(9)
+RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
-FORMAT = 4
-"""The newest format of cuts and tapes that this code reads; it writes this one.
-
-Up to format 1 a task had one watermark for all of its operators. Up to format 2 every app that reads the topic handled a
-redriven record. Up to format 3 commits had no identity.
-"""
+FORMAT = 5
+"""The format of cuts and tapes."""
 
 
 class Totals(msgspec.Struct, array_like=True, gc=False):
@@ -103,7 +98,6 @@ class Cut(msgspec.Struct, array_like=True):
     positions: dict[str, int]
     watermarks: dict[str, int]
     idle: list[str]
-    ended: list[str]
     generators: dict[str, bytes]
     watermark: int
     """The lowest watermark of the operators."""
@@ -113,13 +107,13 @@ class Cut(msgspec.Struct, array_like=True):
     """Number of the next tape record."""
     base: str = ""
     """Id of the snapshot that the task was last started from."""
-    operators: dict[str, int] | None = None
-    """The watermark of each operator; None up to format 1."""
+    operators: dict[str, int] = {}
+    """The watermark of each operator."""
     ended_operators: list[str] = []
     predecessors: dict[str, Predecessor] = {}
     """The apps whose histories this app continues, by name."""
     identity: bytes = b""
-    """The identity of the last commit; empty up to format 3."""
+    """The identity of the last commit."""
 
     @property
     def commit(self) -> int:
@@ -168,22 +162,20 @@ class TapeRecord(msgspec.Struct, array_like=True):
     """The snapshot that the task was started from, given by its location and its id. The record then has no causes."""
     operators: list[str] | None = None
     """Names of the operators by number; set together with ``inputs``."""
-    watermarks: list[int] | None = None
-    """Watermarks of the operators; None up to format 1."""
+    watermarks: list[int] = []
+    """Watermarks of the operators; empty in a record with a base."""
     channels: list[str] = []
     """Names of the channels, whose numbers follow those of the inputs; set together with ``inputs``."""
     holds: dict[str, int] = {}
     """If the commit fell into a drain: by actor with timers that are due and have not fired, the time of the first one."""
     identity: bytes = b""
-    """The identity of the commit; empty up to format 3."""
+    """The identity of the commit."""
     nonce: bytes = b""
     """What the driver drew at the start of the task; set in the first record after each start."""
 
     def follows(self, identity: bytes) -> bool:
-        """Whether the commit with this identity is the one before. Two commits without an identity count as following each other."""
-        return self.identity == (
-            identity_of(identity, self.nonce, self.number) if self.identity or identity else b""
-        )
+        """Whether the commit with this identity is the one before."""
+        return self.identity == identity_of(identity, self.nonce, self.number)
 
 
 def identity_of(before: bytes, nonce: bytes, number: int) -> bytes:
@@ -205,17 +197,7 @@ def environment(timezones: str) -> Environment:
     return Environment(python, msgspec.__version__, timezones)
 
 
-_ARGUMENTS = {
-    RUN: 2,
-    CLOCK: 1,
-    IDLE: 2,
-    UPSTREAM: 2,
-    INPUT_ENDED: 1,
-    FINISH: 0,
-    ENDED: 1,
-    OPENED: 1,
-    RISEN: 2,
-}
+_ARGUMENTS = {RUN: 2, CLOCK: 1, IDLE: 2, UPSTREAM: 2, ENDED: 1, OPENED: 1, RISEN: 2}
 
 
 def causes_of(codes: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -235,7 +217,7 @@ _tape = msgspec.msgpack.Decoder(TapeRecord)
 
 
 def decode_cut(data: bytes) -> Cut:
-    """Read a cut. Raises NewerFormatError or CorruptStateError."""
+    """Read a cut. Raises NewerFormatError, OldFormatError or CorruptStateError."""
     _check(data, "cut")
     try:
         return _cut.decode(data)
@@ -244,7 +226,7 @@ def decode_cut(data: bytes) -> Cut:
 
 
 def decode_tape(data: bytes) -> TapeRecord:
-    """Read a tape record. Raises NewerFormatError or CorruptStateError."""
+    """Read a tape record. Raises NewerFormatError, OldFormatError or CorruptStateError."""
     _check(data, "tape record")
     try:
         return _tape.decode(data)
@@ -257,24 +239,12 @@ def identity_within(before: bytes, number: int) -> bytes:
     return identity_of(before, b"within", number)
 
 
-def is_same_cut(one: bytes | None, other: bytes | None) -> bool:
-    """Whether two cuts are equal but for their format. An earlier version may have written the same cut in other bytes."""
-    if one == other or one is None or other is None:
-        return one == other
-    first, second = decode_cut(one), decode_cut(other)
-    return first == msgspec.structs.replace(second, format=first.format)
-
-
 def _check(data: bytes, what: str) -> None:
     try:
         number = msgspec.msgpack.decode(_format.decode(data)[0], type=int)
     except (msgspec.MsgspecError, IndexError) as error:
         raise CorruptStateError(f"a {what} cannot be read: {error}") from error
-    if number > FORMAT:
-        raise NewerFormatError(
-            f"a {what} is of format {number}, this version of tailrace reads up to {FORMAT}",
-            hint="It was written by a newer version. Run that version, or a later one.",
-        )
+    check_format(f"a {what}", number, FORMAT)
 
 
 class Tape:

@@ -40,11 +40,11 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import INDIRECT, BoundRoute
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
-from tailrace.core.engine.task_state import ORIGIN_HEADER, TaskState, check_format
+from tailrace.core.engine.task_state import ORIGIN_HEADER, TaskState
 from tailrace.core.errors import UsageError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 
-__all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings", "check_format"]
+__all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings"]
 
 NOBODY: Final[frozenset[int]] = frozenset()
 
@@ -138,14 +138,6 @@ class Task(TaskState):
             self._watermarks.ended_operators[operator] = False
             self._tape.cause(tape.OPENED, operator)
 
-    def input_ended(self, number: int) -> None:
-        """The end of one input, as tapes up to format 1 recorded it."""
-        self._not_draining()
-        if not self._watermarks.ended[number]:
-            self._watermarks.ended[number] = True
-            self._tape.cause(tape.INPUT_ENDED, number)
-            self._advance()
-
     def finish(self, operator: int, to_ms: int | None = None) -> None:
         """At the end of input, raise the watermark of an actor to the latest of its timers that are now pending.
 
@@ -160,16 +152,6 @@ class Task(TaskState):
             self._watermarks.of_operator[operator] = to_ms
             self._tape.cause(tape.RISEN, operator, to_ms)
             self._advance()
-
-    def finish_all(self, to_ms: int | None = None) -> None:
-        """``finish`` as tapes up to format 1 recorded it: all operators rise to the latest timer of any actor."""
-        self._not_draining()
-        self._tape.cause(tape.FINISH)
-        if to_ms is None:
-            to_ms = max((self._firing.latest_ms(one.index) for one in self.plan.actors), default=NO_WATERMARK)
-        of_operator = self._watermarks.of_operator
-        of_operator[:] = [max(mark, to_ms) for mark in of_operator]
-        self._advance()
 
     def drain(self, most: int | None = None) -> bool:
         """Continue to fire due timers, at most ``most``. Returns whether the step is finished."""

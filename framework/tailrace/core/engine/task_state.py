@@ -26,7 +26,7 @@ from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.timers import TimerQueue
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.errors import CorruptStateError, OldHistoryError, UsageError
+from tailrace.core.errors import CorruptStateError, UsageError
 from tailrace.core.records import Headers, InputRecord, Output, output_of
 from tailrace.core.storage import StateReader
 
@@ -134,7 +134,6 @@ class TaskState:
         return found[0] if len(found) == 1 else Due(found)
 
     def _resume(self, cut: tape.Cut) -> None:
-        check_format(self.plan, cut.format)
         for one in self.plan.inputs:
             self.positions[one.name] = cut.positions.get(one.name, self.positions[one.name])
         self._watermarks.resume(cut)
@@ -332,21 +331,3 @@ class TaskState:
         self._identified()
         self._tape.committed()
         self._context.metrics._clear()
-
-
-def check_format(plan: Plan, format: int) -> None:
-    """Refuse a history of format 1 if this version would give other results.
-
-    Up to format 1 a task had one watermark. This is equivalent only if all operators have the same sources.
-
-    Raises:
-        OldHistoryError: The operators have different sources.
-    """
-    if format < 2 and not plan.uniform:
-        raise OldHistoryError(
-            f"the history of the app {plan.app!r} was written by a version of tailrace whose tasks had one watermark; now each "
-            "actor goes by its own inputs, and topics inside the app follow their writers, so its results would differ",
-            hint="Keep what it has emitted as it is, and continue in one of two ways: run it under another name "
-            "(App(...) or --as), from the beginning of its inputs; or rebuild its state with "
-            "'tailrace rebuild APP --order canonical', and start from that with --from-snapshot and --replace-state.",
-        )

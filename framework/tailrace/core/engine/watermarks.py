@@ -38,11 +38,10 @@ def copy(generator: WatermarkGenerator) -> WatermarkGenerator:
 
 
 class Noted(NamedTuple):
-    """For a cut, by name: watermarks of sources, idle sources, ended sources, generators, the lowest operator watermark."""
+    """For a cut, by name: watermarks of sources, idle sources, generators, the lowest operator watermark."""
 
     watermarks: dict[str, int]
     idle: list[str]
-    ended: list[str]
     generators: dict[str, bytes]
     watermark: int
 
@@ -56,7 +55,6 @@ class Watermarks:
         "_judged",
         "_plan",
         "_sources",
-        "ended",
         "ended_operators",
         "generators",
         "idle",
@@ -71,12 +69,11 @@ class Watermarks:
         self._alike = tuple(not one.moves or set(one.touches) <= set(one.moves) for one in plan.inputs)
         self.of_source = [NO_WATERMARK] * len(plan.sources)
         self.idle = [False] * len(plan.sources)
-        self.ended = [False] * len(plan.sources)
         self.generators = [None if one.generator is None else copy(one.generator) for one in plan.inputs]
         self.of_operator = [NO_WATERMARK] * len(plan.operators)
         self._judged = frozenset(_judged(plan))
         self.ended_operators = [False] * len(plan.operators)
-        """Operators that get no more input. ``ended`` has inputs, for histories up to format 1."""
+        """Operators that get no more input."""
 
     def resume(self, cut: Cut) -> None:
         """Take the watermarks of a cut. A source that the cut does not have starts without any event; a new operator starts
@@ -85,16 +82,12 @@ class Watermarks:
         for number, name in enumerate(self._plan.sources):
             self.of_source[number] = cut.watermarks.get(name, NO_WATERMARK)
             self.idle[number] = name in cut.idle
-            self.ended[number] = name in cut.ended
         for number, plan in enumerate(self._plan.inputs):
             generator = cut.generators.get(plan.name)
             if generator is not None and plan.generator is not None:
                 self.generators[number] = msgspec.msgpack.decode(generator, type=type(plan.generator))
         self.ended_operators = [one.name in cut.ended_operators for one in self._plan.operators]
         known = cut.operators
-        if known is None:  # of a task whose operators had one watermark
-            self.of_operator = [cut.watermark] * len(self.of_operator)
-            return
         self.of_operator = [known.get(one.name, NO_WATERMARK) for one in self._plan.operators]
         self.advance([one.index for one in self._plan.operators if one.name not in known])
 
@@ -104,7 +97,6 @@ class Watermarks:
         return Noted(
             dict(zip(names, self.of_source, strict=True)),
             [name for name, idle in zip(names, self.idle, strict=True) if idle],
-            [name for name, ended in zip(names, self.ended, strict=True) if ended],
             {
                 one.name: canonical(msgspec.msgpack.encode(generator))
                 for one, generator in zip(self._plan.inputs, self.generators, strict=True)
@@ -128,7 +120,7 @@ class Watermarks:
         """The event time up to which an input may be read, given the other sources; None if there is no limit."""
         if plan.ahead_ms is None or any(self.ended_operators[one] for one in plan.moves):
             return None
-        waited = [self.of_source[one] for one in plan.waits_for if not self.idle[one] and not self.ended[one]]
+        waited = [self.of_source[one] for one in plan.waits_for if not self.idle[one]]
         return min(waited) + plan.ahead_ms if waited else None
 
     def holds_nobody_back(self, operator: int) -> bool:
@@ -187,7 +179,7 @@ class Watermarks:
         least = 1 << 62
         for source in () if self.ended_operators[operator] else self._sources[operator]:
             mark = self.of_source[source]
-            if mark < least and source != but and not self.idle[source] and not self.ended[source]:
+            if mark < least and source != but and not self.idle[source]:
                 least = mark
         return least
 
@@ -199,13 +191,11 @@ class Watermarks:
 
     def advance(self, operators: Iterable[int] | None = None) -> None:
         """Recompute the watermarks of the given operators (default: all)."""
-        of_source, idle, ended = self.of_source, self.idle, self.ended
+        of_source, idle = self.of_source, self.idle
         for operator in range(len(self.of_operator)) if operators is None else operators:
             sources = self._sources[operator]
             counting = (
-                []
-                if self.ended_operators[operator]
-                else [of_source[one] for one in sources if not idle[one] and not ended[one]]
+                [] if self.ended_operators[operator] else [of_source[one] for one in sources if not idle[one]]
             )
             mark = (
                 min(counting) if counting else max((of_source[one] for one in sources), default=NO_WATERMARK)

@@ -106,15 +106,14 @@ class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 class ActorSchema(msgspec.Struct, frozen=True):
     """What is stored of an actor. ``past``: fields that are declared no more and that rows may still have.
 
-    ``timers`` are the families that pending timers may be of (see ``declare.schema.timer_family``); None in what an earlier version has
-    written, which did not note them. ``mixed``: rows may be of the form that another declaration has given them. ``inputs``:
+    ``timers`` are the families that pending timers may be of (see ``declare.schema.timer_family``). ``mixed``: rows may be of the form that another declaration has given them. ``inputs``:
     for each of its topics the fields that are the key, "" where a function makes it.
     """
 
     key: TypeSchema
     fields: tuple[FieldSchema, ...]
     past: tuple[FieldSchema, ...] = ()
-    timers: tuple[str, ...] | None = None
+    timers: tuple[str, ...] = ()
     mixed: bool = False
     inputs: dict[str, str] = {}
 

@@ -21,7 +21,6 @@ from tailrace.history.dead_letters.letters import (
     dead_letters,
     letters_id,
     notes,
-    redriven,
     redriven_topic,
     topic_of,
 )
@@ -70,7 +69,7 @@ def settle_letters(log: Log, writer: Writer, app: str, entry: TaskEntry, snapsho
     if not handled or topic_of(app) not in log.topics():
         return
     log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
-    done, of = redriven(log, app), letters_id(log, app)
+    done, of = notes(log, app), letters_id(log, app)
     for letter in dead_letters(log, app):
         place = (letter.topic or "", letter.origin_offset if letter.origin_offset is not None else -1)
         if letter.origin_partition == entry.partition and place in handled and letter.id not in done:

@@ -175,36 +175,23 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
     )
 
 
-class Settled(NamedTuple):
-    """The letters that were redriven, or settled without a redrive: all ids, and the notes of those that have more than an id."""
-
-    ids: set[str]
-    notes: dict[str, Note]
-
-
-def settled(log: Log, app: str, on_hidden: OnHidden | None = None) -> Settled:
-    """Which letters were redriven or settled; ``on_hidden`` as with ``stretches.scan``."""
-    found = Settled(set(), {})
-    for id_, record in _noted(log, app, on_hidden):
-        found.ids.add(id_)
-        value = record.value or b""
+def notes(log: Log, app: str, on_hidden: OnHidden | None = None) -> dict[str, Note]:
+    """The notes of the letters that were redriven, or settled without a redrive, by id; ``on_hidden`` as with ``stretches.scan``."""
+    topic = redriven_topic(app)
+    if topic not in log.topics():
+        return {}
+    found: dict[str, Note] = {}
+    of = letters_id(log, app)
+    for record in scan(log, topic, 0, on_hidden=on_hidden):
+        if record.key is None:
+            continue
         try:
-            note = msgspec.json.decode(value, type=Note) if value[:1] == b"{" else _note_of(log, app, id_)
-        except msgspec.MsgspecError as error:
+            note = msgspec.json.decode(record.value or b"", type=Note)
+            if _is_of(note, of):
+                found[record.key.decode()] = msgspec.structs.replace(note, at_ms=record.timestamp_ms)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise _foreign_note(app, record, error) from error
-        if note is not None:
-            found.notes[id_] = msgspec.structs.replace(note, at_ms=record.timestamp_ms)
     return found
-
-
-def redriven(log: Log, app: str) -> set[str]:
-    """The ids of the letters that were redriven, or settled without a redrive."""
-    return {id_ for id_, _ in _noted(log, app)}
-
-
-def notes(log: Log, app: str) -> dict[str, Note]:
-    """The notes of letters that were redriven or settled, by id. Letters with nothing but an id are left out."""
-    return settled(log, app).notes
 
 
 class LettersId(NamedTuple):
@@ -223,28 +210,10 @@ def letters_id(log: Log, app: str) -> LettersId:
     return LettersId(found.of[topic], found.log.hex()) if topic in found.of else LettersId()
 
 
-def _noted(log: Log, app: str, on_hidden: OnHidden | None = None) -> Iterator[tuple[str, InputRecord]]:
-    """The notes of letters that are in the present topic of dead letters."""
-    topic = redriven_topic(app)
-    if topic in log.topics():
-        of = letters_id(log, app)
-        for record in scan(log, topic, 0, on_hidden=on_hidden):
-            if record.key is not None and _is_of(record, of):
-                try:
-                    id_ = record.key.decode()
-                except UnicodeDecodeError as error:
-                    raise _foreign_note(app, record, error) from error
-                yield id_, record
-
-
-def _is_of(record: InputRecord, of: LettersId) -> bool:
-    """Whether a note is of a letter in a topic. Earlier versions have not noted the id of the topic, or of the log. A note of another log
-    has been moved here, with the letters.
+def _is_of(note: Note, of: LettersId) -> bool:
+    """Whether a note is of a letter in a topic. A log without ids does not know. A note of another log has been moved here, with the
+    letters.
     """
-    try:
-        note = msgspec.json.decode(record.value or b"", type=Note)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return True
     return note.letters in ("", of.topic) or not of.topic or note.log not in ("", of.log)
 
 
@@ -253,17 +222,6 @@ def _foreign_note(app: str, record: InputRecord, error: Exception) -> ForeignLog
         f"the topic {redriven_topic(app)!r} has a record at offset {record.offset} which is no note of a redrive: {error}",
         hint="Find who else writes to it. Until then it is not certain which dead letters were redriven.",
     )
-
-
-def _note_of(log: Log, app: str, id_: str) -> Note | None:
-    """The note of a letter, derived from the letter itself: earlier versions have stored the topic only."""
-    place = parse_id(id_)
-    letter = None if place is None else dead_letter(log, app, *place)
-    if letter is None or letter.topic is None or letter.topic not in log.topics():
-        return None
-    partition = _goes_to(letter, log.partitions(letter.topic))
-    origin = _origin(letter)
-    return Note(letter.topic, partition, origin[1] + 1 if origin and origin[0] == partition else 0, origin)
 
 
 def redrive(
@@ -303,7 +261,7 @@ def redrive(
         writer = log.writer(f"{app}.redrive")
     open_: list[str] = []
     try:
-        noted = settled(log, app, on_hidden if dry_run else _refuse_hidden)
+        noted = notes(log, app, on_hidden if dry_run else _refuse_hidden)
         of = letters_id(log, app)
         for letter in letters:
             if not wanted(letter):
@@ -312,10 +270,8 @@ def redrive(
                 foreign.append(letter.id)
             elif letter.topic is None:
                 without_record.append(letter.id)
-            elif letter.id in noted.notes and noted.notes[letter.id].snapshot:
-                rebuilt.append(letter.id)
-            elif letter.id in noted.ids:
-                before.append(letter.id)
+            elif letter.id in noted:
+                (rebuilt if noted[letter.id].snapshot else before).append(letter.id)
             elif writer is None:
                 sent.append(letter.id)
             else:

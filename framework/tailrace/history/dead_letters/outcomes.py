@@ -21,7 +21,7 @@ from tailrace.history.dead_letters.letters import (
     Note,
     dead_letters,
     is_before,
-    settled,
+    notes,
     topic_of,
 )
 from tailrace.history.stretches import OnHidden, OnLost, scan
@@ -68,7 +68,7 @@ def letters_with_outcomes(
         on_lost(error)
         lost.append(error)
 
-    own, (done, noted) = topic_of(app), settled(log, app, on_hidden)
+    own, noted = topic_of(app), notes(log, app, on_hidden)
     # Read positions before letters: the letters of all records before these positions are then in the log.
     places = {TopicPartition(one.topic, one.partition) for one in noted.values() if not one.snapshot}
     positions = log.committed_offsets(app, places)
@@ -88,15 +88,15 @@ def letters_with_outcomes(
             return Outcome("foreign")
         if letter.topic is None:
             return Outcome("timer")
-        if letter.id not in done:
-            return Outcome("pending")
         note, offset = noted.get(letter.id), offsets.get(letter.id)
-        if note is not None and note.snapshot:
+        if note is None:
+            return Outcome("pending")
+        if note.snapshot:
             return Outcome("rebuilt", None, None, note.snapshot)
-        at_ms = None if note is None else note.at_ms
+        at_ms = note.at_ms
         if letter.id in failed_as:
             return Outcome("failed", at_ms, failed_as[letter.id])
-        position = None if note is None else positions.get(TopicPartition(note.topic, note.partition))
+        position = positions.get(TopicPartition(note.topic, note.partition))
         # A lost letter may be one of a record that failed again.
         if offset is None or position is None or (lost and offset < position):
             return Outcome("redriven", at_ms)

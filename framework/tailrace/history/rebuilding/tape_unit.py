@@ -199,12 +199,7 @@ class TaskRun(TapeSink):
         result.failed_here, result.dead_letters = self._failed.count, tuple(self._failed.shown)
         if self._retrying is not None:
             self._retrying.fill(result)
-        if (
-            whole
-            and not self._lenient
-            and self._keys is None
-            and not tape.is_same_cut(result.cut, target.cut)
-        ):
+        if whole and not self._lenient and self._keys is None and result.cut != target.cut:
             raise ReplayDivergedError(
                 f"the rebuilt cut of app {self._plan.app!r} partition {self._number} is not that of the changelog",
                 hint="The code differs from the one that ran, or it depends on something that is not on the tape.",
@@ -216,11 +211,7 @@ class TaskRun(TapeSink):
         """Whether only the units that were run again can cause a difference to the service's rows."""
         request = self._job.request
         lenient = request.failures.lenient or request.source.after_deleted or self._other_code
-        return (
-            self._retrying is not None
-            and not (lenient or self._failed.count)
-            and tape.is_same_cut(self._result.cut, cut)
-        )
+        return self._retrying is not None and not (lenient or self._failed.count) and self._result.cut == cut
 
     def _source(self) -> Source:
         """A timed source of past records. With ``after_deleted`` it skips the records that the log has deleted."""

@@ -84,11 +84,7 @@ class Holding:
         """The source that holds an operator back; None if there is none: it has ended, or all of its sources are idle."""
         if marks.ended_operators[operator]:
             return None
-        counting = [
-            source
-            for source in self._plan.operators[operator].sources
-            if not marks.idle[source] and not marks.ended[source]
-        ]
+        counting = [source for source in self._plan.operators[operator].sources if not marks.idle[source]]
         return min(counting, key=lambda source: marks.of_source[source], default=None)
 
     def why(self, source: int, marks: Watermarks, positions: Mapping[str, int]) -> Held:

@@ -34,7 +34,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from tailrace.core.errors import ArchiveError, NewerFormatError
+from tailrace.core.errors import ArchiveError
+from tailrace.core.formats import check_format
 from tailrace.core.records import RecordMark
 from tailrace.log.archive.places import Folder
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
@@ -76,7 +77,7 @@ class ChunkContent(msgspec.Struct, frozen=True):
     files: tuple[ChunkFile, ...] = ()
     published: tuple[Published, ...] = ()
     last: RecordMark | None = None
-    """The last record. None: there is no record, or an earlier version wrote the marker."""
+    """The last record; None if there is no record."""
 
 
 class _Label(msgspec.Struct):
@@ -109,7 +110,6 @@ class _EndsContent(msgspec.Struct):
     position: int
     offsets: dict[str, list[int]]
     witnesses: tuple[Witness, ...] = ()
-    """Empty if an earlier version wrote this."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -168,12 +168,7 @@ class Archive:
             return False
         label = self._decoded(data, _Label, LABEL)
         number, self.log_identity = label.format, label.log
-        if number > FORMAT:
-            raise NewerFormatError(
-                f"the archive has format {number}, but this version of tailrace reads formats up to {FORMAT}",
-                path=self.folder.shown,
-                hint="It was written by a newer version. Run that version, or a later one.",
-            )
+        check_format("the archive", number, FORMAT, path=self.folder.shown)
         return True
 
     def create(self) -> None:

@@ -86,7 +86,7 @@ class Feed:
         unseen = dict(self._last)
         if self._since and position < self._since[partition]:
             for one in self._last.values():
-                made.add(Published(one.name, NO_WATERMARK, None, [0] * len(one.ends)))
+                made.add(one._replace(watermark_ms=NO_WATERMARK, before_ms=None, ends=[0] * len(one.ends)))
 
         def seen(some: Iterable[tuple[int, Published]]) -> bool:
             """Note for whom one was found that holds. Returns whether nobody is left."""

@@ -169,7 +169,7 @@ class KafkaLog:
         for feed, last in self._followed.last(feeds, _MARKERS_S).items():
             topic = feed.removesuffix(PUBLISHERS)
             for one in last.publications:
-                if one.is_of(self._cluster.prefix):
+                if one.prefix == self._cluster.prefix:
                     publisher, mark, channel = one.name.partition(CHANNEL)
                     found[f"{topic}{mark}{channel}", publisher] = one.watermark_ms
         return found

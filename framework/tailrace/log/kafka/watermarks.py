@@ -9,10 +9,9 @@ about. Its key is the publication's name, and its value ``(watermark_ms, before_
 - ``before_ms`` is the last watermark before a publication of None, so that compaction loses nothing.
 - ``topic_id`` is the id that Kafka has given to the topic. A topic that is deleted and created again has another id, and its
   offsets begin again: old ends would hold readers back, and old watermarks could be ahead of its records. So a publication of another
-  topic does not count. Only None is kept, as that publisher holds no reader back until it publishes again. Without an id, an older version
-  has written it, and it counts.
+  topic does not count. Only None is kept, as that publisher holds no reader back until it publishes again.
 - ``prefix`` is that of the publisher's log (``kafka://host/prefix``). A log without a prefix sees the topics of the others, where apps
-  may have the names of its own apps: their publications are not its own. None: an older version has written it, and it counts.
+  may have the names of its own apps: their publications are not its own.
 
 The ends of a publisher never fall, so each publisher's publications hold in the order of their offsets.
 
@@ -50,12 +49,8 @@ class Published(NamedTuple):
     watermark_ms: int | None
     before_ms: int | None
     ends: Sequence[int]
-    topic_id: str = ""
-    prefix: str | None = None
-
-    def is_of(self, prefix: str) -> bool:
-        """Whether an app on the log with this prefix has published it."""
-        return self.prefix in (None, prefix)
+    topic_id: str
+    prefix: str
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True):
@@ -76,8 +71,8 @@ class _Value(msgspec.Struct, array_like=True):
     watermark_ms: int | None
     before_ms: int | None
     ends: list[int]
-    topic_id: str = ""
-    prefix: str | None = None
+    topic_id: str
+    prefix: str
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -92,7 +87,7 @@ def encode(one: Published) -> tuple[bytes, bytes]:
 
 def counted(one: Published, topic_id: str) -> Published | None:
     """What a publication says about the topic with this id; None if it does not count."""
-    if one.topic_id in ("", topic_id):
+    if one.topic_id == topic_id:
         return one
     if one.watermark_ms is not None:
         return None

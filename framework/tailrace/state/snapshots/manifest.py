@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from tailrace.core.errors import AlteredSnapshotError, NewerFormatError
+from tailrace.core.errors import AlteredSnapshotError
+from tailrace.core.formats import check_format
 from tailrace.core.records import RecordMark
 
 FORMAT = 1
@@ -129,12 +130,7 @@ def decode(data: bytes, snapshot: str, path: str) -> Manifest:
     try:
         number = msgspec.json.decode(data, type=_AnyManifest).format
         if number > FORMAT:
-            raise NewerFormatError(
-                f"snapshot {snapshot!r} has format {number}, but this version of tailrace reads formats up to "
-                f"{FORMAT}",
-                path=path,
-                hint="It was written by a newer version. Run that version, or a later one.",
-            )
+            check_format(f"snapshot {snapshot!r}", number, FORMAT, path=path)
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AlteredSnapshotError(

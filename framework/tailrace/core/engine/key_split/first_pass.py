@@ -18,9 +18,7 @@ Three cases need special care:
                              records (and the failed timers, by the content of their dead letters)
     a handler changes its    the function that states the watermark then gets the changed event: a shard checks that it states
     event                    the same watermark; if not, the task cannot be split (UnsplittableError)
-    the end of all input     the watermark rises to the latest timer of any key: the tape has the value. Up to format 1 it is
-                             known only if nothing else can have moved the watermark before the commit; otherwise the task
-                             cannot be split
+    the end of all input     the watermark rises to the latest timer of any key: the tape has the value
 
 Records are assigned to shards by a hash of their key's bytes. Records without a usable key (refused, without a key, or with a
 key that has no bytes) go to shard 0.
@@ -48,7 +46,6 @@ from tailrace.core.engine.key_split.course import (
     pack,
     shard_of,
 )
-from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
@@ -209,12 +206,6 @@ class KeySplitPlan(Task):
             raise UnsplittableError("the latest pending timer may be that of any key")
         super().finish(operator, to_ms)
 
-    def finish_all(self, to_ms: int | None = None) -> None:
-        """See ``finish``."""
-        if to_ms is None:
-            raise UnsplittableError("the latest pending timer may be that of any key")
-        super().finish_all(to_ms)
-
     def course(self, base: bytes | None) -> Course:
         """What is known of the whole task at this point, after a start from ``base``. Closes the last chunk."""
         self.close_chunk()
@@ -256,16 +247,6 @@ class KeySplitPlan(Task):
             self._note(self.step, self.now)
         if self.step - self._first >= self._chunk_steps:
             self.close_chunk()
-
-    def is_redriven(self, number: int, record: InputRecord | None) -> bool:
-        """See ``TaskState.is_redriven``. Raises UnsplittableError if an old tape treats such a record as late: a shard does
-        not.
-        """
-        if self.addressees.format >= 2:
-            return super().is_redriven(number, record)
-        if record is not None and redriven_ids(record.headers, self.plan.dead_letters_topic):
-            raise UnsplittableError("a redriven record was taken for late by an earlier version of tailrace")
-        return False
 
     def _shard(self, number: int, key: Any, event: Any) -> int:
         """The shard of a new key."""
@@ -364,7 +345,6 @@ class FirstPass(Replay):
     def take(self, record: tape.TapeRecord) -> bool:
         """See ``Replay.take``. Also raises UnsplittableError."""
         task, first = self.task, self.task.step
-        self._check_finish(record)
         try:
             whole = super().take(record)
         except ReplayDivergedError as error:
@@ -392,20 +372,6 @@ class FirstPass(Replay):
             course.totals = gained(self._start, self.task.totals)
         course.timer_skips = self._timer_skips
         return course
-
-    def _check_finish(self, record: tape.TapeRecord) -> None:
-        """Check that the commit's watermark is the one that resulted from the end of input."""
-        if record.inputs is not None:
-            self.follow_on(record)
-        still = {one.name for one in self.task.plan.inputs if not one.moves}
-        finished = False
-        for code, *said in tape.causes_of(record.causes):
-            if finished and code != tape.CLOCK and not (code == tape.RUN and self._names[said[0]] in still):
-                raise UnsplittableError(
-                    f"commit {record.number} of app {self.task.plan.app!r} partition {self.task.partition} continues "
-                    "after the end of all input: the tape does not say how far the watermark rose at that end"
-                )
-            finished = finished or code == tape.FINISH
 
     def _is_last_step(self, record: tape.TapeRecord) -> bool:
         """Whether a limit was reached in the last step of a commit. The drain of that step may be unfinished."""
