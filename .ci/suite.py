@@ -94,7 +94,6 @@ ENDS_ONLY = (
     "tests/history/test_lost_ends.py",
     "tests/history/test_moving.py",
     "tests/history/test_starting_process.py",
-    "tests/runtime/test_lost_records.py",
     "tests/runtime/test_partition.py",
     "tests/testing/test_plugin.py",
 )

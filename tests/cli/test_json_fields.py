@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from tests.cli import shop
 from tests.cli.commands import SHOP, done, run
 from tests.cli.shop import Purchase
 
-OLD_LOG = Path(__file__).parents[1] / "log" / "embedded" / "data" / "old-log"
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
@@ -39,10 +37,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def copied(source: Path, target: Path) -> Path:
-    return shutil.copytree(source, target)
-
-
 @pytest.mark.parametrize("command", sorted(documented()))
 def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, command: str) -> None:
     arguments: dict[str, list[object]] = {
@@ -56,8 +50,6 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "log append": ["purchases", "--app", SHOP],
         "log clean": [],
         "log copy": [tmp_path / "copy"],
-        "log repair": [],
-        "log upgrade": ["--log", copied(OLD_LOG, tmp_path / "old")],
         "log verify": [],
         "log list": [],
         "log tail": ["purchases", "--no-follow"],
@@ -77,7 +69,6 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
     alone = (
         "compare",
         "graph",
-        "log upgrade",
         "migrate",
         *(f"snapshot {one}" for one in ("delete", "list", "show", "verify")),
     )

@@ -1,8 +1,7 @@
-"""``tailrace log verify``, ``repair``, ``copy`` and ``upgrade``."""
+"""``tailrace log verify`` and ``copy``."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import apsw
@@ -13,8 +12,6 @@ from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE
 from tests.cli.commands import done, run
-
-OLD_LOG = Path(__file__).parents[1] / "log" / "embedded" / "data" / "old-log"
 
 
 @pytest.fixture
@@ -33,30 +30,20 @@ def harm(folder: Path) -> None:
     connection.close()
 
 
-def test_an_intact_log_is_verified_and_not_repaired(folder) -> None:
-    assert "The log is intact: 1 topic." in done("log", "verify", "--log", folder).out
-    assert "nothing was changed" in done("log", "repair", "--log", folder).out
-    (said,) = done("log", "repair", "--json", "--log", folder).lines
-    assert said == {"kept": None, "lost": []}
+def test_an_intact_log_is_verified(folder) -> None:
+    assert done("log", "verify", "--log", folder).out == "The log is intact: 1 topic.\n"
+    (said,) = done("log", "verify", "--json", "--log", folder).lines
+    assert said == {"topics": 1}
 
 
-def test_damage_is_found_with_what_to_do_and_a_repair_lists_what_is_lost(folder) -> None:
+def test_damage_is_found_with_its_place_and_what_to_do_and_is_never_read_past(folder) -> None:
     harm(folder)
-    ended = run("log", "verify", "--log", folder)
-    assert ended.code == 1
-    assert "tailrace log repair" in ended.err
-    repaired = run("log", "repair", "--log", folder)
-    assert repaired.code == 3
-    said = repaired.out
-    assert "  't' partition 0: offsets 2 to 2, up to 1 records\n" in said
-    assert f"The damaged files are in {folder / 'damaged-1'}." in said
-    assert done("log", "verify", "--log", folder).code == 0
-    for command in (("dump", "t"), ("tail", "t", "--json", "--no-follow")):
-        shown = done("log", *command, "--log", folder)
-        assert [one["offset"] for one in shown.lines] == [0, 1, 3, 4]
-        assert "'t' partition 0: the records at offsets 2 to 2 were damaged" in shown.err
-    (verified,) = done("log", "verify", "--json", "--log", folder).lines
-    assert verified == {"topics": 1, "lost": ["'t' partition 0: offsets 2 to 2, up to 1 records"]}
+    for command in (("verify",), ("dump", "t"), ("tail", "t", "--json", "--no-follow")):
+        ended = run("log", *command, "--log", folder)
+        assert ended.code == 1
+        assert "'t' partition 0 from offset 2 on" in ended.err
+        assert "load the data into a new log" in ended.err
+        assert not ended.out
 
 
 def test_many_findings_are_one_line(folder) -> None:
@@ -88,19 +75,3 @@ def test_a_copy_reads_the_same_also_where_nothing_may_be_written(folder, tmp_pat
     assert first == second
     assert "not empty" in run("log", "copy", tmp_path / "copy", "--log", folder).err
     assert "own folder" in run("log", "copy", folder / "copy", "--log", folder).err
-
-
-def test_an_old_log_is_upgraded_as_the_message_says(tmp_path) -> None:
-    shutil.copytree(OLD_LOG, tmp_path / "log")
-    ended = run("log", "list", "--log", tmp_path / "log")
-    assert ended.code != 0
-    assert "tailrace log upgrade" in ended.err
-    said = done("log", "upgrade", "--log", tmp_path / "log").out
-    assert "4 topics with " in said
-    assert "before-upgrade" in said
-    done("log", "verify", "--log", tmp_path / "log")
-    for path in (tmp_path / "log" / "before-upgrade").iterdir():
-        path.rename(tmp_path / "log" / path.name)
-    said = done("log", "upgrade", "--log", tmp_path / "log").out
-    assert "Nothing was left to move: the log has the topics and offsets of the old files." in said
-    assert "Nothing is to be done" in run("log", "upgrade", "--log", tmp_path / "log").err

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import FencedError
+from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.log.embedded import Claim, EmbeddedLog, claim
 from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.log.options import LogOptions
@@ -85,7 +85,9 @@ time.sleep(1_000)
 """
 
 
-def test_one_that_is_stopped_after_its_look_under_the_lock_is_ended_by_the_successor(tmp_path) -> None:
+def test_one_that_is_stopped_after_its_look_under_the_lock_is_named_and_cannot_fence_its_successor(
+    tmp_path,
+) -> None:
     folder = tmp_path / "log"
     EmbeddedLog(folder).close()
     with running(_STOPPED_UNDER_THE_LOCK, folder) as stopped:
@@ -94,9 +96,10 @@ def test_one_that_is_stopped_after_its_look_under_the_lock_is_ended_by_the_succe
         owner = TaskOwnership(folder, "tally", [0], lease_s=0.2)
         log = EmbeddedLog(folder, LogOptions(lease_s=0.2))
         log.check_owned = owner.check
+        with pytest.raises(LogUnavailableError, match=f"process {stopped.process.pid} holds the append lock"):
+            log.writer("tally-0")
+        stopped.signal(signal.SIGCONT)
+        assert stopped.line() == "has taken it over"
         writer = log.writer("tally-0")
-        assert stopped.ended() == -signal.SIGKILL
-        assert stopped.lines() == []
-        assert writer.epoch == 1
+        assert writer.epoch == 2, "the one that was stopped is fenced"
         owner.release()
-        log.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import resource
 import signal
 import time
@@ -14,7 +13,8 @@ import pytest
 
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.lock import _HOLDER, LOCK
+from tailrace.log.embedded.holders import lockers
+from tailrace.log.embedded.lock import LOCK
 from tailrace.runtime.service import prepare_log
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, is_alive, is_pending, is_stopped, wait_until
@@ -167,7 +167,7 @@ def test_a_second_owner_is_refused_while_the_first_lives(house) -> None:
         for state in ("state", "another"):
             with house.run(state=state) as second:
                 assert second.ended() == 1
-                assert "the task tally/0 is owned by another process, which is alive" in second.complaint
+                assert "the task tally/0 is owned by another process (" in second.complaint
                 assert len(second.complaint.splitlines()) == 1
         house.feed(ticks(KEYS, 5))
         wait_until(lambda: house.counted() == KEYS * 5, "the first has counted")
@@ -191,26 +191,14 @@ def stop(
         for pid in stopping:
             service.signal(signal.SIGSTOP, pid)
         wait_until(lambda: all(map(is_stopped, stopping)), "they are stopped")
-        with (house.folder / "log" / LOCK).open("rb") as lock:
-            _, holder, *_ = _HOLDER.unpack(lock.read(_HOLDER.size))
-            if appending and holder in stopping:
-                return True
-            if not appending and is_free(lock.fileno()):
-                return True
+        holding = {one.pid for one in lockers(house.folder / "log" / LOCK, "FLOCK")}
+        if holding.intersection(stopping) if appending else not holding:
+            return True
         for pid in stopping:
             service.signal(signal.SIGCONT, pid)
         return False
 
     wait_until(stopped, "it is stopped at the right moment")
-
-
-def is_free(lock: int) -> bool:
-    """Whether nobody holds it; it says so itself only a moment after it was taken."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def test_a_worker_stopped_past_its_lease_is_fenced_when_it_wakes_and_leaves(house) -> None:
@@ -250,39 +238,26 @@ def test_who_was_stopped_while_the_disk_was_full_does_not_take_its_tasks_from_th
     check_counts(house.log, KEYS, 55)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_stopped_owner_is_ended_for_its_state_folder_when_its_lease_is_over_and_not_before(
-    house, workers
-) -> None:
+def test_a_stopped_owner_that_holds_the_state_folder_is_named_and_left_alone(house) -> None:
     house.feed(ticks(KEYS, 50))
-    with house.run("--lease", "2s", "--workers", workers, slow_ms=1) as first:
+    with house.run("--lease", "500ms", slow_ms=1) as first:
         first.wait_for("a partition runs", times=4)
         house.wait_for_more()
-        owners = first.workers() or [first.process.pid]
-        if workers > 1:
-            first.signal(signal.SIGSTOP)
-        # Who holds the append lock would be ended for that, by whoever appends next.
-        stop(house, first, appending=False, pids=owners)
-        with house.run("--lease", "1h", "--workers", workers) as too_early:
-            assert too_early.ended() == 1
-            assert "is owned by another process" in too_early.complaint
-            assert "try again after its lease of 3600 s" in too_early.complaint
-        assert all(map(is_stopped, owners))
-        time.sleep(2.0)
-        with house.run("--lease", "2s", "--workers", workers, "--until-end") as second:
-            assert second.ended() == 0, second.lines
-            second.wait_for("was suspended for longer than its lease: it was killed", times=workers)
-        assert not any(map(is_alive, owners))
-        if workers > 1:
-            # Their parent wakes, finds them ended, and starts them again: by now nobody else owns the tasks.
-            first.signal(signal.SIGCONT)
-            first.wait_for("a partition runs", times=8)
-            first.signal(signal.SIGTERM)
-        assert first.ended() == (0 if workers > 1 else -signal.SIGKILL), first.lines
+        pid = first.process.pid
+        stop(house, first, appending=False)
+        time.sleep(0.5)
+        with house.run("--lease", "500ms") as second:
+            assert second.ended() == 1
+            assert f"is owned by another process ({pid}), which is stopped" in second.complaint
+            assert f"kill -KILL {pid}" in second.complaint
+        assert is_stopped(pid)
+        first.signal(signal.SIGKILL)
+        first.ended()
+        house.run_to_the_end()
     check_all(house.log, KEYS, 50)
 
 
-def test_a_worker_stopped_while_it_appends_holds_others_up_for_the_lease_that_they_were_given(house) -> None:
+def test_a_worker_stopped_while_it_appends_is_named_and_holds_others_up_until_it_is_ended(house) -> None:
     rounds = 0
 
     def feed() -> None:
@@ -294,12 +269,13 @@ def test_a_worker_stopped_while_it_appends_holds_others_up_for_the_lease_that_th
         first.wait_for("a partition runs", times=4)
         stop(house, first, appending=True, before_each=feed)
         time.sleep(0.5)
-        begun = time.monotonic()
-        with house.run("--lease", "500ms", "--until-end", state="another") as second:
-            assert first.ended() == -signal.SIGKILL
-            # By its default, 10 s, the append lock alone would have taken longer.
-            assert time.monotonic() - begun < 9
-            assert second.ended() == 0, second.lines
+        with house.run("--lease", "500ms", state="another") as second:
+            assert second.ended() == 1
+            assert f"process {first.process.pid} holds the append lock" in second.complaint
+        assert is_stopped(first.process.pid)
+        first.signal(signal.SIGKILL)
+        first.ended()
+        house.run_to_the_end(state="another")
     check_all(house.log, KEYS, rounds)
 
 

@@ -173,9 +173,7 @@ class Race:
 
     def _ended(self, one: Racer) -> None:
         code = one.process.code()
-        if code == -signal.SIGKILL and not one.killed:
-            self.report.figures["killed by others, as they were stopped"] += 1
-        elif code not in (0, -signal.SIGKILL):
+        if code not in (0, -signal.SIGKILL if one.killed else 0):
             self.report.violations.append(f"{one.run} has ended with {code}: {one.process.text()[-500:]}")
 
     def _end(self, marker: str, racers: list[Racer]) -> None:

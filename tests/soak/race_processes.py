@@ -17,8 +17,8 @@ that was written survives SIGKILL. The lines are all that the model (race_model.
     cleaned BLOCKS          so many blocks were rewritten
     unavailable             the process has ended, as the append lock did not become free
 
-A process that is stopped between taking the append lock and signing its file is not known to the others. They do not end it, and
-are refused after their patience. Nothing of what was refused may be visible.
+While a process that holds the append lock is stopped, the others are refused after the lease. Nothing of what was refused may be
+visible.
 """
 
 from __future__ import annotations

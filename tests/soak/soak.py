@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded.holders import lockers
+from tailrace.log.embedded.lock import LOCK
 from tailrace.runtime.service import prepare_log
 from tests.soak import checks, feed
 from tests.soak.apps import PARTITIONS, first_app, second_app
@@ -89,8 +91,6 @@ class Service:
         words = "".join(line for line in process.text().splitlines(True) if not line.startswith("{"))
         allowed = (_OWNED, _IN_USE, _TAKEN, *(_FULL if was_full else ()))
         code = process.ended()
-        if code == -signal.SIGKILL and not words:
-            return  # by who waited for the append lock, which it held while it was stopped
         assert code == 1, f"{self.name} ended with {code}: {words}"
         assert any(one in words for one in allowed), f"{self.name} ended: {words}"
 
@@ -254,7 +254,7 @@ class Soak(SoakRound):
         """Past its lease; nobody takes its tasks, so it goes on."""
         process = service.keep()
         stopped = [self.random.choice(process.workers() or [process.pid])]
-        process.signal(signal.SIGSTOP, stopped)
+        self._stop(process, stopped)
         time.sleep(LEASE_S * self.random.choice((0.2, 1.3)))
         process.signal(signal.SIGCONT, stopped)
 
@@ -262,7 +262,7 @@ class Soak(SoakRound):
         """All of a service sleeps past its lease, another takes over with a state of its own, the first wakes."""
         sleeping, was_full = service.keep(), service.was_full
         members = sleeping.members()
-        sleeping.signal(signal.SIGSTOP, members)
+        self._stop(sleeping, members)
         time.sleep(LEASE_S * 1.3)
         service.state = self._other_state(service)
         self._started_until_it_runs(service)
@@ -270,6 +270,14 @@ class Soak(SoakRound):
         sleeping.signal(signal.SIGCONT, members)
         wait_until(lambda: sleeping.code() is not None, "the one that slept has ended")
         service.judge(sleeping, was_full=was_full)
+
+    def _stop(self, process: Process, members: list[int]) -> None:
+        """Stop processes at a moment at which they do not hold the append lock: else nobody could append until they wake."""
+        while True:
+            process.signal(signal.SIGSTOP, members)
+            if not any(one.pid in members for one in lockers(self.log / LOCK, "FLOCK")):
+                return
+            process.signal(signal.SIGCONT, members)
 
     def lose_state(self, service: Service) -> None:
         """The state of a task, or of all, is gone, or that of another time or place."""

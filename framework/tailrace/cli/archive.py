@@ -48,7 +48,7 @@ from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, a
 @click.option(
     "--after-deleted",
     is_flag=True,
-    help="Skip records that the log deleted, or lost, before they were archived; they are lost.",
+    help="Skip records that the log deleted before they were archived; they are lost.",
 )
 @json_option
 def archive(
@@ -110,7 +110,7 @@ def _say(report: ArchiveReport) -> None:
     )
     for place, start, stop in report.lost:
         click.echo(
-            f"lost: {place.topic} partition {place.partition} offsets {start:,} to {stop - 1:,}, deleted or lost "
+            f"lost: {place.topic} partition {place.partition} offsets {start:,} to {stop - 1:,}, deleted "
             "before they were archived"
         )
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TextIO, TypeAlias
 import click
 
 from tailrace.core.counting import offsets
-from tailrace.core.errors import RecordsLostError
 from tailrace.log.interface import TopicPartition
 from tailrace.log.kafka.outages import WAITING
 
@@ -62,11 +61,6 @@ def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[str]:
     text = io.StringIO()
     _console(text).print(drawn)
     return [line.rstrip() for line in text.getvalue().splitlines()]
-
-
-def say_lost(error: RecordsLostError) -> None:
-    """Name lost records on standard error; what is left is shown."""
-    click.echo(f"{error.topic!r} partition {error.partition}: {error.what}", err=True)
 
 
 class _Waiting(logging.Handler):

@@ -15,7 +15,7 @@ import msgspec
 from tailrace.cli import showing
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import say_hidden, say_lost, show_table
+from tailrace.cli.console import say_hidden, show_table
 from tailrace.cli.misspelt import Choice
 from tailrace.core.errors import RecordError, UnknownAppError, UnknownTopicError
 from tailrace.history.dead_letters import letters
@@ -68,9 +68,7 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
     with _opened(folder, name) as log, piped():
         found = [
             (letter, outcome)
-            for letter, outcome in letters_with_outcomes(
-                log, name, _wanted((), reasons, set()), say_lost, say_hidden
-            )
+            for letter, outcome in letters_with_outcomes(log, name, _wanted((), reasons, set()), say_hidden)
             if not (pending and outcome.state not in {"pending", "timer", "foreign"})
         ]
     with piped():
@@ -110,7 +108,7 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
     assert place is not None
     with _opened(folder, name) as log:
         there = letters.dead_letter(log, name, *place, say_hidden) is not None
-        shown = letters_with_outcomes(log, name, lambda one: one.id == id_, say_lost) if there else []
+        shown = letters_with_outcomes(log, name, lambda one: one.id == id_) if there else []
     if not shown:
         raise _missing(name, [id_])
     ((letter, outcome),) = shown

@@ -29,9 +29,9 @@ from tailrace.cli.arguments import (
     written,
 )
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import say_hidden, say_lost, show_table
+from tailrace.cli.console import say_hidden, show_table
 from tailrace.cli.keeping import clean, retain
-from tailrace.cli.log_files import copy, repair, upgrade, verify
+from tailrace.cli.log_files import copy, verify
 from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
@@ -64,9 +64,7 @@ log.add_command(append)
 log.add_command(retain)
 log.add_command(clean)
 log.add_command(verify)
-log.add_command(repair)
 log.add_command(copy)
-log.add_command(upgrade)
 
 
 @log.command(short_help="Create a topic, or all topics of an app.")
@@ -275,7 +273,7 @@ def _between(
         first = start.offset
         if start.time_ms is not None:
             first = log.offset_at(topic, number, start.time_ms)
-        for record in scan(log, topic, number, first, stop.offset, on_lost=say_lost, on_hidden=say_hidden):
+        for record in scan(log, topic, number, first, stop.offset, on_hidden=say_hidden):
             if start.time_ms is not None and record.timestamp_ms < start.time_ms:
                 continue
             if stop.time_ms is not None and record.timestamp_ms >= stop.time_ms:
@@ -288,7 +286,7 @@ def _last(log: Log, topic: str, ends: dict[int, int], count: int) -> list[tuple[
     found = [
         (number, record)
         for number, end in ends.items()
-        for record in scan(log, topic, number, max(0, end - count), end, on_lost=say_lost)
+        for record in scan(log, topic, number, max(0, end - count), end)
     ]
 
     def place(one: tuple[int, InputRecord]) -> tuple[int, int, int]:

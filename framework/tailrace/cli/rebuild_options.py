@@ -110,7 +110,7 @@ source_options = packed(
         "--archive", cls=Setting, metavar="URI", help="Read what the log has deleted from this archive of it."
     ),
     from_snapshot_option,
-    click.option("--after-deleted", is_flag=True, help="Skip the records that the log has deleted or lost."),
+    click.option("--after-deleted", is_flag=True, help="Skip the records that the log has deleted."),
 )
 destination_options = packed(
     "to",

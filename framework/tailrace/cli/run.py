@@ -133,7 +133,7 @@ class FsyncType(Choice):
 @click.option(
     "--after-deleted",
     is_flag=True,
-    help="Skip records that the log deleted, or lost, before the app read them.",
+    help="Skip records that the log deleted before the app read them.",
 )
 @click.option(
     "--drop-state",

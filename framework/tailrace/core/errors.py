@@ -259,13 +259,6 @@ class OffsetGoneError(RecordError):
     """A reader's offset is not in the log: retention deleted it, or it is past the end of the log."""
 
 
-class RecordsLostError(OffsetGoneError):
-    """A repair of the log has found records damaged and taken them out: a reader of what is left would miss them in silence."""
-
-    next_offset: int = 0
-    """The offset after the lost records."""
-
-
 class TopicMismatchError(RecordError):
     """A topic exists with other settings (partitions, compaction) than the requested ones."""
 
@@ -419,10 +412,6 @@ class CorruptLogError(LogFolderError):
 
 class ForeignLogError(LogFolderError):
     """A folder that should hold a log holds something else. It is left unchanged."""
-
-
-class OldLogError(LogFolderError):
-    """A log has the format of an older version: move it into the present one (``tailrace log upgrade``)."""
 
 
 class FencedError(TailraceError):

@@ -16,12 +16,12 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import InputsChangedError, RecordsLostError, UnknownTopicError
+from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import apps_in
 from tailrace.history.changelog import beginning, fold, last_cut
-from tailrace.history.stretches import OnLost, batches, scan, source
+from tailrace.history.stretches import batches, scan, source
 from tailrace.history.tape_records import tape_records
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.state import MemoryStore
@@ -119,24 +119,19 @@ class AppHistory:
 
     # --- its inputs and outputs
 
-    def source(self, partition: int, on_lost: OnLost | None = None) -> Source:
+    def source(self, partition: int) -> Source:
         """A function that reads one partition of any input, by offsets; see ``stretches.source``."""
-        return source(self.log, partition, on_lost)
-
-    def taped_source(self, partition: int) -> Source:
-        """The same for a replay. Lost records are left out: it counts what it takes, and so finds out whether they are missing."""
-        return self.source(partition, lambda _: None)
+        return source(self.log, partition)
 
     def emitted(self, partitions: Collection[int]) -> tuple[dict[int, Emitted], bool]:
-        """The outputs of partitions, as hashes, from one read of all topics that the app writes to; and whether the log has deleted or
-        lost none of these topics' records.
+        """The outputs of partitions, as hashes, from one read of all topics that the app writes to; and whether the log has deleted
+        none of these topics' records.
         """
-        lost: list[RecordsLostError] = []
         found = {number: Emitted() for number in partitions}
         tasks = {f"{self.plan.app}/{number}".encode(): one for number, one in found.items()}
         for place in self._output_places():
             topic = place.topic
-            for records in batches(self.log, *place, on_lost=lost.append):
+            for records in batches(self.log, *place):
                 for _, timestamp_ms, key, value, headers in records:
                     if not headers or headers[-1][0] != ORIGIN_HEADER:
                         continue
@@ -150,7 +145,7 @@ class AppHistory:
                     if hashes[number]:
                         one.twice.setdefault(number, topic)
                     hashes[number] = hash((topic, key, value, timestamp_ms, headers)) or 1
-        return found, not lost and self._outputs_are_whole()
+        return found, self._outputs_are_whole()
 
     def outputs(self, wanted: Mapping[int, Collection[int]]) -> dict[int, dict[int, Output]]:
         """Outputs by the partition that emitted them and their numbers, without those that are not found."""

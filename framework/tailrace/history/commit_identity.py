@@ -13,7 +13,6 @@ that the state stands at. Two commits with one identity have the same past, so o
     a tape record of that number with another identity        not of this history: the log lost its end, or is another one
     no tape record of that number, and no later one           not of this history: it is ahead of the log
     only later tape records                                   unknown: retention has deleted what would tell
-    no tape record of that number, but a range of lost ones   unknown, unless the last cut or the next tape record tells
 
 *Unknown* is not enough to take a state up. What the log can restore by itself is restored (a store, the state of a service that
 is started from a snapshot of its own history). What it cannot is refused, with an error that names both identities.
@@ -43,9 +42,8 @@ from typing import NamedTuple
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.tape import shown_identity
-from tailrace.core.errors import RecordsLostError
 from tailrace.history.changelog import last_cut
-from tailrace.history.stretches import OnLost, first
+from tailrace.history.stretches import first
 from tailrace.history.tape_records import tape_record as tape_record_of
 from tailrace.log.interface import Log, TopicPartition
 
@@ -69,8 +67,7 @@ def standing(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> Standing:
     if cut.tape == 0:
         return Standing(in_log=True, why="nothing is committed")
     said = f"commit {cut.commit} with the identity {shown_identity(cut.identity)}"
-    lost: list[RecordsLostError] = []
-    record = tape_record(plan, log, partition, cut.commit, lost.append)
+    record = tape_record(plan, log, partition, cut.commit)
     if record is not None:
         if record.identity == cut.identity:
             return Standing(in_log=True, why=said)
@@ -80,10 +77,7 @@ def standing(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> Standing:
         its = shown_identity(record.identity)
         return Standing(in_log=False, why=f"{said}; commit {cut.commit} of this log has the identity {its}")
     place = TopicPartition(plan.changelog_topic, partition)
-    try:
-        found = last_cut(log, place) if place.topic in log.topics() else None
-    except RecordsLostError as error:
-        return Standing(in_log=None, why=f"{said}; of the changelog, {error.what}")
+    found = last_cut(log, place) if place.topic in log.topics() else None
     last = None if found is None or found.value is None else tape.decode_cut(found.value)
     if last is None:
         return Standing(in_log=False, why=f"{said}, and this log has no commit of it")
@@ -91,7 +85,7 @@ def standing(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> Standing:
     if (last.tape, last.identity) == (cut.tape, cut.identity):
         return Standing(in_log=True, why=said)
     oldest = _tape_record_at(plan, log, partition, None)
-    if last.tape <= cut.tape or (not lost and oldest is not None and oldest.number <= cut.commit):
+    if last.tape <= cut.tape or (oldest is not None and oldest.number <= cut.commit):
         return Standing(in_log=False, why=f"{said}, and the last one in this log is {its}")
     if oldest is not None and oldest.number == cut.tape and oldest.base is None:
         follows = oldest.follows(cut.identity)
@@ -100,17 +94,12 @@ def standing(plan: Plan, log: Log, partition: int, cut: tape.Cut) -> Standing:
             why=said if follows else f"{said}, which commit {cut.tape} of this log does not follow",
         )
     return Standing(
-        in_log=None, why=f"{said}, whose tape this log has deleted or lost; the last one in this log is {its}"
+        in_log=None, why=f"{said}, whose tape this log has deleted; the last one in this log is {its}"
     )
 
 
-def tape_record(
-    plan: Plan, log: Log, partition: int, number: int, on_lost: OnLost = lambda _: None
-) -> tape.TapeRecord | None:
-    """The tape record with a number, found without reading all records before it; None if it is missing.
-
-    ``on_lost`` is called for the lost ranges that the search has met.
-    """
+def tape_record(plan: Plan, log: Log, partition: int, number: int) -> tape.TapeRecord | None:
+    """The tape record with a number, found without reading all records before it; None if it is missing."""
     place = TopicPartition(plan.tape_topic, partition)
     if plan.tape_topic not in log.topics():
         return None
@@ -118,7 +107,7 @@ def tape_record(
     guess = low + number if low == 0 else (low + high) // 2
     while low < high:
         at = min(max(guess, low), high - 1)
-        found = _tape_record_at(plan, log, partition, at, on_lost)
+        found = _tape_record_at(plan, log, partition, at)
         if found is None or found.number > number:
             high = at
         elif found.number == number:
@@ -129,11 +118,9 @@ def tape_record(
     return None
 
 
-def _tape_record_at(
-    plan: Plan, log: Log, partition: int, offset: int | None, on_lost: OnLost = lambda _: None
-) -> tape.TapeRecord | None:
-    """The first record of a tape at or after an offset, without lost ones; None: the first one that the log still has."""
+def _tape_record_at(plan: Plan, log: Log, partition: int, offset: int | None) -> tape.TapeRecord | None:
+    """The first record of a tape at or after an offset; None: the first one that the log still has."""
     if plan.tape_topic not in log.topics():
         return None
-    found = first(log, plan.tape_topic, partition, offset, on_lost)
+    found = first(log, plan.tape_topic, partition, offset)
     return None if found is None else tape_record_of(TopicPartition(plan.tape_topic, partition), found)

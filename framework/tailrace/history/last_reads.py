@@ -5,7 +5,7 @@ all commits. There is then no commit whose identity could be compared (see ``com
 whether the log holds the records that the state has read. So a snapshot notes the offset and the digest of the last record of
 each input before the position in its cut, and a start or a canonical rebuild from it compares the record that the log has there.
 
-A record that the log has deleted, compacted or lost, or that is behind the end of the topic, is not compared. Internal topics of
+A record that the log has deleted or compacted, or that is behind the end of the topic, is not compared. Internal topics of
 the app are not either: a start brings along what was under way in them.
 """
 
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tailrace.core.engine import tape
-from tailrace.core.errors import RecordsLostError, SnapshotMismatchError
+from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import RecordMark
 from tailrace.history.beginnings import is_own
 from tailrace.history.stretches import first, last
@@ -39,10 +39,7 @@ def last_reads(
     for name, position in sorted({**left, **decoded.positions}.items()):
         if name not in known or is_own(name, decoded.app):
             continue
-        try:
-            record = last(log, name, partition, stop=position)
-        except RecordsLostError:
-            continue
+        record = last(log, name, partition, stop=position)
         if record is not None:
             found[name] = RecordMark.of(record)
     return found
@@ -74,10 +71,7 @@ def has_read_other(entry: TaskEntry, log: Log, name: str) -> bool:
         return False
     if not log.start_offset(name, entry.partition) <= read.offset < log.end_offset(name, entry.partition):
         return False
-    try:
-        record = first(log, name, entry.partition, read.offset)
-    except RecordsLostError:
-        return False
+    record = first(log, name, entry.partition, read.offset)
     if record is None or (record.offset != read.offset and known[name].compacted):
         return False
     return RecordMark.of(record) != read  # a later one: only compaction takes a record out of a topic

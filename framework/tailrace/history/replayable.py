@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import spelled
 from tailrace.core.engine.describe_rows import instant
-from tailrace.core.errors import OffsetGoneError, RecordsLostError
+from tailrace.core.errors import OffsetGoneError
 from tailrace.history.stretches import first
 from tailrace.log.interface import Log
 
@@ -40,10 +40,7 @@ def check_kept(
 def gone(log: Log, name: str, number: int, began: int, what: str, hint: str) -> OffsetGoneError:
     """The error for records that the log has deleted. ``what`` would begin with them: a replay, a rebuild."""
     start = log.start_offset(name, number)
-    try:
-        oldest = first(log, name, number)
-    except RecordsLostError:
-        oldest = None
+    oldest = first(log, name, number)
     since = "" if oldest is None else f". The first one that it has is of {instant(oldest.timestamp_ms)}"
     return OffsetGoneError(
         f"the log has deleted offsets {began} to {start - 1}, which the {what} begins with{since}",

@@ -7,7 +7,6 @@ A read keeps no position and waits for nothing. All readers of the past follow t
     no stop, or one beyond the end              ends with the partition        OffsetGoneError
     a transaction that is open before the stop  ends before it                 OffsetGoneError
     retention overtakes the reading             OffsetGoneError                OffsetGoneError
-    records that a repair of the log has lost   RecordsLostError               RecordsLostError
 
 A stretch must be *whole* if the tape, a cut, or a plan of Spark says that a task has read it, or has still to read it. A
 missing record would then give a wrong result. All other readers accept a partial stretch.
@@ -21,12 +20,10 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from tailrace.core.engine.replay import Source
-from tailrace.core.errors import OffsetGoneError, RecordsLostError
+from tailrace.core.errors import OffsetGoneError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition
 
-OnLost: TypeAlias = Callable[[RecordsLostError], object]
-"""Called for records that a repair of the log has lost, which are then left out."""
 OnHidden: TypeAlias = Callable[[TopicPartition, int, int], object]
 """Called if a transaction that is open hides the rest of a partial stretch: with the first offset that is left out, and the end."""
 _AT_ONCE = 10_000
@@ -43,13 +40,12 @@ def batches(
     whole: bool = False,
     at_once: int | None = None,
     patience_s: float = 0.0,
-    on_lost: OnLost | None = None,
     on_hidden: OnHidden | None = None,
 ) -> Iterator[list[InputRecord]]:
     """The committed records with ``start <= offset < stop``, in lists of 1 to ``at_once`` records.
 
-    If the stretch must be whole, an open transaction has ``patience_s`` seconds to end. With ``on_lost``, lost records are left out,
-    and it is called. ``on_hidden`` is called if an open transaction ends a partial stretch.
+    If the stretch must be whole, an open transaction has ``patience_s`` seconds to end. ``on_hidden`` is called if an open
+    transaction ends a partial stretch.
 
     Raises:
         UnknownTopicError: There is no such topic or partition.
@@ -59,7 +55,7 @@ def batches(
     position = oldest if start is None else start if whole else max(start, oldest)
     until = end if stop is None else stop if whole else min(stop, end)
     place = TopicPartition(topic, partition)
-    how = _How(at_once or _AT_ONCE, patience_s, on_lost, on_hidden, whole=whole)
+    how = _How(at_once or _AT_ONCE, patience_s, on_hidden, whole=whole)
     return _batches(log, place, position, until, how)
 
 
@@ -71,24 +67,15 @@ def scan(
     stop: int | None = None,
     *,
     whole: bool = False,
-    on_lost: OnLost | None = None,
     on_hidden: OnHidden | None = None,
 ) -> Iterator[InputRecord]:
     """The records of ``batches``, one by one."""
-    return chain.from_iterable(
-        batches(log, topic, partition, start, stop, whole=whole, on_lost=on_lost, on_hidden=on_hidden)
-    )
+    return chain.from_iterable(batches(log, topic, partition, start, stop, whole=whole, on_hidden=on_hidden))
 
 
-def first(
-    log: Log,
-    topic: str,
-    partition: int,
-    start: int | None = None,
-    on_lost: OnLost | None = None,
-) -> InputRecord | None:
-    """The first committed record at or after an offset; None if there is none. With ``on_lost``, the first that is not lost."""
-    return next(chain.from_iterable(batches(log, topic, partition, start, at_once=1, on_lost=on_lost)), None)
+def first(log: Log, topic: str, partition: int, start: int | None = None) -> InputRecord | None:
+    """The first committed record at or after an offset; None if there is none."""
+    return next(chain.from_iterable(batches(log, topic, partition, start, at_once=1)), None)
 
 
 def last(
@@ -105,30 +92,21 @@ def last(
     start, end = log.start_offset(topic, partition), log.end_offset(topic, partition)
     back, below = 2, end if stop is None else min(stop, end)
     while start < below:
-        at = begin = max(start, below - back)
+        begin = max(start, below - back)
         found: InputRecord | None = None
-        lost: RecordsLostError | None = None
-        while at < below:
-            try:
-                for record in scan(log, topic, partition, at, below):
-                    if wanted(record):
-                        found = record
-                break
-            except RecordsLostError as error:  # it is no matter if a wanted record comes after
-                found, lost, at = None, error, error.next_offset
+        for record in scan(log, topic, partition, begin, below):
+            if wanted(record):
+                found = record
         if found is not None:
             return found
-        if lost is not None:
-            raise lost
         back, below = back * 8, begin
     return None
 
 
-def source(log: Log, partition: int, on_lost: OnLost | None = None) -> Source:
+def source(log: Log, partition: int) -> Source:
     """Returns a function that reads whole stretches of one partition of any topic, by offsets. Reading forwards is fastest.
 
-    It reads ahead, so consecutive short stretches cost no more than long ones. Lost records are an error; with ``on_lost`` they
-    are left out, and it is called.
+    It reads ahead, so consecutive short stretches cost no more than long ones.
     """
     reader = log.reader({})
     ahead: dict[str, _Ahead] = {}
@@ -139,15 +117,7 @@ def source(log: Log, partition: int, on_lost: OnLost | None = None) -> Source:
             reader.seek(topic, partition, start)
             held = ahead[topic] = _Ahead(start)
         while held.position < stop:
-            try:
-                fetch = reader.fetch(topic, partition, _AT_ONCE)
-            except RecordsLostError as error:
-                if on_lost is None:
-                    raise
-                on_lost(error)
-                held.add([], error.next_offset)
-                reader.seek(topic, partition, held.position)
-                continue
+            fetch = reader.fetch(topic, partition, _AT_ONCE)
             if fetch.next_offset == held.position:
                 raise _ends_before(TopicPartition(topic, partition), held.position, stop)
             held.add(fetch.records, fetch.next_offset)
@@ -192,7 +162,6 @@ class _How(NamedTuple):
 
     at_once: int
     patience_s: float
-    on_lost: OnLost | None
     on_hidden: OnHidden | None
     whole: bool
 
@@ -209,15 +178,7 @@ def _batches(
     reader = log.reader({place: position})
     try:
         while position < stop:
-            try:
-                fetch = reader.fetch(*place, min(how.at_once, stop - position))
-            except RecordsLostError as error:
-                if how.on_lost is None:
-                    raise
-                how.on_lost(error)
-                position = error.next_offset
-                reader.seek(*place, position)
-                continue
+            fetch = reader.fetch(*place, min(how.at_once, stop - position))
             records = fetch.records
             if fetch.next_offset > stop:
                 records = records[: bisect_left(records, stop, key=_offset)]

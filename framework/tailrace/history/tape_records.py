@@ -14,12 +14,11 @@ It looks at the last record when it restores a task: that belongs to the last co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.tape import shown_identity
-from tailrace.core.errors import CorruptStateError, NewerFormatError, OldFormatError, RecordsLostError
+from tailrace.core.errors import CorruptStateError, NewerFormatError, OldFormatError
 from tailrace.core.records import InputRecord
 from tailrace.history.stretches import last
 from tailrace.log.interface import Log, TopicPartition
@@ -68,9 +67,7 @@ def check_tape_end(plan: Plan, log: Log, partition: int, cut: bytes | None) -> N
         CorruptStateError: They are not of the same commit.
     """
     place = TopicPartition(plan.tape_topic, partition)
-    record = None
-    with suppress(RecordsLostError):
-        record = last(log, *place)
+    record = last(log, *place)
     if record is None:
         return
     found = tape_record(place, record)

@@ -47,8 +47,8 @@ class FolderLog(StoredLog, Protocol):
         """Whether ``clean`` is worth the work."""
         ...
 
-    def verify(self) -> list[str]:
-        """Read the whole log and check it. Returns the ranges of records that earlier repairs have found damaged."""
+    def verify(self) -> None:
+        """Read the whole log and check it. CorruptLogError if anything is damaged."""
         ...
 
     def copy_to(self, folder: Path | str) -> Copied:

@@ -36,7 +36,7 @@ class LogOptions:
     compaction_bytes: int = 16 << 20
     """In a folder, compaction is not due before this much was added to compacted topics since the last one."""
     lease_s: float = 10.0
-    """How long to wait for a stopped holder of the append lock before killing it."""
+    """How long to wait for a stopped holder of the append lock before that is an error."""
 
     settings: Mapping[str, str] | None = None
     """Settings of librdkafka, see ``log.kafka.connection``."""

@@ -126,10 +126,13 @@ def _claimed(log_folder: Path, app: str, number: int, steal_after_s: float, leas
         if found is not None:
             return found
         if monotonic() > deadline:
+            owner = owner_of(log_folder, f"{app}-{number}")
+            pid = owner.pid if owner is not None else 0
+            is_stopped = owner is not None and owner.is_stopped
             raise TaskOwnedError(
-                f"the task {app}/{number} is owned by another process, which is alive",
-                hint=f"Stop that worker first, or end it if it hangs. If it was stopped or frozen, try again after its "
-                f"lease of {lease_s:g} s; what runs in another container, or as another user, is never ended for you: "
-                "give this worker a --state of its own then.",
+                f"the task {app}/{number} is owned by another process{f' ({pid})' if pid else ''}, which is "
+                f"{'stopped' if is_stopped else 'alive'}",
+                hint=f"Stop that worker first, or end it if it hangs{f' (`kill -KILL {pid}`)' if is_stopped else ''}. If it was "
+                f"stopped or frozen, a worker with a --state of its own takes its tasks over after its lease of {lease_s:g} s.",
             )
         sleep(0.02)

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tailrace.core.counting import counted
-from tailrace.core.errors import HANDLER_FAILED, OffsetGoneError, RecordsLostError, TailraceError
+from tailrace.core.errors import HANDLER_FAILED, OffsetGoneError, TailraceError
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
 from tailrace.log.interface import Log, Reader, TopicPartition
@@ -155,9 +155,8 @@ class DeadLetterMonitor:
             try:
                 records, next_offset, more, _ = self._reader.fetch(self._topic, number, _AT_ONCE)
                 more = more and (self._waits or bool(records))  # the rest is still to arrive
-            except OffsetGoneError as error:  # retention was faster, or a repair has lost some
-                start = self._log.start_offset(self._topic, number)
-                records, next_offset = [], error.next_offset if isinstance(error, RecordsLostError) else start
+            except OffsetGoneError:  # retention was faster
+                records, next_offset = [], self._log.start_offset(self._topic, number)
                 self._reader.seek(self._topic, number, next_offset)
             for record in records:
                 self._count(letters.read(number, record))

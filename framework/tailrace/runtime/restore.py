@@ -56,11 +56,10 @@ from tailrace.core.errors import (
     LogUnavailableError,
     OffsetGoneError,
     OffsetsDisagreeError,
-    RecordsLostError,
 )
 from tailrace.core.records import Headers, InputRecord
 from tailrace.core.storage import Store
-from tailrace.history.changelog import WITHOUT_CHANGELOG, beginning, changes, check_whole, last_cut
+from tailrace.history.changelog import beginning, changes, check_whole, last_cut
 from tailrace.history.commit_identity import standing
 from tailrace.history.left_inputs import inputs_left, left_header, positions_left
 from tailrace.history.passed_offsets import may_be_empty, noted_with
@@ -122,11 +121,7 @@ class ChangelogEnd:
     @cached_property
     def last_cut(self) -> InputRecord | None:
         """The record of the last cut before it; None if there is none. Read when it is first needed."""
-        try:
-            return last_cut(self._log, self._changelog, self.offset)
-        except RecordsLostError as error:
-            error.hint = WITHOUT_CHANGELOG
-            raise
+        return last_cut(self._log, self._changelog, self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,11 +271,7 @@ class Restore:
         last = end.last_cut if position < end.offset else None
         try:
             while position < end.offset:
-                try:
-                    records, next_offset, _, _ = reader.fetch(topic, partition, self.batch)
-                except RecordsLostError as error:
-                    error.hint = WITHOUT_CHANGELOG
-                    raise
+                records, next_offset, _, _ = reader.fetch(topic, partition, self.batch)
                 if not records and next_offset == position:
                     if patience.is_over():
                         raise self._gives_nothing(position, end.offset)

@@ -33,7 +33,7 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import internal_topics, prepare_topics
 from tailrace.history.moving.residence import check_lives_here
 from tailrace.history.retirement import retire_rebuilds
-from tailrace.log.embedded import EmbeddedLog, end_stopped
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, Reader
 from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
@@ -452,7 +452,7 @@ def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: 
     """Own the tasks. Those of a stopped owner are only taken once it is sure that we have folders to work in.
 
     With folders of our own nothing needs to happen to it: it is fenced, and learns of it when it wakes. If it holds the
-    ones that we were given, it is ended.
+    ones that we were given, the operator must continue or end it.
     """
     try:
         return TaskOwnership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)
@@ -460,14 +460,5 @@ def _own(options: ServiceOptions, plan: Plan, numbers: Collection[int], states: 
         try:
             states.hold(numbers)
         except StateInUseError:
-            ended = [
-                end_stopped(options.log, f"{plan.app}-{one}", lease_s=options.lease_s) for one in numbers
-            ]
-            if not any(ended):
-                raise error from None
-            _log.warning(
-                "the owner of these tasks was suspended for longer than its lease: it was killed",
-                extra={"app": plan.app, "partitions": [*numbers]},
-            )
-            return TaskOwnership(options.log, plan.app, numbers, lease_s=options.lease_s, from_stopped=False)
+            raise error from None
     return TaskOwnership(options.log, plan.app, numbers, lease_s=options.lease_s)

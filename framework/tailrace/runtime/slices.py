@@ -44,11 +44,11 @@ from tailrace.core.engine.merge import TOLERANCE_MS, Merge
 from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.errors import LogUnavailableError, RecordsLostError
+from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import FOR_OTHERS, Head, Headers, Output, output_of
 from tailrace.history.passed_offsets import NONE_PASSED
 from tailrace.history.upstream_watermarks import Upstream
-from tailrace.log.interface import Fetch, Log, Reader, Writer
+from tailrace.log.interface import Log, Reader, Writer
 from tailrace.runtime.passed_offsets import PassedOffsets
 
 _log = logging.getLogger("tailrace.worker")
@@ -77,7 +77,7 @@ class PartitionSettings:
     restore_batch: int = 20_000
     """How many records of the changelog are applied to the store at once."""
     after_deleted: bool = False
-    """Continue without records of the inputs that the log deleted, or lost, before they were read; by default that is an error."""
+    """Continue without records of the inputs that the log deleted before they were read; by default that is an error."""
     drop: frozenset[str] = frozenset()
     """Orphans (``Task.orphans``) whose state goes with the first commit."""
     task: TaskSettings = field(default_factory=TaskSettings)
@@ -327,7 +327,7 @@ class Slices:
             if follows and self._follow(number):
                 return
             try:
-                records, offset, unread, idle = self._fetch(number, one.name, most)
+                records, offset, unread, idle = self._reader.fetch(one.name, task.partition, most)
             except LogUnavailableError as error:
                 # Nothing is lost, and nothing is known: as long as this lasts the input is waited for.
                 self.trouble, self._asked[number] = error, True
@@ -356,25 +356,6 @@ class Slices:
                 self._idle_since[number] = self._elapsed_ms
             if follows and self._follow(number, at_end=True):
                 return
-
-    def _fetch(self, number: int, topic: str, most: int) -> Fetch:
-        """The next records of an input, of which all that were fetched are taken. Lost ones are skipped if that is allowed,
-        and are on the tape as a gap.
-        """
-        task = self.task
-        while True:
-            try:
-                return self._reader.fetch(topic, task.partition, most)
-            except RecordsLostError as error:
-                if not self._settings.after_deleted:
-                    raise
-                _log.warning(
-                    "the app continues without offsets %d to %d of %r partition %d, which a repair of the log has lost",
-                    *(error.offset, error.next_offset - 1, topic, task.partition),
-                    extra={"app": task.plan.app, "partition": task.partition},
-                )
-                self._reader.seek(topic, task.partition, error.next_offset)
-                task.skip_to(number, error.next_offset)
 
     def _follow(self, number: int, *, at_end: bool = False) -> bool:
         """Apply what its writers have published for an input that is read as far; whether a drain has to end first.

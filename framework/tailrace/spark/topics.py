@@ -18,7 +18,7 @@ import msgspec
 from pyspark.sql import datasource as ds
 from pyspark.sql import types
 
-from tailrace.core.errors import OffsetGoneError, RecordsLostError, TopicReplacedError, UsageError
+from tailrace.core.errors import OffsetGoneError, TopicReplacedError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.stretches import batches
@@ -329,7 +329,7 @@ class TopicReader(ds.DataSourceReader):
                 if found := self._kept(records):
                     yield make.batch(found)
             table.check_topic(log)
-        except (RecordsLostError, TopicReplacedError):
+        except TopicReplacedError:
             raise
         except OffsetGoneError as error:
             error.hint = _LOAD_AGAIN

@@ -16,7 +16,6 @@ from tailrace.state.snapshots import Snapshot
 from tests.history.rebuilding import lived, payments
 from tests.history.rebuilding.lived import done, live, rebuilt
 from tests.history.rebuilding.payments import Expected, Paid, Window, oracle
-from tests.runtime.test_lost_records import lose
 
 APP = "tests.history.rebuilding.payments:app"
 CORRECTED = "tests.history.rebuilding.payments:corrected"
@@ -122,28 +121,6 @@ def test_the_same_sends_are_read_as_they_were_recorded_along_the_tape(tmp_path: 
     report, snapshot = done(tmp_path, APP, split=split)
     assert report.notes == []
     assert rebuilt(snapshot) == live(tmp_path, find_app(APP).plan())
-
-
-def test_recorded_sends_that_are_lost_are_not_compared_and_the_report_says_so(tmp_path: Path) -> None:
-    """They are those of before the base, so the rebuild does not read them."""
-    plan = find_app(APP).plan()
-    assert plan.inbox_topic is not None
-    served(tmp_path, EVENTS[:75])
-    _, base = done(tmp_path, APP)
-    served(tmp_path, EVENTS[75:])
-    lost = lose(tmp_path, plan.inbox_topic, 0)
-    for split in (1, 2):
-        report, snapshot = done(
-            tmp_path,
-            APP,
-            base=str(tmp_path / "snapshots"),
-            base_id=base.manifest.id,
-            split=split,
-            uri=str(tmp_path / f"after-{split}"),
-        )
-        note = f"what the app sends to {plan.inbox_topic}/1 cannot be compared, as a part of it is lost"
-        assert any(one.startswith(note) and f"offsets {lost[0]} to" in one for one in report.notes)
-        assert rebuilt(snapshot) == live(tmp_path, plan)
 
 
 def test_an_app_that_has_not_run_yet_gets_its_messages_and_own_topics(tmp_path: Path) -> None:

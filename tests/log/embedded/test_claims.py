@@ -1,4 +1,4 @@
-"""Who is ended for what it holds: an owner that is stopped, past its lease, and surely the process that claimed."""
+"""Who owns a task, and whether that process is stopped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.log.embedded import EmbeddedLog, Owner, claim, end_stopped, owner_of
+from tailrace.log.embedded import EmbeddedLog, Owner, claim, owner_of
 from tailrace.log.embedded.claims import _STAMP
-from tests.runtime.processes import ROOT, is_alive, is_stopped, wait_until
+from tests.runtime.processes import ROOT, is_stopped, wait_until
 
 _OWNER = """
 import sys, time
@@ -51,41 +51,22 @@ def stop(owner: subprocess.Popen[bytes]) -> None:
     wait_until(lambda: is_stopped(owner.pid), "the owner is stopped")
 
 
-def test_a_stopped_owner_is_ended_past_its_lease_and_its_task_is_free(folder, owner) -> None:
-    stop(owner)
-    assert not end_stopped(folder, "a task", lease_s=1_000)
-    assert not end_stopped(folder, "another task", lease_s=0)
-    assert is_stopped(owner.pid)
-    assert end_stopped(folder, "a task", lease_s=0)
-    assert owner.wait() == -signal.SIGKILL
-    taken = claim(folder, "a task", lease_s=1_000)
-    assert taken is not None
-    taken.release()
-
-
-def test_an_owner_that_runs_is_not_ended_however_long_it_has_not_renewed(folder, owner) -> None:
-    assert not end_stopped(folder, "a task", lease_s=0)
-    assert is_alive(owner.pid)
-
-
 @pytest.mark.parametrize("field", ["boot", "started", "namespace"])
-def test_a_process_that_is_not_surely_the_owner_is_left_alone(folder, owner, field) -> None:
+def test_a_process_that_is_not_surely_the_owner_does_not_count_as_stopped(folder, owner, field) -> None:
     stop(owner)
     (file,) = (folder / "owners").glob("*.lock")
     renewed_ns, boot, pid, started, namespace = _STAMP.unpack(file.read_bytes())
     other = {"boot": boot, "started": started, "namespace": namespace}
     other[field] = bytes(36) if field == "boot" else other[field] + 1
     file.write_bytes(_STAMP.pack(renewed_ns, other["boot"], pid, other["started"], other["namespace"]))
-    assert not end_stopped(folder, "a task", lease_s=0)
-    assert is_stopped(owner.pid)
+    assert owner_of(folder, "a task") == Owner(pid, is_stopped=False)
 
 
-def test_a_claim_that_says_nothing_of_its_owner_is_left_alone(folder, owner) -> None:
+def test_a_claim_that_says_nothing_of_its_owner_has_an_unknown_one(folder, owner) -> None:
     stop(owner)
     (file,) = (folder / "owners").glob("*.lock")
     file.write_bytes(file.read_bytes()[:8])
-    assert not end_stopped(folder, "a task", lease_s=0)
-    assert is_stopped(owner.pid)
+    assert owner_of(folder, "a task") == Owner(0, is_stopped=False)
 
 
 def test_who_owns_a_task_can_be_seen_without_touching_it(folder) -> None:

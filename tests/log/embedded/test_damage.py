@@ -18,7 +18,7 @@ from tailrace.core.errors import (
     LogMissingError,
     LogUnavailableError,
     NewerFormatError,
-    OldLogError,
+    OldFormatError,
     TailraceError,
 )
 from tailrace.log import TopicSettings
@@ -26,7 +26,6 @@ from tailrace.log.embedded import EmbeddedLog, open_files
 from tailrace.log.embedded import database as database_
 from tailrace.log.embedded.database import DATABASE, JOURNAL, MAKING, SHARED_MEMORY, WAL
 from tailrace.log.embedded.lock import LOCK, Note, _packed
-from tailrace.log.embedded.repairing import repair
 from tests.log.embedded.damaged import (
     A0,
     B1,
@@ -68,7 +67,7 @@ class TestRows:
         with pytest.raises(CorruptLogError) as raised:
             EmbeddedLog(tmp_path).verify()
         assert str(tmp_path / DATABASE) in str(raised.value)
-        assert "tailrace log repair" in str(raised.value)
+        assert "load the data into a new log" in str(raised.value)
 
     def test_an_older_row_of_a_small_table_is_found(self, tmp_path) -> None:
         """A page that was not written has an older row, which has its checksum."""
@@ -89,6 +88,34 @@ class TestRows:
         assert [one.value for one in log.reader({A0: 0}).fetch(*A0, 10).records] == [b"0 of a", b"1 of a"]
         with pytest.raises(CorruptLogError, match="'b' partition 1 from offset 1 on"):
             log.reader({B1: 0}).fetch(*B1, 10)
+
+    def test_lost_records_that_a_development_version_has_marked_are_damage(self, tmp_path) -> None:
+        """The last offset of such a block was -2. It must not be taken for a gap of compaction."""
+        on_disk(tmp_path)
+        (block,) = EmbeddedLog(tmp_path)._view._opened().blocks(B1[1] + 1, 1)
+        marked = block._replace(last=-2, length=0, data_checksum=0)
+        changed(
+            tmp_path,
+            f"UPDATE blocks SET last = -2, length = 0, data_checksum = 0, data = x'', checksum = {marked.row[-1]} WHERE id = {block.id}",
+        )
+        log = EmbeddedLog(tmp_path)
+        with pytest.raises(CorruptLogError, match="'b' partition 1 from offset 1 on"):
+            log.reader({B1: 0}).fetch(*B1, 10)
+
+    def test_what_sqlite_saves_of_a_damaged_log_is_a_log_without_the_missing_commits(self, tmp_path) -> None:
+        """What docs/running.md says of a log that has lost its WAL and has no copy."""
+        on_disk_and_in_wal(tmp_path / "log").close()
+        (tmp_path / "log" / WAL).unlink()
+        with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
+            EmbeddedLog(tmp_path / "log")
+        (tmp_path / "saved").mkdir()
+        connection = apsw.Connection(str(tmp_path / "log" / DATABASE))
+        connection.execute(f"VACUUM INTO '{tmp_path / 'saved' / DATABASE}'")
+        connection.close()
+        log = EmbeddedLog(tmp_path / "saved")
+        log.verify()
+        assert read(log) == whole(2)
+        assert log.append("a", b"k", b"v", 0) == 2
 
     def test_a_reader_does_not_pass_over_a_block_that_is_missing(self, tmp_path) -> None:
         on_disk(tmp_path, 3)
@@ -232,27 +259,14 @@ class TestBeforeSQLite:
         ),
     }
 
-    REPAIRED = ("a bit of the application id", "a journal")
-
     @pytest.mark.parametrize("harm", HARMS)
-    def test_a_command_that_reads_and_a_repair_that_fails_change_nothing(self, tmp_path, harm) -> None:
+    def test_nothing_of_a_damaged_log_is_changed(self, tmp_path, harm) -> None:
         made(tmp_path).close()
         self.HARMS[harm](tmp_path)
         before = contents(tmp_path)
         with pytest.raises((CorruptLogError, ForeignLogError), match=r"cut off|damaged|journal"):
             EmbeddedLog(tmp_path, create=False)
         assert contents(tmp_path) == before
-        if harm in self.REPAIRED:
-            repaired = repair(tmp_path)
-            assert repaired.kept is not None
-            assert repaired.lost == []
-            assert contents(repaired.kept).get(JOURNAL) == before.get(JOURNAL)
-            assert read(EmbeddedLog(tmp_path)) == whole(2)
-        else:
-            with pytest.raises(CorruptLogError, match=r"Restore"):
-                repair(tmp_path)
-            assert {**contents(tmp_path), LOCK: before[LOCK]} == before
-            assert not list(tmp_path.glob("damaged-*"))
 
     def test_a_folder_that_cannot_be_looked_at_any_more_is_an_outage(self, tmp_path, monkeypatch) -> None:
         log = made(tmp_path)
@@ -270,16 +284,14 @@ class TestBeforeSQLite:
         assert read(log) == whole(2)
         assert log.append("a", b"k", b"v", 0) == 2
 
-    def test_a_database_of_another_kind_is_not_repaired(self, tmp_path) -> None:
+    def test_a_database_of_another_kind_is_left_alone(self, tmp_path) -> None:
         connection = apsw.Connection(str(tmp_path / DATABASE))
         connection.execute("CREATE TABLE topics (name)")
         connection.close()
         before = contents(tmp_path)
-        for refused in (EmbeddedLog, repair):
-            with pytest.raises(ForeignLogError, match="of another kind"):
-                refused(tmp_path)
-        assert contents(tmp_path)[DATABASE] == before[DATABASE]
-        assert not list(tmp_path.glob("damaged-*"))
+        with pytest.raises(ForeignLogError, match="of another kind"):
+            EmbeddedLog(tmp_path)
+        assert contents(tmp_path) == before
 
     @pytest.mark.parametrize("killed", [False, True])
     def test_a_database_that_was_copied_without_its_wal_is_refused(self, tmp_path, killed) -> None:
@@ -292,8 +304,6 @@ class TestBeforeSQLite:
             with pytest.raises(CorruptLogError, match=r"without log\.sqlite-wal"):
                 EmbeddedLog(tmp_path / "copy")
         assert list(contents(tmp_path / "copy")) == [DATABASE]
-        assert "the commits that were only in log.sqlite-wal" in repair(tmp_path / "copy").lost[0]
-        assert read(EmbeddedLog(tmp_path / "copy")) == whole(2)
 
     @pytest.mark.parametrize("names", [(DATABASE, WAL), (DATABASE, WAL, LOCK)])
     def test_a_copy_of_database_and_wal_of_a_stopped_log_is_the_log(self, tmp_path, names) -> None:
@@ -367,8 +377,11 @@ class TestFolders:
             EmbeddedLog(tmp_path / "log", create=False)
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_newer_format_another_database_and_an_old_log_are_each_refused(self, tmp_path) -> None:
+    def test_a_log_of_another_format_and_another_database_are_each_refused(self, tmp_path) -> None:
         on_disk(tmp_path / "log")
+        changed(tmp_path / "log", "PRAGMA user_version = 2")
+        with pytest.raises(OldFormatError, match=r"format 2, which only development versions .* a new log"):
+            EmbeddedLog(tmp_path / "log")
         changed(tmp_path / "log", "PRAGMA user_version = 99")
         with pytest.raises(NewerFormatError, match="99"):
             EmbeddedLog(tmp_path / "log")
@@ -377,7 +390,7 @@ class TestFolders:
             EmbeddedLog(tmp_path / "log")
         (tmp_path / "old").mkdir()
         (tmp_path / "old" / "tailrace-log.json").write_text('{"format": 1}')
-        with pytest.raises(OldLogError, match="tailrace log upgrade"):
+        with pytest.raises(OldFormatError, match="format 1"):
             EmbeddedLog(tmp_path / "old")
 
     def test_a_file_that_is_no_database_is_damage(self, tmp_path) -> None:

@@ -1,16 +1,15 @@
-"""The kernel's list of locks names a file by its inode: only a process that has the file itself open is ended for its lock."""
+"""The kernel's list of locks names a file by its inode: only a process that has the file itself open is named."""
 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tailrace.log.embedded import holders
-from tailrace.log.embedded.holders import end_locker, end_reader, myself, stopped_readers
+from tailrace.log.embedded.holders import Locker, lockers, myself, stopped_readers
 from tests.log.embedded.processes import Process, running, until
 
 PROGRAM = """
@@ -46,39 +45,30 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holder: Process) -> 
     return listed
 
 
-def test_a_stopped_process_that_has_locked_a_file_with_the_same_inode_number_is_left_alone(
-    holder, locked
-) -> None:
+def test_a_process_that_has_locked_a_file_with_the_same_inode_number_is_not_named(locked) -> None:
     other = locked("other")
-    end_locker(other)
+    assert lockers(other, "FLOCK") == []
     assert stopped_readers(other) == []
-    assert not end_reader(other, holder.process.pid)
-    assert holder.is_stopped()
 
 
-def test_a_stopped_process_that_has_locked_the_file_itself_is_ended(holder, locked) -> None:
+def test_a_stopped_process_that_has_locked_the_file_itself_is_named(holder, locked) -> None:
     file = locked("file")
     assert stopped_readers(file) == [holder.process.pid]
-    end_locker(file)
-    assert holder.ended() == -signal.SIGKILL
+    assert lockers(file, "FLOCK") == [Locker(holder.process.pid, 0, is_stopped=True)]
 
 
-def test_a_process_that_this_user_may_not_look_into_is_left_alone(holder, locked, monkeypatch) -> None:
+def test_a_process_that_this_user_may_not_look_into_is_not_named(locked, monkeypatch) -> None:
     file = locked("file")
 
     def forbidden(_: Path) -> Iterator[Path]:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "iterdir", forbidden)
-    end_locker(file)
-    assert stopped_readers(file) == []
-    assert holder.is_stopped()
+    assert lockers(file, "FLOCK") == []
 
 
-def test_with_the_proc_of_another_pid_namespace_nobody_is_ended(holder, locked, monkeypatch) -> None:
+def test_with_the_proc_of_another_pid_namespace_nobody_is_named(locked, monkeypatch) -> None:
     file = locked("file")
     monkeypatch.setattr(Path, "readlink", lambda _: Path(str(os.getpid() + 1)))
-    end_locker(file)
-    assert stopped_readers(file) == []
+    assert lockers(file, "FLOCK") == []
     assert myself().started == 0
-    assert holder.is_stopped()

@@ -19,18 +19,13 @@ from tailrace.core.errors import (
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import appending as appending_
-from tailrace.log.embedded import database as database_
-from tailrace.log.embedded import repairing as repairing_
-from tailrace.log.embedded.database import DATABASE, WAL
-from tailrace.log.embedded.lock import _HOLDER, _NOTE, LOCK
-from tailrace.log.embedded.repairing import repair
+from tailrace.log.embedded.database import WAL
+from tailrace.log.embedded.lock import _NOTE, LOCK
 from tailrace.log.options import LogOptions
 from tests.log.embedded.damaged import (
     another_boot,
     cut_off,
-    flipped,
     made,
-    on_disk_and_in_wal,
     read,
     whole,
 )
@@ -108,7 +103,7 @@ class TestAfterAPowerLoss:
     def test_a_note_that_is_damaged_is_no_note(self, tmp_path) -> None:
         made(tmp_path).close()
         data = bytearray((tmp_path / LOCK).read_bytes())
-        assert len(data) == _HOLDER.size + _NOTE.size
+        assert len(data) == _NOTE.size
         data[-6] ^= 1
         (tmp_path / LOCK).write_bytes(data)
         log = EmbeddedLog(tmp_path)
@@ -179,8 +174,8 @@ class TestSyncs:
 
             if failing == "a look at readers":
                 patch.setattr(appending_, "_CHECKPOINT_PAGES", 0)
-                patch.setattr(log._appender, "_see_to_readers", fail)
-                patch.setattr(log._appender, "_checkpoint", lambda _: log._appender._see_to_readers())
+                patch.setattr(log._appender, "_warn_of_readers", fail)
+                patch.setattr(log._appender, "_checkpoint", lambda _: log._appender._warn_of_readers())
             else:
                 patch.setattr(threading.Thread, "start", fail)
             assert log.append("a", b"k", b"v", 0) == 2
@@ -233,25 +228,3 @@ def test_what_is_committed_while_a_log_is_verified_is_not_missing(tmp_path, monk
     log.verify()
     other.close()
     log.close()
-
-
-def test_the_old_wal_is_gone_from_the_disk_before_the_repaired_file_takes_its_place(
-    tmp_path, monkeypatch
-) -> None:
-    """Otherwise SQLite could apply it to the repaired file."""
-    on_disk_and_in_wal(tmp_path).close()
-    path = tmp_path / DATABASE
-    flipped(path, 70)
-    on_disk: list[tuple[bool, bool]] = []
-    before, sync = path.stat().st_ino, database_.sync
-
-    def synced(one: Path) -> None:
-        sync(one)
-        if one == tmp_path:
-            on_disk.append(((tmp_path / WAL).exists(), path.stat().st_ino == before))
-
-    for module in (repairing_, database_):
-        monkeypatch.setattr(module, "sync", synced)
-    assert repair(tmp_path).lost == []
-    assert on_disk[-3:] == [(True, True), (False, True), (False, False)]
-    assert read(EmbeddedLog(tmp_path))[2] == b"in the WAL"

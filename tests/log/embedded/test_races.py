@@ -385,7 +385,7 @@ class TestCommit:
         log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
         changes: Any = log._appender._changes
         monkeypatch.setattr(changes, "connection", Struck(changes.connection, refused(code), done=False))
-        with pytest.raises(CorruptLogError, match="tailrace log repair"):
+        with pytest.raises(CorruptLogError, match="load the data into a new log"):
             log.append("t", b"k", b"1", 0)
 
     def test_where_shared_memory_has_no_room_that_is_said(self, tmp_path) -> None:

@@ -394,8 +394,8 @@ class Replay:
             topic=name,
             partition=task.partition,
             offset=start,
-            hint="A compacted topic loses all but the last record of each key, and a repaired log what was damaged. Without the "
-            "others this history cannot be replayed. Read them from an archive (--archive), or rebuild from a later snapshot (--from-snapshot) or in "
+            hint="A compacted topic loses all but the last record of each key. Without the others this "
+            " history cannot be replayed. Read them from an archive (--archive), or rebuild from a later snapshot (--from-snapshot) or in "
             "canonical order (--order canonical). The last reads the records that are left: the state may then differ.",
         )
 

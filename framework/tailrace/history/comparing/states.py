@@ -191,7 +191,7 @@ def _tracks(
         number,
         store,
         base,
-        history.taped_source(number),
+        history.source(number),
         lineage=cut.lineage,
         watch=Watch(recorder, frozenset(keys)),
         lenient=True,

@@ -29,7 +29,7 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.app_topics import apps_in
 from tailrace.history.moving.residence import check_lives_here
-from tailrace.history.stretches import OnHidden, OnLost, scan
+from tailrace.history.stretches import OnHidden, scan
 from tailrace.log.interface import KnowsTopicIds, Log, TopicPartition, TopicSettings, Writer
 
 REASONS = (HANDLER_FAILED, *get_args(BadReason))
@@ -123,18 +123,15 @@ def parse_id(text: str) -> tuple[int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]))
 
 
-def dead_letters(
-    log: Log, app: str, on_lost: OnLost | None = None, on_hidden: OnHidden | None = None
-) -> Iterator[DeadLetter]:
-    """All dead letters of an app that the log still has, partition after partition; ``on_lost`` and ``on_hidden`` as with
-    ``stretches.scan``.
+def dead_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> Iterator[DeadLetter]:
+    """All dead letters of an app that the log still has, partition after partition; ``on_hidden`` as with ``stretches.scan``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
     """
     topic = topic_of(app)
     for partition in range(_partitions(log, app)):
-        for record in scan(log, topic, partition, on_lost=on_lost, on_hidden=on_hidden):
+        for record in scan(log, topic, partition, on_hidden=on_hidden):
             yield read(partition, record)
 
 

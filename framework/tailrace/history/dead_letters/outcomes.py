@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.engine.redriven import redriven_ids
-from tailrace.core.errors import RecordsLostError
 from tailrace.history.dead_letters.letters import (
     FOREIGN,
     DeadLetter,
@@ -24,7 +23,7 @@ from tailrace.history.dead_letters.letters import (
     notes,
     topic_of,
 )
-from tailrace.history.stretches import OnHidden, OnLost, scan
+from tailrace.history.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition
 
 State: TypeAlias = Literal[
@@ -51,30 +50,21 @@ def letters_with_outcomes(
     log: Log,
     app: str,
     wanted: Callable[[DeadLetter], bool] = lambda _: True,
-    on_lost: OnLost | None = None,
     on_hidden: OnHidden | None = None,
 ) -> list[tuple[DeadLetter, Outcome]]:
-    """The wanted dead letters of an app, partition after partition, with their outcomes; ``on_lost`` and ``on_hidden`` as with
+    """The wanted dead letters of an app, partition after partition, with their outcomes; ``on_hidden`` as with
     ``stretches.scan``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
     """
-    lost: list[RecordsLostError] = []
-
-    def leave_out(error: RecordsLostError) -> None:
-        if on_lost is None:
-            raise error
-        on_lost(error)
-        lost.append(error)
-
     own, noted = topic_of(app), notes(log, app, on_hidden)
     # Read positions before letters: the letters of all records before these positions are then in the log.
     places = {TopicPartition(one.topic, one.partition) for one in noted.values() if not one.snapshot}
     positions = log.committed_offsets(app, places)
     asked: list[DeadLetter] = []
     failed_as: dict[str, str] = {}
-    for letter in dead_letters(log, app, leave_out, on_hidden):
+    for letter in dead_letters(log, app, on_hidden):
         again = redriven_ids(letter.record.headers, own)
         if again and not _is_older(letter, noted.get(again[-1])):
             failed_as[again[-1]] = letter.id
@@ -97,8 +87,7 @@ def letters_with_outcomes(
         if letter.id in failed_as:
             return Outcome("failed", at_ms, failed_as[letter.id])
         position = positions.get(TopicPartition(note.topic, note.partition))
-        # A lost letter may be one of a record that failed again.
-        if offset is None or position is None or (lost and offset < position):
+        if offset is None or position is None:
             return Outcome("redriven", at_ms)
         return Outcome("handled" if offset < position else "unread", at_ms)
 
@@ -113,7 +102,7 @@ def _is_older(letter: DeadLetter, note: Note | None) -> bool:
 
 
 def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]:
-    """The offsets of the records of redriven letters, without those that the log has deleted or lost."""
+    """The offsets of the records of redriven letters, without those that the log has deleted."""
     own, found = topic_of(app), dict[str, int]()
     starts: dict[TopicPartition, int] = {}
     left: dict[TopicPartition, set[str]] = {}
@@ -125,7 +114,7 @@ def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]
     for place, ids in left.items():
         if place.topic not in known or place.partition >= known[place.topic].partitions:
             continue
-        for record in scan(log, *place, starts[place], on_lost=lambda _: None):
+        for record in scan(log, *place, starts[place]):
             again = redriven_ids(record.headers, own) if record.headers else []
             if again and again[-1] in ids and record.offset >= wanted[again[-1]].start:
                 ids.remove(again[-1])

@@ -91,7 +91,7 @@ class TopicCopy:
         """Copy up to the present ends of the source.
 
         Raises:
-            RecordsLostError: The source has lost records. OffsetGoneError: It has deleted some that were to be copied next.
+            OffsetGoneError: The source has deleted records that were to be copied next.
         """
         positions = self._positions
         found = self._source.ends(self._counts).offsets

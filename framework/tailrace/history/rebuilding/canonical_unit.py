@@ -26,7 +26,6 @@ from tailrace.core.engine.partition_history import PartitionHistory, Whose, nobo
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import RecordsLostError
 from tailrace.core.records import InputRecord
 from tailrace.history.app_history import origin_of
 from tailrace.history.beginnings import Beginning, is_own, rows_of_keys
@@ -113,7 +112,6 @@ class _Run:
         whole.failed_here, whole.dead_letters = self.failed.count, tuple(self.failed.shown)
         whole.note_idle(self.order)
         whole.phases, whole.gaps = self.phases, self.compacted.gaps
-        whole.notes += tuple(self.compacted.lost)
         whole.phases.handle = written_s - self._begun_s - self.phases.read
         whole.phases.write = time.perf_counter() - written_s
         whole.others = tuple(others)
@@ -236,8 +234,7 @@ def past_of(
     own = own_inputs(plan) if job.together else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
     ends |= {name: 0 for name in own if name not in ends}
-    on_lost = compacted.leave_out if job.request.source.after_deleted else None
-    read, whose = compacted.counting(past.source(number, on_lost)), nobodys
+    read, whose = compacted.counting(past.source(number)), nobodys
     if own:
         read, whose = _own_source(job, past, number, read)
     return PartitionHistory(phases.reading(read), ends, published, whose)
@@ -309,11 +306,7 @@ def _published(
                     break
                 stop = min((at // _LOOK_EVERY + 1) * _LOOK_EVERY, ends[name])
                 while at < stop:
-                    try:
-                        after = reader.fetch(name, number, stop - at).next_offset
-                    except RecordsLostError as error:  # it is handled where the records are read
-                        after = error.next_offset
-                        reader.seek(name, number, after)
+                    after = reader.fetch(name, number, stop - at).next_offset
                     if after == at:
                         break
                     at = after

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Source
-from tailrace.core.errors import RecordsLostError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log
 
@@ -26,15 +25,6 @@ class CompactedInputs:
         self._names = {one.name for one in plan.inputs if one.name in known and known[one.name].compacted}
         self.gaps: dict[str, int] = {}
         """By input: the number of offsets without a record. An input without gaps is not in it."""
-        self.lost: list[str] = []
-        """Notes about records of any input that a repair of the log has lost, and that are left out."""
-
-    def leave_out(self, error: RecordsLostError) -> None:
-        """Note records that are lost."""
-        offsets = f"{error.offset} to {error.next_offset - 1}"
-        self.lost.append(
-            f"offsets {offsets} of {error.topic} partition {error.partition} are lost, and left out"
-        )
 
     def counting(self, source: Source) -> Source:
         """The source, with its gaps counted."""

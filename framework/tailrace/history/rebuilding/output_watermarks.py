@@ -27,7 +27,6 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.publications import published_by
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import RecordsLostError
 from tailrace.core.records import CHANNEL
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.stretches import scan
@@ -136,11 +135,7 @@ def _ranks(plan: Plan, log: Log) -> dict[tuple[int, int], int]:
     for number in range(plan.partitions):
         rank = -1
         place = TopicPartition(plan.tape_topic, number)
-        try:
-            records = list(scan(log, *place))
-        except RecordsLostError:
-            return {}
-        for record in reversed(records):
+        for record in reversed(list(scan(log, *place))):
             rank = offsets.get((place, record.offset + 1), rank)
             found.setdefault((number, tape_record(place, record).number), rank)
     return found

@@ -27,7 +27,6 @@ from tailrace.core import rows
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import shown_key
-from tailrace.core.errors import RecordsLostError
 from tailrace.core.records import InputRecord
 from tailrace.history.changelog import changes
 from tailrace.history.rebuilding.job import UnitResult
@@ -59,18 +58,9 @@ def check_own(
         return
     check = _Check(past, number, position, 1 + result.rows // _AT_ONCE)
     schema = [(rows.SCHEMA_ROW, result.schema)] if result.schema else []
-    try:
-        with past.uncleaned():
-            for share in range(check.shares):
-                check.compare(share, chain(schema, found()))
-    except RecordsLostError as error:
-        result.changelog_position = None
-        note = (
-            f"partition {number}: the rows cannot be compared with the changelog, as a part of it is lost ({error.what}). A "
-            "service begins with this snapshot under another name (--as)"
-        )
-        result.notes += (note,)
-        return
+    with past.uncleaned():
+        for share in range(check.shares):
+            check.compare(share, chain(schema, found()))
     result.same_rows, result.other_rows = check.same, check.other
     if check.other:
         result.changelog_position = None

@@ -2,8 +2,7 @@
 
 Theory. A rebuild along the tape reads the app's messages and its own topics as they were recorded. They are effects of the
 earlier code. The present code would send the same if and only if each task, given the recorded records, sends the same
-again: to every partition of every own input, the same records in the same order. A partition of which the log has lost records
-is not compared, and a note says so. So each task keeps, for each destination, a
+again: to every partition of every own input, the same records in the same order. So each task keeps, for each destination, a
 chained digest of the records that it sends there. Each partition of an own input has the digests of its recorded records, by
 sender. The driver compares the two. No digest of the code is needed, and a change that does not alter the sends is accepted.
 """
@@ -19,7 +18,6 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.task import ORIGIN_HEADER
-from tailrace.core.errors import RecordsLostError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.app_history import origin_of
@@ -27,7 +25,7 @@ from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.stretches import scan
 
-_SENT, _RECORDED, _LOST = "sent", "recorded", "lost"
+_SENT, _RECORDED = "sent", "recorded"
 
 
 class Chains(msgspec.Struct):
@@ -65,16 +63,11 @@ class Sends:
 
     def fill(self, result: UnitResult, job: Job, past: HistorySource, number: int) -> None:
         """Put into the result the digests of the task's sends, and of the records in its partition of the app's own inputs."""
-        recorded, lost = _recorded(job, past, number)
+        recorded = _recorded(job, past, number)
         result.made = {
-            _LOST: list(lost),
             _SENT: self.chains.digests,
             _RECORDED: {str(sender): one.digests for sender, one in recorded.items()},
         }
-        result.notes += tuple(
-            f"what the app sends to {place} cannot be compared, as a part of it is lost ({error.what})"
-            for place, error in lost.items()
-        )
 
 
 def compares_sends(job: Job, plan: Plan) -> bool:
@@ -86,7 +79,6 @@ def compares_sends(job: Job, plan: Plan) -> bool:
 
 def first_difference(results: Sequence[UnitResult]) -> str | None:
     """The first destination whose sends differ from the recorded ones, as text; None if none differs, or none was compared."""
-    lost = {place for one in results for place in one.made.get(_LOST, ())}
     for sender, result in enumerate(results):
         if _SENT not in result.made:
             continue
@@ -94,31 +86,25 @@ def first_difference(results: Sequence[UnitResult]) -> str | None:
         recorded: dict[str, bytes] = {}
         for one in results:
             recorded |= one.made.get(_RECORDED, {}).get(str(sender), {})
-        for place in sorted((sent.keys() | recorded.keys()) - lost):
+        for place in sorted(sent.keys() | recorded.keys()):
             if sent.get(place) != recorded.get(place):
                 topic, _, partition = place.rpartition("/")
                 return f"what partition {sender} sends to {topic!r} partition {partition}"
     return None
 
 
-def _recorded(
-    job: Job, past: HistorySource, number: int
-) -> tuple[dict[int, Chains], dict[str, RecordsLostError]]:
-    """The digests of each task's recorded sends in one partition of the app's own inputs, and the destinations with lost ones."""
+def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, Chains]:
+    """The digests of each task's recorded sends in one partition of the app's own inputs."""
     plan = past.plan
     begins = [past.beginning(job, sender).outputs for sender in range(plan.partitions)]
     stops = [0 if one.cut is None else tape.decode_cut(one.cut).totals.outputs for one in job.targets]
     found: dict[int, Chains] = {}
-    lost: dict[str, RecordsLostError] = {}
     app = plan.app.encode()
     for topic in sorted(own_inputs(plan)):
         if topic not in job.ends:
             continue
-        try:
-            for record in scan(past.log, topic, number, stop=job.ends[topic][number]):
-                origin = origin_of(record, app)
-                if origin is not None and begins[origin[0]] <= origin[1] < stops[origin[0]]:
-                    found.setdefault(origin[0], Chains()).add(topic, number, record)
-        except RecordsLostError as error:
-            lost[f"{topic}/{number}"] = error
-    return found, lost
+        for record in scan(past.log, topic, number, stop=job.ends[topic][number]):
+            origin = origin_of(record, app)
+            if origin is not None and begins[origin[0]] <= origin[1] < stops[origin[0]]:
+                found.setdefault(origin[0], Chains()).add(topic, number, record)
+    return found

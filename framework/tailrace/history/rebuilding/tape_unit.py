@@ -215,7 +215,7 @@ class TaskRun(TapeSink):
 
     def _source(self) -> Source:
         """A timed source of past records. With ``after_deleted`` it skips the records that the log has deleted."""
-        read = self._result.phases.reading(self._past.taped_source(self._number))
+        read = self._result.phases.reading(self._past.source(self._number))
         if not self._job.request.source.after_deleted:
             return read
         log, starts = self._past.log, dict[str, int]()

@@ -55,7 +55,7 @@ def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) 
         number,
         store,
         cut,
-        past.taped_source(number),
+        past.source(number),
         lineage=end.lineage,
         watch=watch,
         settings=job.request.execution.variant.settings(),

@@ -259,7 +259,7 @@ class _PartitionReplay(TapeSink):
             number,
             self.store,
             begun.cut,
-            history.taped_source(number),
+            history.source(number),
             lineage=cut.lineage,
             watch=watch,
             settings=options.settings,

@@ -112,7 +112,7 @@ def _first(part: _Part) -> None:
         part.plan,
         part.number,
         part.job.split,
-        result.phases.reading(part.past.taped_source(part.number)),
+        result.phases.reading(part.past.source(part.number)),
         begun.cut,
         lineage=end.lineage,
         settings=part.settings,

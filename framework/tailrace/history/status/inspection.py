@@ -187,7 +187,7 @@ class _Task:
             commits=0 if self._cut is None else self._cut.tape,
             lag=sum(self._lags.values()),
             # Not by offsets: on Kafka, the markers of transactions have offsets, too.
-            dead_letters=sum(map(len, batches(log, *letters, on_lost=lambda _: None))),
+            dead_letters=sum(map(len, batches(log, *letters))),
             for_others=0 if self._cut is None else self._cut.totals.for_others,
             state_bytes=_size(self._folder),
             state_problem=problem,

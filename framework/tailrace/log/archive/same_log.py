@@ -24,7 +24,7 @@ import logging
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from tailrace.core.errors import ArchiveError, RecordsLostError
+from tailrace.core.errors import ArchiveError
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.log.archive.files import ChunkRecords
 from tailrace.log.archive.layout import Archive, Chunk, Witness
@@ -129,12 +129,10 @@ def _compared_mark(log: OneCommitLog, place: TopicPartition, mark: RecordMark) -
 
 
 def _at(log: OneCommitLog, place: TopicPartition, offset: int) -> InputRecord | None:
-    """The first record of the log at or after an offset; None if there is none, or the next ones are lost."""
+    """The first record of the log at or after an offset; None if there is none."""
     reader = log.reader({place: offset})
     try:
         return next(iter(reader.fetch(*place, 1).records), None)
-    except RecordsLostError:
-        return None
     finally:
         reader.close()
 

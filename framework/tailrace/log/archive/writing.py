@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tailrace.core.errors import ArchiveError, OffsetGoneError, RecordsLostError, UnknownTopicError
+from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicError
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.archive.files import write_chunk
@@ -40,7 +40,7 @@ class ArchiveOptions:
     records_per_chunk: int = 100_000
     """At most; a chunk is held in memory when it is written and when it is read."""
     go_on_after_deleted: bool = False
-    """Continue behind the next records if the log has deleted them, or a repair has lost them. They are lost."""
+    """Continue behind the next records if the log has deleted them. They are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ArchiveReport:
     swept: int = 0
     """Files taken away that an interrupted run had left."""
     lost: list[tuple[TopicPartition, int, int]] = field(default_factory=list[tuple[TopicPartition, int, int]])
-    """Offsets that the log had deleted or lost before they were archived, from and up to."""
+    """Offsets that the log had deleted before they were archived, from and up to."""
 
 
 def archive_log(
@@ -150,19 +150,7 @@ class _Archiving:
             start, records, published = position, list[InputRecord](), list[Published]()
             while position < end:
                 most = min(_AT_ONCE, self._options.records_per_chunk - len(records))
-                try:
-                    fetch = reader.fetch(*place, most)
-                except RecordsLostError as error:
-                    lost = error.offset
-                    if not self._options.go_on_after_deleted or lost is None:
-                        raise
-                    if lost > start:
-                        self._add(place, start, lost, records, published)
-                    start = position = min(error.next_offset, end)
-                    records, published = [], []
-                    self._report.lost.append((place, lost, position))
-                    reader.seek(*place, position)
-                    continue
+                fetch = reader.fetch(*place, most)
                 records += (record for record in fetch.records if record.offset < end)
                 is_stuck = fetch.next_offset == position
                 position = min(fetch.next_offset, end)

@@ -5,7 +5,7 @@
 follow each other's writes.
 """
 
-from tailrace.log.embedded.claims import Claim, Owner, claim, end_stopped, owner_of
+from tailrace.log.embedded.claims import Claim, Owner, claim, owner_of
 from tailrace.log.embedded.log import EmbeddedLog
 
 __all__ = [
@@ -13,6 +13,5 @@ __all__ = [
     "EmbeddedLog",
     "Owner",
     "claim",
-    "end_stopped",
     "owner_of",
 ]

@@ -40,7 +40,7 @@ from tailrace.log.embedded.database import (
     forked,
 )
 from tailrace.log.embedded.failures import as_log_error, of_sqlite, outcome_is_open
-from tailrace.log.embedded.holders import boot, end_reader, stopped_readers
+from tailrace.log.embedded.holders import boot, stopped_readers
 from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 from tailrace.log.embedded.open_files import OpenFiles
 from tailrace.log.embedded.rows import Changes
@@ -52,8 +52,6 @@ _CHECKPOINT_PAGES = 1024
 _URGENT_PAGES = 4 * _CHECKPOINT_PAGES
 """Length from which on it waits for readers, so that the WAL can begin again."""
 _URGENT_MS = 1_000
-_ENDING_PAGES = 64 * _CHECKPOINT_PAGES
-"""Length from which on it ends a process that was stopped while it read: 1 GB."""
 _COPIED_AT_ONCE = 1 << 20
 
 _log = logging.getLogger("tailrace.log")
@@ -236,7 +234,7 @@ class Appender:
             connection.wal_checkpoint(None, mode)
             self._copied_pages = self._wal_pages
         except apsw.BusyError:
-            self._see_to_readers()
+            self._warn_of_readers()
         except apsw.Error as error:
             if outcome_is_open(error):
                 self._doubt()
@@ -244,18 +242,11 @@ class Appender:
         finally:
             connection.set_busy_timeout(BUSY_MS)
 
-    def _see_to_readers(self) -> None:
-        """Log which stopped processes hold back the WAL. If it has become very long, end them."""
-        shared_memory = self.folder / SHARED_MEMORY
-        pids = stopped_readers(shared_memory)
-        if self._wal_pages >= _ENDING_PAGES:
-            for pid in pids:
-                if end_reader(shared_memory, pid):
-                    _log.warning(
-                        "process %d was stopped while it read the log in %s: it is ended", pid, self.folder
-                    )
-        elif self._wal_pages >= self._told_pages:
+    def _warn_of_readers(self) -> None:
+        """Log which stopped processes hold back the WAL, whenever its length has doubled."""
+        if self._wal_pages >= self._told_pages:
             self._told_pages = 2 * self._wal_pages
+            pids = stopped_readers(self.folder / SHARED_MEMORY)
             _log.warning(
                 "the WAL of the log in %s grows, as a process has begun to read from it and does not end: look for one that is "
                 "stopped, and continue or end it (found: %s)",

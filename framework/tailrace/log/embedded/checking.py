@@ -7,23 +7,22 @@ from itertools import pairwise
 import msgspec
 
 from tailrace.core.errors import CorruptLogError
-from tailrace.log.embedded.failures import REPAIR
+from tailrace.log.embedded.failures import DAMAGED
 from tailrace.log.embedded.rows import Bounds, Rows, Topic
 
 _MOST_FINDINGS = 10
 """After which SQLite looks no further."""
 
 
-def verify(rows: Rows) -> list[str]:
+def verify(rows: Rows) -> None:
     """Check everything, in one moment. See ``EmbeddedLog.verify``."""
-    lost: list[str] = []
     rows.forget()
     said = [str(row[0]) for row in rows.connection.execute(f"PRAGMA integrity_check({_MOST_FINDINGS})")]
     if said != ["ok"]:
         first, *others = [line for one in said for line in one.splitlines() if not line.startswith("***")]
         least = "at least " if len(others) + 1 >= _MOST_FINDINGS else ""
         more = f", and {least}{len(others)} more findings" if others else ""
-        raise CorruptLogError(f"the file is damaged: {first}{more}", path=str(rows.path), hint=REPAIR)
+        raise CorruptLogError(f"the file is damaged: {first}{more}", path=str(rows.path), hint=DAMAGED)
     rows.check_digest()
     _, commits, _, published = rows.state()
     next_place = 0
@@ -31,17 +30,16 @@ def verify(rows: Rows) -> list[str]:
         if topic.first_place != next_place:
             raise rows.damage("the place of a topic")
         next_place += topic.partitions
-        ends = [check_partition(rows, place, commits, lost).end for place in topic.places]
+        ends = [_check_partition(rows, place, commits).end for place in topic.places]
         _check_publications(rows, topic, ends)
     for (checksum,) in rows.connection.execute("SELECT checksum FROM publications"):
         published ^= checksum
     if published:
         raise rows.damage("a publication")
-    return lost
 
 
-def check_partition(rows: Rows, place: int, commits: int, lost: list[str]) -> Bounds:
-    """Check that the blocks of a partition follow each other from its start to its end, and decode each. Add what is lost."""
+def _check_partition(rows: Rows, place: int, commits: int) -> Bounds:
+    """Check that the blocks of a partition follow each other from its start to its end, and decode each."""
     bounds = rows.bounds(place)
     at, highest_ms, last_commits, size = None, Bounds().highest_ms, 0, 0
     for block in rows.blocks(place):
@@ -65,16 +63,9 @@ def check_partition(rows: Rows, place: int, commits: int, lost: list[str]) -> Bo
             raise rows.damage("a block", place, block.first)
         at, highest_ms, last_commits = block.end, block.highest_ms, block.commits
         size += block.length
-        if block.is_lost:
-            lost.append(lost_offsets(rows.name_of(place), block.first, block.end))
     if (bounds.start if at is None else at) != bounds.end or size != bounds.bytes:
         raise rows.damage("a block", place, at or 0)
     return bounds
-
-
-def lost_offsets(name: str, first: int, end: int) -> str:
-    """Names a range of lost offsets of a partition."""
-    return f"{name}: offsets {first:,} to {end - 1:,}, up to {end - first:,} records"
 
 
 def _check_publications(rows: Rows, topic: Topic, ends: list[int]) -> None:

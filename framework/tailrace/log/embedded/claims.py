@@ -5,8 +5,7 @@ process may take its task over. That process replaces the lock file, so the lock
 any more, and then takes over the transactional id. When the stopped owner runs again, ``Claim.renew`` returns False, and the
 log refuses its commit.
 
-A stopped owner also holds things without a lease, such as its state folder. A process that needs them may end the owner
-(``end_stopped``): this does no harm, as the owner has already lost its task.
+A stopped owner also holds things without a lease, such as its state folder. They are free when it is continued or ended.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from tailrace.log.embedded.failures import failing
-from tailrace.log.embedded.holders import Holder, end, life_of, myself
+from tailrace.log.embedded.holders import Holder, life_of, myself
 
 OWNERS = "owners"
 _GUARD = ".guard"
@@ -60,29 +59,6 @@ class Claim:
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None
-
-
-def end_stopped(log_folder: Path, name: str, *, lease_s: float = 10.0) -> bool:
-    """Kill the owner of ``name`` if it is stopped and has not renewed its claim for ``lease_s``. Returns whether it has ended.
-
-    A process is left alone if it runs, if it belongs to another user, or if it cannot be identified for sure as the owner, for
-    example in another container.
-    """
-    try:
-        stamp = _path(log_folder, name).read_bytes()
-    except OSError:
-        return False
-    if len(stamp) != _STAMP.size:
-        return False
-    renewed_ns, *fields = _STAMP.unpack(stamp)
-    owner = Holder(*fields)
-    life = life_of(owner)
-    if life is None or not life.is_stopped or time.monotonic_ns() - renewed_ns < lease_s * 1e9:
-        return False
-    try:
-        return end(owner)
-    except PermissionError:
-        return False
 
 
 class Owner(NamedTuple):

@@ -343,9 +343,7 @@ class _Compaction:
             at = some[-1].end
 
     def _rewrite(self, kept: Kept, last: int) -> int:
-        """Rewrite runs of blocks, up to an offset. Full blocks that keep all their records stay as they are, and so do those that
-        stand for lost records.
-        """
+        """Rewrite runs of blocks, up to an offset. Full blocks that keep all their records stay as they are."""
         run: list[Block] = []
         records: list[InputRecord] = []
         size = rewritten = 0
@@ -354,7 +352,7 @@ class _Compaction:
                 break
             stays = kept.get(block.first)
             records_at_most = block.last - block.base + 1
-            is_full = block.is_lost or (stays is None and records_at_most >= blocks_.MOST_RECORDS // 2)
+            is_full = stays is None and records_at_most >= blocks_.MOST_RECORDS // 2
             if run and (
                 is_full
                 or len(run) >= _BLOCKS_AT_ONCE

@@ -23,8 +23,7 @@ one range of the table.
 SQLite has no checksums of its pages. So each row has a checksum of its own. The blocks of a partition follow each other without
 gaps, and digests cover the small tables and the publications, so a row that is missing is found, too.
 
-A process must never use a file that is not the log's any more (``open_files``). A repair may replace the file while a process opens
-it. So a connection compares its file with the path when it has its first lock.
+A process must never use a file that is not the log's any more (``open_files``).
 
 SQLite deletes a WAL beside an empty database, and applies a journal or WAL to whatever database lies beside it, also to one of
 another moment. So the files are checked before SQLite opens them. The header of a database says whether it
@@ -37,11 +36,8 @@ connections write to one database (the "WAL-reset bug"), and the SQLite that a P
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from zlib import crc32
@@ -54,10 +50,9 @@ from tailrace.core.errors import (
     ForeignLogError,
     LogMissingError,
     LogUnavailableError,
-    NewerFormatError,
-    OldLogError,
 )
-from tailrace.log.embedded.failures import REPAIR, RESTORE, failing, of_sqlite
+from tailrace.core.formats import check_format
+from tailrace.log.embedded.failures import DAMAGED, RESTORE, failing, of_sqlite
 from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 
 DATABASE = "log.sqlite"
@@ -67,23 +62,20 @@ JOURNAL = DATABASE + "-journal"
 """A log never has this file: SQLite would copy what it holds into the database."""
 MAKING = DATABASE + ".making"
 """A database that is not complete yet."""
-REPAIRED = DATABASE + ".repaired"
-"""A repaired database that has not taken its place yet."""
-OLD_LABEL = "tailrace-log.json"
-"""A log of format 1, made of segments, has this file."""
 FORMAT = 3
-"""Format 2, of development versions, had no digest of publications."""
+_SEGMENTS = "tailrace-log.json"
+"""A log of format 1, made of segments, has this file."""
 _APPLICATION = int.from_bytes(b"TRlg", "big")
 _OLDEST_SQLITE = (3, 51, 3)
 _PAGE_BYTES = 16384
-HEADER_BYTES = 100
+_HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"
 _WAL_KEPT_BYTES = 64 << 20
 _CACHE_KIB = 8_192
 BUSY_MS = 10_000
 _NOT_WAL, _WAL_MODE = b"\1\1", b"\2\2"
 """In the header of a database: its write and read versions."""
-_BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?|damaged-.*")
+_BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?")
 Connection: TypeAlias = Any
 """An ``apsw.Connection``, whose own types are not known in full."""
 _encoder = msgspec.msgpack.Encoder()
@@ -136,7 +128,7 @@ def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
 
     Raises:
         ForeignLogError: The folder holds something else.
-        OldLogError: It holds a log of an older format.
+        OldFormatError: It holds a log that a development version has written.
         CorruptLogError: The database is missing, but its WAL is there.
         LogMissingError: The log does not exist, and ``create`` is false.
         LogUnavailableError: The log cannot be created.
@@ -158,16 +150,11 @@ def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
         with lock.held():
             if _is_log(folder):
                 return
-            making = folder / MAKING
-            try:
-                make(making)
-            except apsw.Error as error:
-                making.unlink(missing_ok=True)
-                raise of_sqlite(error, making, "creating the log") from error
-            put_in_place(making)
+            _make(folder / MAKING)
+            put_in_place(folder / MAKING)
 
 
-def make(path: Path, identity: bytes | None = None) -> None:
+def _make(path: Path) -> None:
     """Create an empty log in a file, which is overwritten. It is not synced."""
     path.unlink(missing_ok=True)
     connection = opened(path, create=True)
@@ -179,22 +166,12 @@ def make(path: Path, identity: bytes | None = None) -> None:
         connection.execute("BEGIN")
         for statement in _CREATE:
             connection.execute(statement)
-        sealed = (identity or os.urandom(16), 0, 0, 0)
+        sealed = (os.urandom(16), 0, 0, 0)
         connection.execute("INSERT INTO log VALUES (1, ?, ?, ?, ?, ?)", (*sealed, checksum_of("log", sealed)))
         connection.execute("COMMIT")
-    finally:
-        connection.close()
-
-
-@contextmanager
-def filling(path: Path, identity: bytes | None = None) -> Generator[Connection]:
-    """Create a log in a file, to be filled inside the block. Nothing is synced: a file that is not complete is created again."""
-    make(path, identity)
-    connection = opened(path)
-    try:
-        connection.pragma("journal_mode", "off")
-        connection.pragma("synchronous", 0)
-        yield connection
+    except apsw.Error as error:
+        path.unlink(missing_ok=True)
+        raise of_sqlite(error, path, "creating the log", connection.system_errno) from error
     finally:
         connection.close()
 
@@ -240,27 +217,22 @@ def forked(folder: Path) -> LogUnavailableError:
     )
 
 
-def connect(
-    folder: Path, *, synchronous: str = "NORMAL", checked: bool = True, older: bool = False
-) -> Connection:
+def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
     """A connection to the log. If the file may not be written, it only reads.
 
     The last connection leaves the WAL as it is: so the log can be read by those who may not write, and no process copies pages
     into the database without the append lock.
 
-    A repair opens its copy without the check of the files, and an upgrade a database of the format before (``older``).
-
     Raises:
         apsw.Error: See ``of_sqlite``.
-        ForeignLogError, NewerFormatError, CorruptLogError: The file is not a log that this version knows, or the WAL is not its
+        ForeignLogError, NewerFormatError, OldFormatError, CorruptLogError: The file is not a log that this version knows, or the WAL is not its
             own.
     """
     path = folder / DATABASE
     _check_wal(folder)
     connection = opened(path)
     try:
-        if checked:
-            check_files(path, _header_of(path))
+        _check_files(path)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.set_busy_timeout(BUSY_MS)
         connection.wal_autocheckpoint(0)
@@ -268,21 +240,11 @@ def connect(
         connection.pragma("trusted_schema", False)
         connection.pragma("cache_size", -_CACHE_KIB)
         connection.pragma("synchronous", synchronous)
-        _check_format(connection, path, older=older)
-        is_moved = _is_moved(connection)
+        _check_format(path, connection.pragma("user_version"))
     except BaseException:
         connection.close()
         raise
-    if is_moved:  # by a repair that was at work while it was opened
-        connection.close()
-        return connect(folder, synchronous=synchronous, checked=checked, older=older)
     return connection
-
-
-def _is_moved(connection: Connection) -> bool:
-    moved = ctypes.c_int()
-    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
-    return bool(moved.value)
 
 
 def as_wal(connection: Connection, lock: AppendLock) -> None:
@@ -305,47 +267,39 @@ def checksum_of(kind: str, values: tuple[object, ...]) -> int:
     return crc32(_encoder.encode((kind, values)))
 
 
-def check_files(path: Path, header: bytes) -> None:
+def _check_files(path: Path) -> None:
     """Check the first bytes of a database, and the files beside it, before SQLite opens them. Nothing is changed.
 
     Raises:
         CorruptLogError: The header is damaged, the WAL is missing, or there is a file that a log does not have.
         ForeignLogError: The database is not one of ours, or the part of its header that says so is damaged.
     """
-    check_length(path, header)
+    header = _header_of(path)
+    if len(header) < _HEADER_BYTES:  # SQLite would take an empty file for a new database, and delete its WAL
+        raise CorruptLogError(
+            f"the database is cut off: it has only {len(header)} bytes",
+            path=str(path),
+            hint="Restore the folder from a copy; nothing in it was touched.",
+        )
     if header.startswith(_MAGIC) and header[68:72] != _APPLICATION.to_bytes(4, "big"):
         raise ForeignLogError(
             "the file is a database of another kind, or its header is damaged",
             path=str(path),
-            hint="If it was a log, run `tailrace log repair`. Else give the log a folder of its own; nothing in this one was touched.",
+            hint=f"If it was a log: {RESTORE} Else give the log a folder of its own. Nothing in this one was touched.",
         )
     if not header.startswith(_MAGIC + _PAGE_BYTES.to_bytes(2, "big")):
-        raise CorruptLogError("the header of the database is damaged", path=str(path), hint=REPAIR)
+        raise CorruptLogError("the header of the database is damaged", path=str(path), hint=DAMAGED)
     if _size(path.parent / JOURNAL):
         raise CorruptLogError(
             f"{JOURNAL} is there, which no log has: SQLite would overwrite pages of the log with what it holds",
             path=str(path.parent / JOURNAL),
             hint="If another program has written to the log, restore the log from a copy. Otherwise move this file away.",
         )
-    if lacks_wal(path.parent, header):
+    if _lacks_wal(path.parent, header):
         raise CorruptLogError(
             f"{DATABASE} was copied or moved without {WAL}: the last commits may be missing",
             path=str(path),
-            hint="Copy the whole folder of a stopped log, or use `tailrace log copy`. `tailrace log repair` accepts the file as it is.",
-        )
-
-
-def check_length(path: Path, header: bytes) -> None:
-    """Check that a database has a header. SQLite would take an empty one for a new one, and delete its WAL.
-
-    Raises:
-        CorruptLogError: It has none.
-    """
-    if len(header) < HEADER_BYTES:
-        raise CorruptLogError(
-            f"the database is cut off: it has only {len(header)} bytes",
-            path=str(path),
-            hint="Restore the folder from a copy; nothing in it was touched.",
+            hint="Copy the whole folder of a stopped log, or use `tailrace log copy`.",
         )
 
 
@@ -353,12 +307,12 @@ def _header_of(path: Path) -> bytes:
     # Through SQLite: to close another descriptor of the file would release the locks of all connections of this process.
     file = apsw.VFSFile("", os.path.realpath(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
     try:
-        return file.xRead(HEADER_BYTES, 0)
+        return file.xRead(_HEADER_BYTES, 0)
     finally:
         file.xClose()
 
 
-def lacks_wal(folder: Path, header: bytes) -> bool:
+def _lacks_wal(folder: Path, header: bytes) -> bool:
     """Whether the header is that of a log with a WAL, and its folder has neither the WAL nor a note.
 
     A database gets into WAL mode when there is a note on the disk (``as_wal``). So no crash leaves this, only a copy of one file.
@@ -375,20 +329,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _check_format(connection: Connection, path: Path, *, older: bool) -> None:
-    number = connection.pragma("user_version")
-    if number > FORMAT:
-        raise NewerFormatError(
-            f"the log is of format {number}, this version of tailrace reads up to {FORMAT}",
-            path=str(path),
-            hint="It was written by a newer version. Run that version, or a later one.",
-        )
-    if number == FORMAT - 1 and not older:
-        raise OldLogError(
-            f"the log is of format {number}, which only development versions wrote",
-            path=str(path),
-            hint="Stop its processes and run `tailrace log upgrade`.",
-        )
+def _check_format(path: Path, number: int) -> None:
+    hint = "Load the data into a new log, in another folder, or run the version that wrote it. Nothing was changed."
+    check_format("the log", number, FORMAT, path=str(path), hint=hint)
 
 
 def _check_wal(folder: Path) -> None:
@@ -418,25 +361,10 @@ def _is_log(folder: Path) -> bool:
         raise ForeignLogError(
             "the path of the log leads to a file", path=str(folder), hint="Give the log a folder."
         ) from None
-    if REPAIRED in names:
-        raise LogUnavailableError(
-            f"a repair of the log in {str(folder)!r} was interrupted", hint="Run `tailrace log repair` again."
-        )
-    if DATABASE in names and OLD_LABEL in names:
-        raise OldLogError(
-            "the folder has a log of an older format, and one of this format beside it: an upgrade was interrupted, or files of "
-            "the older log were put back",
-            path=str(folder),
-            hint="Run `tailrace log upgrade`: it compares the two.",
-        )
+    if _SEGMENTS in names:
+        _check_format(folder, 1)
     if DATABASE in names:
         return True
-    if OLD_LABEL in names:
-        raise OldLogError(
-            "the log was written by an older version, in another format",
-            path=str(folder),
-            hint="Run `tailrace log upgrade`.",
-        )
     if WAL in names:
         raise CorruptLogError(
             f"{WAL} is there, and the database that it belongs to is missing",

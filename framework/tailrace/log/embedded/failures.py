@@ -12,7 +12,7 @@ import apsw
 from tailrace.core.errors import CorruptLogError, LogUnavailableError, TailraceError
 
 RESTORE = "To restore a copy, put its log.sqlite into a new, empty folder, not beside other files of a log."
-REPAIR = f"{RESTORE} Or run `tailrace log repair`: it keeps the damaged files, moves what is intact, and lists what is lost."
+DAMAGED = f"{RESTORE} Without a copy, load the data into a new log. docs/running.md says how to save what is left of this one."
 
 _OUTAGES = {
     errno.ENOSPC: (
@@ -76,7 +76,7 @@ def of_sqlite(error: apsw.Error, path: Path, doing: str, number: int = 0) -> Tai
     code = getattr(error, "result", 0)
     if code in _DAMAGE:
         return CorruptLogError(
-            f"the log is damaged, found while {doing}: {error}", path=str(path), hint=REPAIR
+            f"the log is damaged, found while {doing}: {error}", path=str(path), hint=DAMAGED
         )
     if getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP):
         return _outage(_NO_SHARED_MEMORY[0], doing, path.parent, str(error), _NO_SHARED_MEMORY[1])

@@ -1,8 +1,8 @@
-"""Identifies the process that holds a lock. The lock's file has its identity, so other processes can inspect and end it.
+"""Identifies processes, and names the stopped ones that hold a lock of a log. Nobody is ended: the operator decides.
 
-A process id alone is not enough: ids are reused, start again after a boot, and mean something else in another container. So
-a holder also has the start time of its process, the boot id of the machine, and the pid namespace. If another process cannot
-verify all of these, it leaves the process alone. The same holds if ``/proc`` is that of another pid namespace.
+A process id alone does not identify a process: ids are reused, start again after a boot, and mean something else in another
+container. So a holder also has the start time of its process, the boot id of the machine, and the pid namespace. If these cannot
+be verified, the process does not count as the holder. The same holds if ``/proc`` is that of another pid namespace.
 
 The kernel's list of locks names a file by its inode, and devices have inodes of the same number. So a process that is found there
 must also have the file open.
@@ -11,16 +11,10 @@ must also have the file open.
 from __future__ import annotations
 
 import os
-import re
-import signal
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from select import poll
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-_DYING_MS = 10_000
 _LOCKS = Path("/proc/locks")
 _READERS = range(123, 128)
 """The bytes that readers lock, of the file for shared memory (``WAL_READ_LOCK`` of SQLite)."""
@@ -43,14 +37,20 @@ class Life(NamedTuple):
     """The current state of a process, from the kernel."""
 
     state: str
-    ticks: int
-    """Processor time used so far, in kernel ticks."""
     started: int
 
     @property
     def is_stopped(self) -> bool:
         """Whether a signal or a debugger has stopped the process. It does not run until it is continued."""
         return self.state in "Tt"
+
+
+class Locker(NamedTuple):
+    """A process that has locked a file."""
+
+    pid: int
+    first_byte: int
+    is_stopped: bool
 
 
 def myself() -> Holder:
@@ -67,13 +67,22 @@ def life_of(holder: Holder) -> Life | None:
     return life if life is not None and life.started == holder.started else None
 
 
-def end(holder: Holder) -> bool:
-    """Kill a holder's process, and wait for its end. Returns whether it has ended.
-
-    Raises:
-        PermissionError: The process belongs to another user.
-    """
-    return _killed(holder.pid, lambda: life_of(holder) is not None)
+def lockers(path: Path, kind: Literal["FLOCK", "POSIX"]) -> list[Locker]:
+    """The processes that have locked a file, by the kernel's list, as far as this user may look."""
+    try:
+        file = path.stat()
+        lines = _LOCKS.read_text("ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+    found: list[Locker] = []
+    for line in lines:
+        fields = line.split()
+        if len(fields) == 8 and fields[1] == kind and fields[5].rpartition(":")[2] == str(file.st_ino):
+            pid = int(fields[4])
+            life = _life(pid)
+            if life is not None and _has_open(pid, file):
+                found.append(Locker(pid, int(fields[6]), life.is_stopped))
+    return found
 
 
 def stopped_readers(shared_memory: Path) -> list[int]:
@@ -81,47 +90,16 @@ def stopped_readers(shared_memory: Path) -> list[int]:
 
     Readers lock one byte each of the file for shared memory of SQLite.
     """
-    return sorted({pid for pid, first in _stopped_with(shared_memory, "POSIX") if int(first) in _READERS})
+    found = lockers(shared_memory, "POSIX")
+    return sorted({one.pid for one in found if one.is_stopped and one.first_byte in _READERS})
 
 
-def end_reader(shared_memory: Path, pid: int) -> bool:
-    """Kill a stopped reader, if it is still one. Returns whether it has ended."""
+def boot() -> bytes:
+    """The current boot id of the machine."""
     try:
-        return _killed(pid, lambda: pid in stopped_readers(shared_memory))
-    except PermissionError:
-        return False
-
-
-def end_locker(path: Path) -> None:
-    """Kill the stopped process that holds the lock of a file, if there is one: it was stopped before it could sign.
-
-    Raises:
-        PermissionError: It belongs to another user.
-    """
-    for pid, first in _stopped_with(path, "FLOCK"):
-        _killed(pid, partial(_is_stopped_with, path, pid, first))
-
-
-def _is_stopped_with(path: Path, pid: int, first: str) -> bool:
-    return (pid, first) in _stopped_with(path, "FLOCK")
-
-
-def _stopped_with(path: Path, kind: str) -> list[tuple[int, str]]:
-    """The stopped processes that have locked a file, and the first byte of each lock. The kernel lists who holds which lock."""
-    try:
-        file = path.stat()
-        lines = _LOCKS.read_text("ascii", errors="replace").splitlines()
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:36]
     except OSError:
-        return []
-    found: list[tuple[int, str]] = []
-    for line in lines:
-        fields = line.split()
-        if len(fields) == 8 and fields[1] == kind and fields[5].rpartition(":")[2] == str(file.st_ino):
-            pid = int(fields[4])
-            life = _life(pid) if pid != os.getpid() else None
-            if life is not None and life.is_stopped and _has_open(pid, file):
-                found.append((pid, fields[6]))
-    return found
+        return bytes(36)
 
 
 def _has_open(pid: int, file: os.stat_result) -> bool:
@@ -134,48 +112,6 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
     return False
 
 
-def _killed(pid: int, is_the_one: Callable[[], bool]) -> bool:
-    """Kill a process and wait for its end, if a check says that the id is still that of the process that is meant."""
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        # From here on the descriptor refers to one process, even if its id is reused.
-        if not is_the_one():
-            return False
-        signal.pidfd_send_signal(process, signal.SIGKILL)
-        waiting = poll()
-        waiting.register(process)
-        return bool(waiting.poll(_DYING_MS))
-    except ProcessLookupError:
-        return True
-    finally:
-        os.close(process)
-
-
-def processes_with_open(folder: Path, names: re.Pattern[str]) -> set[int]:
-    """The other processes, as far as this user may look, that have a file of a folder open whose name matches."""
-    found: set[int] = set()
-    real = folder.resolve()
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            path = descriptor.readlink()
-        except OSError:
-            continue
-        if path.parent == real and names.fullmatch(path.name):
-            found.add(int(descriptor.parts[2]))
-    return found - {os.getpid()}
-
-
-def boot() -> bytes:
-    """The current boot id of the machine."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:36]
-    except OSError:
-        return bytes(36)
-
-
 def _life(pid: int) -> Life | None:
     try:
         if Path("/proc/self").readlink() != Path(str(os.getpid())):
@@ -185,7 +121,7 @@ def _life(pid: int) -> Life | None:
         return None
     # The name, in parentheses, may contain anything. The fields after it start with the state, the third field.
     fields = line.rpartition(")")[2].split()
-    return Life(fields[0], int(fields[11]) + int(fields[12]), int(fields[19]))
+    return Life(fields[0], int(fields[19]))
 
 
 def _namespace() -> int:

@@ -13,7 +13,7 @@ from tailrace.log.embedded.appending import now_ms as present_ms
 from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import clean, held_off, is_due
 from tailrace.log.embedded.copying import check_machine, copy_log
-from tailrace.log.embedded.database import OFFSETS, PARTITIONS, TOPICS, WAL, WRITERS, prepare
+from tailrace.log.embedded.database import PARTITIONS, TOPICS, WAL, WRITERS, prepare
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
 from tailrace.log.embedded.placing import EmbeddedPlacer
@@ -34,7 +34,7 @@ class EmbeddedLog:
 
     Raises:
         ForeignLogError: The folder holds something else; it is not changed.
-        NewerFormatError: A newer version wrote the log.
+        NewerFormatError, OldFormatError: Another version wrote the log, in another format.
         CorruptLogError: The log is damaged; the message names file and position.
         LogMissingError: The log does not exist, and ``create`` is false.
         LogUnavailableError: The log cannot be created or read.
@@ -68,10 +68,7 @@ class EmbeddedLog:
     # --- topics and positions
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
-        """See ``Log.create_topic``. A topic that a repair has lost continues behind what its readers have committed.
-
-        Their positions stay in the log, so a new record must not get an offset that one of them has read.
-        """
+        """See ``Log.create_topic``."""
         with self._view.moment() as rows:
             if _known(rows, topic, settings):
                 return
@@ -84,12 +81,8 @@ class EmbeddedLog:
             compacted = int(settings.compacted)
             limits = settings.retention_ms, settings.retention_bytes
             changes.put(TOPICS, (topic,), (number, place, settings.partitions, compacted, *limits))
-            ends = dict.fromkeys(range(settings.partitions), 0)
-            for (_, name, partition), (offset,) in changes.all(OFFSETS):
-                if name == topic and partition in ends:
-                    ends[partition] = max(ends[partition], offset)
-            for partition, end in ends.items():
-                changes.put(PARTITIONS, (place + partition,), Bounds(start=end, end=end))
+            for partition in range(settings.partitions):
+                changes.put(PARTITIONS, (place + partition,), Bounds())
 
     def topics(self) -> Mapping[str, TopicSettings]:
         """See ``Log.topics``."""
@@ -116,8 +109,6 @@ class EmbeddedLog:
             start, end = rows.bounds(place)[:2]
             offset = rows.first_at(place, timestamp_ms)
             while (block := rows.block_at(place, offset)) is not None:
-                if block.is_lost:  # the record may have been there; a reader gets an error
-                    return max(start, block.first)
                 if block.max_ms >= timestamp_ms:
                     for record in rows.decoded(block, rows.data(block)):
                         if record.timestamp_ms >= timestamp_ms and record.offset >= start:
@@ -300,10 +291,8 @@ class EmbeddedLog:
         with self._view.moment() as rows:
             return rows.state().identity
 
-    def verify(self) -> list[str]:
+    def verify(self) -> None:
         """Read the whole log and check it. The WAL grows meanwhile with what is committed.
-
-        Returns the ranges of records that earlier repairs have found damaged and taken out.
 
         Raises:
             CorruptLogError: A row is missing or does not match its checksum, or the file is damaged.
@@ -311,7 +300,7 @@ class EmbeddedLog:
         note = self._lock.last_note()  # before the moment begins: others commit meanwhile
         with self.uncleaned(), self._view.moment("verifying the log") as rows:
             warn_of_loss(check_note(rows, note, boot(), self._view.path), self.path)
-            return verify(rows)
+            verify(rows)
 
     def copy_to(self, folder: Path | str) -> Copied:
         """Copy the log, as of one moment, to a folder that does not exist or is empty. Others may commit meanwhile.

@@ -6,7 +6,7 @@ import time
 from bisect import bisect_left
 from operator import attrgetter
 
-from tailrace.core.errors import OffsetGoneError, RecordsLostError
+from tailrace.core.errors import OffsetGoneError
 from tailrace.core.records import InputRecord
 from tailrace.log.embedded.rows import Bounds, Published, Rows
 from tailrace.log.embedded.view import View
@@ -57,8 +57,6 @@ class EmbeddedReader:
                 _check_position(at, cursor.position, bounds)
                 records = _take(cursor, rows, max_records)
                 unread = _has_more(cursor, rows)
-                if unread and not records:
-                    _check_lost(at, cursor, rows)
                 if not unread:
                     cursor.position, cursor.idle = bounds.end, self._view.seen
         except BaseException:
@@ -133,7 +131,7 @@ def _take(cursor: _Cursor, rows: Rows, most: int) -> list[InputRecord]:
 
 
 def _has_more(cursor: _Cursor, rows: Rows) -> bool:
-    """Whether there is a record at or after the position, or a lost one."""
+    """Whether there is a record at or after the position."""
     return cursor.at < len(cursor.records) or (
         cursor.position < rows.bounds(cursor.place).end
         and rows.next_record(cursor.place, cursor.position) is not None
@@ -141,13 +139,11 @@ def _has_more(cursor: _Cursor, rows: Rows) -> bool:
 
 
 def _load(cursor: _Cursor, rows: Rows) -> bool:
-    """Load the next block with records at or after the position. Returns whether there is one before the next lost record."""
+    """Load the next block with records at or after the position. Returns whether there is one."""
     cursor.records, cursor.at = [], 0
     position = cursor.position
     while (found := rows.records_at(cursor.place, position)) is not None:
         block, records = found
-        if block.is_lost:
-            return False
         at = bisect_left(records, position, key=_offset)
         if at < len(records):
             cursor.records, cursor.at = records, at
@@ -193,22 +189,3 @@ def _check_position(at: TopicPartition, position: int, bounds: Bounds) -> None:
             if position < bounds.start
             else "It has read more than this log holds: the log has lost its end, or it is another one.",
         )
-
-
-def _check_lost(at: TopicPartition, cursor: _Cursor, rows: Rows) -> None:
-    block = rows.next_record(cursor.place, cursor.position)
-    if block is None or not block.is_lost:
-        return
-    first, stop = max(block.first, cursor.position), block.end
-    while (block := rows.block_at(cursor.place, stop)) is not None and block.is_lost:
-        stop = block.end
-    error = RecordsLostError(
-        f"the records at offsets {first} to {stop - 1} were damaged, and a repair of the log has taken them out",
-        topic=at.topic,
-        partition=at.partition,
-        offset=first,
-        hint="To continue without them, run the command with --after-deleted, if it has this option, or read from "
-        f"offset {stop} on. If an archive or another copy of the log has them, read that.",
-    )
-    error.next_offset = stop
-    raise error

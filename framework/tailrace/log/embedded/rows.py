@@ -28,13 +28,12 @@ from tailrace.log.embedded.database import (
     Table,
     checksum_of,
 )
-from tailrace.log.embedded.failures import REPAIR
+from tailrace.log.embedded.failures import DAMAGED
 from tailrace.log.interface import TopicPartition, TopicSettings
 
 _MOST_KEPT = 20_000
 """Number of small rows that are kept in memory."""
 _LOW = (1 << LOW_BITS) - 1
-LOST = -2
 
 
 class State(NamedTuple):
@@ -83,8 +82,7 @@ class Block(NamedTuple):
     """A row of the table ``blocks``, without its records.
 
     A block stands for the offsets from ``first`` up to, but not including, ``end``: each begins where the one before ends. Its
-    records are from ``base`` to ``last``. Compaction leaves gaps, also at both sides. A repair leaves blocks without records that
-    stand for lost ones.
+    records are from ``base`` to ``last``. Compaction leaves gaps, also at both sides.
     """
 
     place: int
@@ -92,7 +90,7 @@ class Block(NamedTuple):
     end: int
     base: int
     last: int
-    """Below ``base`` if no record is left, and ``LOST`` if a repair has found them damaged."""
+    """``base - 1`` if no record is left."""
     commits: int
     """Number of the last commit that has contributed to it."""
     max_ms: int
@@ -100,11 +98,6 @@ class Block(NamedTuple):
     """The highest timestamp in the partition up to here. It never falls from one block to the next."""
     length: int
     data_checksum: int
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether its records are lost, and not removed by compaction."""
-        return self.last == LOST
 
     @property
     def id(self) -> int:
@@ -180,7 +173,7 @@ class Rows:
                 "rows of a table are missing, or are older than others: the file is damaged, or the database and its WAL are of "
                 "different moments",
                 path=str(self.path),
-                hint=REPAIR,
+                hint=DAMAGED,
             )
 
     def topic(self, name: str) -> Topic:
@@ -258,10 +251,8 @@ class Rows:
         return blocks_.decode(self._whole(block, data), block.base) if block.last >= block.base else []
 
     def next_record(self, place: int, offset: int) -> Block | None:
-        """The block with the next record, or with lost ones, at or after an offset; None if there is none."""
-        while (
-            (block := self.block_at(place, offset)) is not None and block.last < offset and not block.is_lost
-        ):
+        """The block with the next record at or after an offset; None if there is none."""
+        while (block := self.block_at(place, offset)) is not None and block.last < offset:
             offset = block.end
         return block
 
@@ -327,7 +318,7 @@ class Rows:
         where = "" if place is None else f" of {self.name_of(place)}"
         where += "" if offset is None else f" from offset {offset} on"
         return CorruptLogError(
-            f"{what}{where} is missing or does not have its checksum", path=str(self.path), hint=REPAIR
+            f"{what}{where} is missing or does not have its checksum", path=str(self.path), hint=DAMAGED
         )
 
     def name_of(self, place: int) -> str:
@@ -475,7 +466,7 @@ class Changes(Rows):
 
 def _is_whole(block: Block, checksum: object) -> bool:
     try:
-        return zlib.crc32(_BLOCK.pack(*block)) == checksum
+        return block.last >= block.base - 1 and zlib.crc32(_BLOCK.pack(*block)) == checksum
     except Exception:  # noqa: BLE001 (struct.error, or the error of a value that is no number)
         return False
 

@@ -22,7 +22,7 @@ import apsw
 
 from tailrace.core.errors import CorruptLogError, TailraceError
 from tailrace.log.embedded.database import DATABASE, SHARED_MEMORY, WAL, connect, forked
-from tailrace.log.embedded.failures import RESTORE, of_sqlite
+from tailrace.log.embedded.failures import DAMAGED, of_sqlite
 from tailrace.log.embedded.lock import Note
 from tailrace.log.embedded.open_files import OpenFiles
 from tailrace.log.embedded.rows import Rows
@@ -152,6 +152,6 @@ def check_note(rows: Rows, note: Note, this_boot: bytes, path: Path) -> int:
         raise CorruptLogError(
             f"the last {lost:,} commits are missing: the database, or the WAL beside it, was damaged, deleted or replaced",
             path=str(path),
-            hint=f"{RESTORE} Or run `tailrace log repair`, which accepts the log as it is.",
+            hint=f"Stop all processes of the log. If the files are somewhere else, put them back. {DAMAGED}",
         )
     return lost
