@@ -125,7 +125,6 @@ class Twice:
     """Has each unit run twice, at the same time."""
 
     name = "twice"
-    workers = 1
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -175,7 +174,6 @@ def test_results_come_as_they_are_made_and_who_stops_listening_ends_the_work(spa
 
     class Listening:
         name = "listening"
-        workers = 1
 
         def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
             found.extend(units)

@@ -157,7 +157,9 @@ execution_options = packed(
     click.option(
         "--split",
         type=WholeNumber(1),
-        help="Number of shards that share the keys of each partition (default: chosen by the rebuild).",
+        default=1,
+        show_default=True,
+        help="Number of shards that share the keys of each partition.",
     ),
     click.option(
         "--work",

@@ -53,11 +53,6 @@ class SparkEngine:
         self.hash_seed = hash_seed
 
     @property
-    def workers(self) -> int:
-        """The cores that the session's default parallelism counts."""
-        return self.spark.sparkContext.defaultParallelism
-
-    @property
     def on_other_machines(self) -> bool:
         """Whether units may run on other machines than this one."""
         return not (self.spark.sparkContext.master or "local").startswith("local")

@@ -66,7 +66,6 @@ class Meanwhile:
     """An engine that has the service live on, and its log compacted, before it does anything."""
 
     name = "meanwhile"
-    workers = 1
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

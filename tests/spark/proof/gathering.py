@@ -32,7 +32,6 @@ class Gathering(Generic[T]):
     """See above. ``copies`` of each unit are run at the same time."""
 
     name = "gathering"
-    workers = 1
 
     def __init__(self, engine: Engine, copies: int = 1) -> None:
         self.jobs = self.units = 0

@@ -195,7 +195,6 @@ class Looking:
     """An engine beside which somebody looks at all snapshots that there are, whenever a unit has ended."""
 
     name = "looking"
-    workers = 1
 
     def __init__(self, engine: Engine, asked: Sequence[Request]) -> None:
         self._engine = engine

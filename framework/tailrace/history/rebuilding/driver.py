@@ -44,8 +44,8 @@ from tailrace.history.rebuilding.settled_letters import letters_before
 from tailrace.history.rebuilding.targets import Settled, settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.history.same_topics import check_ids
-from tailrace.history.splitting.choice import choose_for, whole_because
 from tailrace.history.splitting.split_units import UNSPLIT
+from tailrace.history.splitting.unsplit import whole_because
 from tailrace.log.opening import is_url
 from tailrace.processes.app_loading import plan_reading
 from tailrace.processes.environment import environment
@@ -203,19 +203,7 @@ class _Rebuild:
                 notes=notes + settled.notes,
                 letters=letters,
             )
-            return self._split(job, past)
-
-    def _split(self, job: Job, past: HistorySource) -> Job:
-        asked, whole = job.request.execution.split, whole_because(job)
-        if asked is not None:
-            refused = (f"it was not split: {whole}",) if whole and asked > 1 else ()
-            return msgspec.structs.replace(job, split=1 if whole else asked, notes=job.notes + refused)
-        if whole or job.order == "canonical":
-            return job
-        choice = choose_for(job, past, self._engine.workers)
-        if choice is None:
-            return job
-        return msgspec.structs.replace(job, split=choice.shards, notes=(*job.notes, choice.why))
+            return _split(job)
 
     # --- the units
 
@@ -338,6 +326,14 @@ def settled_job(request: Request) -> Job:
     return _Rebuild(request, LocalEngine(1), None)._settled()
 
 
+def _split(job: Job) -> Job:
+    """The job with the requested number of shards, or with a note that says why it is not split."""
+    shards = job.request.execution.split
+    if shards > 1 and (whole := whole_because(job)):
+        return replace(job, notes=(*job.notes, f"it was not split: {whole}"))
+    return replace(job, split=shards)
+
+
 def _entry(result: UnitResult, job: Job, past: HistorySource) -> TaskEntry:
     cut = result.cut or b""
     left = left_from(past.beginning(job, result.partition), cut) if cut else {}
@@ -396,9 +392,10 @@ def _check(request: Request) -> None:
             "the tape is of the inputs that the app declares",
             hint="Inputs of other names go in canonical order: leave --order out.",
         )
-    split = request.execution.split
-    if split is not None and split < 1:
-        raise OptionError(f"a partition cannot be split into {split} shards", hint="Give 1 or more.")
+    if request.execution.split < 1:
+        raise OptionError(
+            f"a partition cannot be split into {request.execution.split} shards", hint="Give 1 or more."
+        )
 
 
 def _check_whole(base: Snapshot, request: Request) -> None:

@@ -28,11 +28,6 @@ class Engine(Protocol):
         """The name of the engine in reports."""
         ...
 
-    @property
-    def workers(self) -> int:
-        """The number of units that run at once."""
-        ...
-
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """Run each unit with ``run_unit``, in any order and in parallel. Yields the results as they arrive.
 
@@ -56,11 +51,6 @@ class LocalEngine:
     def __init__(self, processes: int | None = None, hash_seed: int | None = None) -> None:
         self.processes = len(os.sched_getaffinity(0)) if processes is None else processes
         self.hash_seed = hash_seed
-
-    @property
-    def workers(self) -> int:
-        """See ``Engine.workers``."""
-        return self.processes
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``Engine.run``."""

@@ -98,9 +98,8 @@ class Variant(msgspec.Struct, frozen=True):
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """How the work is done."""
 
-    split: int | None = None
-    """Number of shards that the keys of a partition are dealt to; 1 replays each partition as it ran. None: the rebuild
-    chooses, see ``splitting.choice``."""
+    split: int = 1
+    """Number of shards that the keys of a partition are dealt to; 1 replays each partition in one piece."""
     store: StoreKind = "rocks"
     work: str | None = None
     """Folder for intermediate files; None: next to the snapshots, if those are in a folder."""
