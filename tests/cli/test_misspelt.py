@@ -84,7 +84,6 @@ LOG = ("--log", "LOG")
         # inputs and actors
         (["replay", SHOP, "--until-offset", "purchase=1", *LOG], 2, "Did you mean 'purchases'?"),
         (["replay", SHOP, "--trace", "a", "--actor", "Costumer", *LOG], 2, "Did you mean 'Customer'?"),
-        (["rebuild", SHOP, "--to", "TO", "--read", "purchase=x", *LOG], 2, "Did you mean 'purchases'?"),
         (["rebuild", SHOP, "--to", "TO", "--until-offset", "purchase:0=1", *LOG], 2, "Did you mean 'purchases'?"),
         # snapshots
         (["snapshot", "show", "shop", "befor", "--snapshots", "AT"], 1, "no snapshot 'befor'"),

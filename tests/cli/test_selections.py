@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tests.cli import shop
 from tests.cli.commands import SHOP, done, run
 from tests.cli.shop import Purchase
-from tests.history.rebuilding import lived
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +83,6 @@ def test_two_offsets_for_one_place_are_refused(place: Path) -> None:
             )
             assert ended.code == 2
             assert said in ended.err
-    ended = run("rebuild", SHOP, "--read", "purchases=a", "--read", "purchases=b", "--log", place / "log")
-    assert ended.code == 2
-    assert "'purchases' is given twice, with other topics" in ended.err
 
 
 def test_an_offset_that_the_service_has_not_reached_is_noted(place: Path, tmp_path: Path) -> None:
@@ -102,28 +96,6 @@ def test_an_offset_that_the_service_has_not_reached_is_noted(place: Path, tmp_pa
         said = done(*command, "--until-offset", f"purchases:{number}=5", "--log", path).out
         assert f"{note}1 instead of 5" in said
         assert note not in done(*command, "--until-offset", f"purchases:{number}=1", "--log", path).out
-
-
-def test_an_offset_limit_names_the_topic_that_is_read(place: Path, tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    shutil.copytree(place / "log", path)
-    lived.append(
-        tmp_path,
-        [
-            Output("again", b"a", shop.purchases.encode(Purchase("a", 1, number)), number)
-            for number in range(3)
-        ],
-        {"again": 3},
-    )
-    command = (
-        *("rebuild", SHOP, "--read", "purchases=again", "--to", tmp_path / "to", "--workers", 1),
-        *("--log", path, "--json"),
-    )
-    assert json.loads(done(*command).out)["events"] == 3
-    assert json.loads(done(*command, "--until-offset", "again=0").out)["events"] == 0
-    ended = run(*command, "--until-offset", "purchases=0")
-    assert ended.code == 2
-    assert "It reads 'again' in its place: name an offset of 'again'." in ended.err
 
 
 def test_a_range_without_records_is_told_by_a_dump_and_the_file_is_as_it_would_be(place: Path) -> None:

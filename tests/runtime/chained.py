@@ -37,25 +37,32 @@ def again(event: Reading, ctx: tr.Context[str]) -> None:
     ctx.emit(_middle, Reading(other(event.key), event.at))
 
 
-second = tr.App("second", partitions=3)
-_followed = second.topic("middle", Reading, key="key", event_time="at", watermark="upstream", late="drop")
-_windows = second.topic("windows", Window, key="key")
+def make_second(middle: str = "middle") -> tr.App:
+    """The second app, which may read a topic of another name."""
+    app = tr.App("second", partitions=3)
+    followed = app.topic(middle, Reading, key="key", event_time="at", watermark="upstream", late="drop")
+    windows = app.topic("windows", Window, key="key")
+
+    @app.actor
+    class Windows(tr.Actor):
+        counts: dict[int, int] = tr.field(default_factory=dict)
+
+        @tr.process(followed)
+        def read(self, event: Reading, ctx: tr.Context[str]) -> None:
+            start = event.at - event.at % WIDTH_MS
+            self.counts[start] = self.counts.get(start, 0) + 1
+            ctx.set_timer(start + WIDTH_MS - 1, f"end:{start}")
+
+        @tr.on_timer("end")
+        def end(self, ctx: tr.Context[str]) -> None:
+            start = int(str(ctx.timer_name).partition(":")[2])
+            ctx.emit(windows, Window(ctx.key, start, self.counts.pop(start)))
+
+    return app
 
 
-@second.actor
-class Windows(tr.Actor):
-    counts: dict[int, int] = tr.field(default_factory=dict)
-
-    @tr.process(_followed)
-    def read(self, event: Reading, ctx: tr.Context[str]) -> None:
-        start = event.at - event.at % WIDTH_MS
-        self.counts[start] = self.counts.get(start, 0) + 1
-        ctx.set_timer(start + WIDTH_MS - 1, f"end:{start}")
-
-    @tr.on_timer("end")
-    def end(self, ctx: tr.Context[str]) -> None:
-        start = int(str(ctx.timer_name).partition(":")[2])
-        ctx.emit(_windows, Window(ctx.key, start, self.counts.pop(start)))
+second = make_second()
+of_rebuilt = make_second("middle-again")
 
 
 def other(key: str) -> str:

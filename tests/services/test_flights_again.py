@@ -1,4 +1,4 @@
-"""Chained services again: the aircraft's topics written anew, and the airports rebuilt from them.
+"""Chained services again: the aircraft's topics written anew, and the airports along their tape.
 
 The services have lived once, on a few stormy days. Everything else here comes from their log.
 """
@@ -6,7 +6,6 @@ The services have lived once, on a few stormy days. Everything else here comes f
 from contextlib import closing
 from datetime import date
 
-import msgspec
 import pytest
 
 from services.flights import aircraft, airport
@@ -18,7 +17,7 @@ from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.state.snapshots import Snapshots
-from tests.cli.commands import done, run
+from tests.cli.commands import done
 from tests.history.rebuilding.lived import published
 from tests.history.rebuilding.lived import request as asked
 
@@ -82,40 +81,7 @@ def test_with_the_topics_go_the_watermarks_that_the_service_published(lived):
     assert sum(map(len, new)) > len(new) * len(tasks), "and nothing after that"
 
 
-def test_airports_rebuilt_from_the_new_topic_are_those_rebuilt_from_the_old_one(lived):
-    old, of_old = again(lived, AIRPORT, "canonical", order="canonical", outputs="topic:-old")
-    new, of_new = again(
-        lived, AIRPORT, "again", read={"movements": "movements-again"}, outputs="topic:-again"
-    )
-    assert (old.order, new.order) == ("canonical", "canonical")
-    assert (
-        "movements is read as movements-again: in canonical order, as there is no tape of that" in new.notes
-    )
-    assert state(of_new) == state(of_old)
-    assert (new.events, new.timers, new.late) == (old.events, old.timers, old.late)
-    assert new.timers > 100
-    for topic in WRITTEN[AIRPORT]:
-        assert records(lived, f"{topic}-again") == records(lived, f"{topic}-old")
-
-
 def test_airports_over_the_topics_as_they_were_go_along_their_tape_and_come_to_the_live_state(lived):
     report, _ = again(lived, AIRPORT, "tape")
     assert report.order == "tape"
     done("compare", AIRPORT, lived / "log", lived / "tape")
-
-
-def test_changed_code_of_the_aircraft_is_seen_at_the_airports_key_by_key(lived, monkeypatch):
-    where = ("--log", lived / "log", "--workers", 1)
-    for name, rotation_ms in (("same", aircraft.ROTATION_MS), ("rested", -1)):
-        to = ("--to", lived / name)
-        with monkeypatch.context() as patch:
-            patch.setattr(aircraft, "ROTATION_MS", rotation_ms)  # at -1 no delay is handed on
-            canonical = ("--order", "canonical", "--outputs", f"topic:-{name}")
-            done("rebuild", AIRCRAFT, *where, *to, *canonical)
-        said = done("rebuild", AIRPORT, *where, *to, "--read", f"movements=movements-{name}")
-        assert "in canonical order" in said.out
-    compared = run("compare", AIRPORT, lived / "same", lived / "rested", "--json")
-    assert compared.code == 1
-    found = msgspec.json.decode(compared.out)
-    assert {one["key"] for one in found["first"]} == {"'EWR'", "'JFK'", "'LGA'"}
-    assert {one["actor"] for one in found["first"]} == {"Airport"}

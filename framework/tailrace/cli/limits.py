@@ -12,7 +12,6 @@ from tailrace.cli.arguments import TopicPosition, TopicPositionType, packed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Limits
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.end_offsets import read_instead
 
 
 class EndOffset(NamedTuple):
@@ -100,7 +99,7 @@ class GivenLimits(NamedTuple):
     clock_ms: int | None
 
     def of(self, plan: Plan) -> Limits:
-        """The limits for an app. Topics are those that ``plan`` reads, which ``--read`` may have changed.
+        """The limits for an app.
 
         Raises:
             click.BadParameter: An offset is of a topic or partition that the app does not read.
@@ -125,7 +124,7 @@ def end_offsets(
     given: dict[tuple[str, int | None], int] = {}
     for topic, partition, offset in sorted(offsets, key=lambda one: one.partition is not None):
         if topic not in inputs:
-            hint = read_instead(plan, topic) or did_you_mean(topic, inputs)
+            hint = did_you_mean(topic, inputs)
             raise click.BadParameter(
                 f"{plan.app!r} does not read {topic!r}, but {', '.join(inputs)}. {hint}".rstrip(),
                 param_hint="--until-offset",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 
 import click
 import msgspec
 
 from tailrace.cli.arguments import (
+    app_argument,
     json_option,
     keys_option,
     outside_of_log,
@@ -27,14 +27,13 @@ from tailrace.cli.rebuild_options import (
     source_options,
 )
 from tailrace.cli.showing import difference_as_dict
-from tailrace.history.rebuilding.chained import rebuild_chain
 from tailrace.history.rebuilding.determinism import TwiceReport, rebuild_twice
 from tailrace.history.rebuilding.driver import rebuild as run_rebuild
 from tailrace.history.rebuilding.engines import Engine
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Order, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
-from tailrace.processes.app_loading import plan_reading
+from tailrace.processes.app_loading import find_app
 
 DIFFERENT = 1
 _STAGES = {
@@ -48,12 +47,7 @@ _STAGES = {
 
 
 @click.command(cls=Command, short_help="Make a snapshot of an app from its history.")
-@click.argument("apps", metavar="APP...", nargs=-1, required=True)
-@click.option(
-    "--chain",
-    is_flag=True,
-    help="Rebuild several apps, each from what the ones before it emit in this rebuild. Needs --outputs topic:SUFFIX.",
-)
+@app_argument
 @source_options
 @destination_options
 @limit_options
@@ -79,8 +73,7 @@ _STAGES = {
 @json_option
 def rebuild(
     *,
-    apps: tuple[str, ...],
-    chain: bool,
+    app: str,
     source: Source,
     to: Destination,
     limits: GivenLimits,
@@ -95,14 +88,8 @@ def rebuild(
 ) -> int:
     """Make a snapshot of APP (package.module:app) from its history. The service is neither changed nor delayed.
 
-    An interrupted rebuild resumes when you run the same command again. To rebuild several apps together, use --chain and
-    name them in the order in which events pass through them.
+    An interrupted rebuild resumes when you run the same command again.
     """
-    app, *others = apps
-    if others and not chain:
-        raise click.UsageError("Several apps are rebuilt together with --chain; without it, name one.")
-    if chain and (twice or not others):
-        raise click.UsageError("--chain goes with two or more apps, and without --twice.")
     _check_places(source, to)
     request = Request(
         app=app,
@@ -110,26 +97,24 @@ def rebuild(
         to=to,
         keys=keys,
         order=order,
-        until=limits.of(plan_reading(app, source.read)),
+        until=limits.of(find_app(app).plan()),
         failures=failures,
         execution=execution,
     )
-    reports: list[RebuildReport | TwiceReport]
+    report: RebuildReport | TwiceReport
     with progress() as report_progress, engines as engine_of:
 
         def on_progress(stage: str, units: UnitProgress) -> None:
             said = f"{_STAGES[stage]}: {units.records:,} of {units.of:,} records"
             report_progress(said, units.records, units.of)
 
-        run = partial(run_rebuild, engine=engine_of(None), on_progress=on_progress, restart=restart)
         if twice:
-            reports = [rebuild_twice(request, engine_of, on_progress=on_progress)]
+            report = rebuild_twice(request, engine_of, on_progress=on_progress)
         else:
-            reports = [*rebuild_chain(request, apps, run)] if chain else [run(request)]
+            report = run_rebuild(request, engine_of(None), on_progress=on_progress, restart=restart)
     with piped():
-        for one in reports:
-            click.echo(msgspec.json.encode(_fields(one)) if as_json else "\n".join(one.lines()))
-    return DIFFERENT if any(isinstance(one, TwiceReport) and one.differs for one in reports) else 0
+        click.echo(msgspec.json.encode(_fields(report)) if as_json else "\n".join(report.lines()))
+    return DIFFERENT if isinstance(report, TwiceReport) and report.differs else 0
 
 
 def _fields(report: RebuildReport | TwiceReport) -> object:

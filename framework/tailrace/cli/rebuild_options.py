@@ -28,40 +28,17 @@ from tailrace.history.rebuilding.request import Destination, Execution, Failures
 from tailrace.state.snapshots import LATEST, which_where
 
 
-class _RenamedType(click.ParamType):
-    name = "topic=other-topic"
-    example = "movements=movements-again"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Parse the declared topic and the topic to read."""
-        topic, _, other = str(value).partition("=")
-        if not topic or not other:
-            self.fail(f"{value!r} does not name two topics; write movements=movements-again.", param, ctx)
-        return topic, other
-
-
 def _source(
     *,
     folder: Path | str,
-    read: tuple[tuple[str, str], ...],
     archive: str | None,
     from_snapshot: str | None,
     after_deleted: bool,
 ) -> Source:
-    """The source of a rebuild.
-
-    Raises:
-        click.BadParameter: Two topics are given for one input.
-    """
-    for topic in {topic for topic, _ in read}:
-        if len({other for name, other in read if name == topic}) > 1:
-            raise click.BadParameter(f"{topic!r} is given twice, with other topics", param_hint="--read")
+    """The source of a rebuild."""
     base, base_id = (None, LATEST) if from_snapshot is None else which_where(from_snapshot)
     return Source(
         log=str(folder),
-        read=dict(read),
         archive=archive,
         base=base,
         base_id=base_id,
@@ -99,13 +76,6 @@ source_options = packed(
     "source",
     _source,
     any_log_option,
-    click.option(
-        "--read",
-        type=_RenamedType(),
-        metavar="TOPIC=OTHER",
-        multiple=True,
-        help="Read an input from another topic; may be repeated.",
-    ),
     click.option(
         "--archive", cls=Setting, metavar="URI", help="Read what the log has deleted from this archive of it."
     ),

@@ -1,6 +1,5 @@
 """The limits at which a part of history ends: the checks for replay, rebuild and explore.
 
-An offset belongs to the topic that is read. If an input is read from another topic (``--read``), it is an offset of that topic.
 
     the app does not read the topic, or it has no such partition      refused
     the log has deleted the offset                                    refused
@@ -41,8 +40,7 @@ def check_end_offsets(plan: Plan, log: Log, offsets: Mapping[str, Mapping[int, i
         if topic not in inputs:
             raise OptionError(
                 f"the app {plan.app!r} does not read {topic!r}",
-                hint=read_instead(plan, topic)
-                or did_you_mean(topic, inputs, f"It reads {', '.join(inputs)}."),
+                hint=did_you_mean(topic, inputs, f"It reads {', '.join(inputs)}."),
             )
         for number in given:
             if number >= plan.partitions:
@@ -60,12 +58,6 @@ def check_end_offsets(plan: Plan, log: Log, offsets: Mapping[str, Mapping[int, i
                         f"which holds {start} to {ends[number]}",
                         hint="Name an offset that is there, or the end.",
                     )
-
-
-def read_instead(plan: Plan, topic: str) -> str:
-    """The hint for a declared topic in whose place the app reads another one; empty if there is none."""
-    others = [one.name for one in plan.inputs if one.declared == topic != one.name]
-    return f"It reads {others[0]!r} in its place: name an offset of {others[0]!r}." if others else ""
 
 
 def check_after_beginning(
@@ -123,7 +115,7 @@ def check_forwarded(plan: Plan, limits: Limits, cuts: Mapping[int, tape.Cut]) ->
         return
     inputs = {one.name: one for one in plan.inputs}
     for name, ends in sorted(limits.offsets.items()):
-        hidden = f"{plan.app}.{inputs[name].declared_name}.by-key"
+        hidden = f"{plan.app}.{inputs[name].name}.by-key"
         if not inputs[name].repartitioned or hidden not in inputs:
             continue
         if not any(cuts[one].positions.get(name, 0) > offset for one, offset in ends.items() if one in cuts):

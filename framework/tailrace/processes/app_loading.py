@@ -14,14 +14,11 @@ import importlib.util
 import pkgutil
 import sys
 import traceback
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 from tailrace.core.declare.app import App
-from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import DefinitionError, OptionError, TailraceError, UnknownAppError, UsageError
+from tailrace.core.errors import DefinitionError, TailraceError, UnknownAppError, UsageError
 from tailrace.core.suggestions import did_you_mean, nearest
 
 
@@ -65,32 +62,6 @@ def find_app(reference: str) -> App:
         return found.renamed(other) if at else found
     except DefinitionError as error:
         raise UnknownAppError(error.what, hint=error.hint) from None
-
-
-def plan_reading(reference: str, read: Mapping[str, str]) -> Plan:
-    """The plan of an app that reads other topics for some of its inputs. ``read`` maps declared names to other topics.
-
-    Everything that is stored about such an input (positions, the tape, cuts) has the name of the other topic, so it is never
-    confused with the declared one. The order of the inputs does not change.
-
-    Raises:
-        OptionError: The app reads no such topic, or two inputs would be the same.
-    """
-    plan = find_app(reference).plan()
-    names = [one.name for one in plan.inputs if not one.is_inbox]
-    for name in read:
-        if name not in names:
-            raise OptionError(
-                f"the app {plan.app!r} does not read {name!r}",
-                hint=did_you_mean(name, names, f"It reads {', '.join(names)}."),
-            )
-    inputs = tuple(replace(one, name=read.get(one.name, one.name), declared=one.name) for one in plan.inputs)
-    if len({one.name for one in inputs}) < len(inputs):
-        raise OptionError(
-            f"two inputs of the app {plan.app!r} would be the same topic",
-            hint="Name another topic for one of them.",
-        )
-    return replace(plan, inputs=inputs) if read else plan
 
 
 def name_of_script() -> str:

@@ -46,7 +46,7 @@ class Alerts:
         self._told_behind: dict[Behind, int] = {}
         self._held: dict[tuple[int, int], set[int]] = {}
         """By operator and source: the partitions for which the warning was logged, or found while it was in force."""
-        self._dropping = sorted({one.declared_name for one in plan.inputs if one.late == "drop"})
+        self._dropping = sorted({one.name for one in plan.inputs if one.late == "drop"})
         self._late = self._told_late = 0
 
     def of_partition(self, number: int, now_ms: int, late: int) -> PartitionAlerts:

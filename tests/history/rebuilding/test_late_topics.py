@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine.describe_rows import picture
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import SnapshotMismatchError
-from tailrace.history.rebuilding.chained import links_of
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshot
 from tests.history.rebuilding import lateness, payments
@@ -44,16 +42,6 @@ def test_each_event_counts_once_where_other_events_are_late_now(
     live_on(tmp_path, then)
     _, snapshot = done(tmp_path, now, order=order)
     assert totals(snapshot, now) == wanted
-
-
-def test_a_topic_of_late_events_is_a_link_of_a_chain() -> None:
-    reader = tr.App("reader", partitions=2)
-    late = reader.topic("late-readings", lateness.Reading, key="sensor", event_time="at")
-
-    @reader.process(late)
-    def read(event: lateness.Reading, ctx: tr.Context[str]) -> None: ...
-
-    assert links_of([lateness.strict.plan(), reader.plan()]) == [[], ["late-readings"]]
 
 
 @pytest.mark.parametrize("order", ["tape", "canonical"])

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.core.engine import tape
-from tailrace.core.errors import TailraceError, TopicMismatchError, UsageError
+from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import CHANNEL, InputRecord
 from tailrace.history.rebuilding import driver, output_files, publishing
 from tailrace.history.rebuilding.driver import rebuild
@@ -21,7 +20,6 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots.arrow import parquet
-from tests.cli.commands import run
 from tests.history.rebuilding import lived, shops
 from tests.history.rebuilding.lived import TALLY, done, request
 
@@ -198,62 +196,3 @@ def test_without_a_tape_topics_say_how_far_their_tasks_had_come_and_depend_on_th
             assert min(ours) <= record.timestamp_ms
         last = {task: mark for _, task, mark in some}
         assert min(mark for mark in last.values() if mark is not None) > 20_000
-
-
-def test_inputs_under_other_names_are_refused_where_that_makes_no_sense(tmp_path: Path) -> None:
-    lived.append(tmp_path, shops.sales(30), {"sales": 2})
-    other = [one._replace(topic="sold") for one in shops.sales(30)]
-    lived.append(tmp_path, other, {"sold": 2})
-    for read, said in (({"totals": "sold"}, "does not read 'totals'"), ({"sales": "gone"}, "no such topic")):
-        with pytest.raises(TailraceError, match=said):
-            done(tmp_path, SHOPS, read=read)
-    with pytest.raises(UsageError, match="inputs that the app declares"):
-        done(tmp_path, SHOPS, read={"sales": "sold"}, order="tape")
-    _, declared = done(tmp_path, SHOPS)
-    report, snapshot = done(tmp_path, SHOPS, read={"sales": "sold"})
-    assert any("sales is read as sold" in one for one in report.notes)
-    assert [one.rows for one in lived.rebuilt(snapshot)] == [one.rows for one in lived.rebuilt(declared)]
-    positions = [tape.decode_cut(one.cut).positions for one in snapshot.manifest.tasks]
-    assert all("sold" in one and "sales" not in one for one in positions)  # nobody takes it for the other's
-    start = (
-        "run",
-        SHOPS,
-        "--log",
-        tmp_path / "log",
-        "--state",
-        tmp_path / "state",
-        "--until-end",
-        "--create-topics",
-    )
-    ended = run(*start, "--from-snapshot", f"{tmp_path / 'snapshots'}#{snapshot.manifest.id}")
-    assert ended.code == 1
-    assert "no longer reads 'sold' and now reads 'sales'" in ended.err
-
-
-def test_what_other_code_emits_more_or_less_of_is_in_the_topics_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Running numbers of outputs follow the service's count at each commit: they are no place in the file."""
-    for first in (0, 100, 200):
-        lived.append(tmp_path, shops.sales(100, first=first), {"sales": 2})
-        lived.live_on(tmp_path, SHOPS)
-    commit, commits = EmbeddedWriter.commit, 0
-
-    def dying(self: EmbeddedWriter, *arguments: Any) -> Any:
-        nonlocal commits
-        commits += 1
-        if commits == 6:
-            raise KeyboardInterrupt
-        return commit(self, *arguments)
-
-    monkeypatch.setattr(shops, "WRONG", "says-more")
-    asked = request(tmp_path, f"{SHOPS[: -len('app')]}other", outputs="topic:-other")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(EmbeddedWriter, "commit", dying)
-        rebuild(asked, LocalEngine(1))
-    report = rebuild(asked, LocalEngine(1))
-    assert report.resumed
-    assert report.written == 600
-    for some, service in zip(in_order(tmp_path, "totals-other"), in_order(tmp_path, "totals"), strict=True):
-        assert [(one.key, one.value) for one in some[::2]] == [(one.key, one.value) for one in service]
-        assert all(b"-1" in (one.value or b"") for one in some[1::2])

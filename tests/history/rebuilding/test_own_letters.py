@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,13 @@ import pytest
 
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.dead_letters.letters import redrive
-from tailrace.history.dead_letters.outcomes import letters_with_outcomes
-from tailrace.history.rebuilding.chained import rebuild_chain
-from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.log.embedded import EmbeddedLog
-from tests.history.rebuilding import lived, priced
-from tests.history.rebuilding.lived import done, request
+from tests.history.rebuilding import lived
+from tests.history.rebuilding.lived import done
 from tests.history.rebuilding.priced import Order, Price, Sum, record
 
 T0 = 1_772_323_200_000
-HIDDEN, SHOWN, READER = (f"tests.history.rebuilding.priced:{name}" for name in ("hidden", "shown", "reader"))
+HIDDEN, SHOWN = (f"tests.history.rebuilding.priced:{name}" for name in ("hidden", "shown"))
 WAYS = {HIDDEN: ("orders", {"orders": 2, "prices": 2}), SHOWN: ("raw", {"raw": 2, "prices": 2})}
 PRICE = Price("a", 10, T0 + 100_000)
 
@@ -117,26 +112,3 @@ def test_a_redriven_record_of_a_foreign_partition_counts(tmp_path: Path) -> None
     assert life.redrive() == 1
     life.run()
     assert life.total() == life.rebuilt()[0] == 1_030
-
-
-@pytest.mark.parametrize("retry", [False, True])
-def test_a_chain_settles_the_letters_of_the_topics_between_its_apps(
-    tmp_path: Path, retry: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    life = Life(tmp_path, SHOWN)
-    monkeypatch.setattr(priced, "BROKEN", True)
-    life.run(Price("a", 10, T0 - 100_000), Order("o1", "a", 3, T0))
-    life.run(Order("o2", "a", 4, T0 + 1_000))
-    lived.live_on(tmp_path, READER)
-    monkeypatch.setattr(priced, "BROKEN", False)
-    asked = request(tmp_path, SHOWN, outputs="topic:-new", retry_failed=retry)
-    run = partial(rebuild, engine=LocalEngine(1))
-    _, second = rebuild_chain(asked, [SHOWN, READER], run)
-    lived.live_on(tmp_path, READER, replace=f"{tmp_path / 'snapshots'}#{second.snapshot}")
-    with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
-        assert not redrive(log, "reader", lambda _: True, now_ms=0).sent
-        assert [outcome.state for _, outcome in letters_with_outcomes(log, "reader")] == ["rebuilt"]
-    life.run(Order("o3", "a", 1, T0 + 2_000))
-    lived.live_on(tmp_path, READER)
-    seen = [msgspec.json.decode(one.value or b"", type=Sum).total for one in lived.read(tmp_path, "seen")]
-    assert seen[-1] == 30 + 70 + 80

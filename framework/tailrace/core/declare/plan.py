@@ -137,13 +137,6 @@ class InputPlan:
     """The keys of records are not those declared: the only route forwards each record to the topic with the declared keys."""
     refuse_seconds: bool = False
     """Event times that look like seconds since 1970 are refused; see ``TopicSettings``."""
-    declared: str = ""
-    """The name that the input was declared with, if another topic is read in its place; see ``declared_name``."""
-
-    @property
-    def declared_name(self) -> str:
-        """The name in the declarations. Seeds of randomness use it, so they do not depend on which topic is read."""
-        return self.declared or self.name
 
 
 @dataclass(frozen=True, slots=True)

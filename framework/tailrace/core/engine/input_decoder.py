@@ -90,7 +90,7 @@ class BoundInput:
 
     def __init__(self, plan: InputPlan, partition: int, tables: Sequence[Table], marks: Watermarks) -> None:
         self.plan, self.tables = plan, tables
-        place = f"{plan.declared_name}/{partition}".encode()
+        place = f"{plan.name}/{partition}".encode()
         self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
         """Separates this input partition from others in the random seeds of its records."""
         self.inbox, self.moving = plan.is_inbox, bool(plan.moves)

@@ -28,7 +28,7 @@ from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Request, Variant
 from tailrace.history.rebuilding.work_folder import WorkFolder
-from tailrace.processes.app_loading import plan_reading
+from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
 ANOTHER = Variant("another", cache_bytes=1 << 20, timers_in_memory=100, reload=True)
@@ -83,7 +83,7 @@ def rebuild_twice(
             "outputs that are made twice are compared, and not written to topics",
             hint="Rebuild without --twice once the code is known to be deterministic.",
         )
-    plan = plan_reading(request.app, request.source.read)
+    plan = find_app(request.app).plan()
     aside = _aside(request, plan)
     try:
         return _twice(request, engine_of, on_progress, plan, aside)

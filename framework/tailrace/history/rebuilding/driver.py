@@ -29,7 +29,6 @@ from tailrace.history.dead_letters.handled import handled_in
 from tailrace.history.last_reads import last_reads
 from tailrace.history.left_inputs import left_from
 from tailrace.history.named_keys import named_keys
-from tailrace.history.rebuilding.chained import as_declared
 from tailrace.history.rebuilding.code_digest import CodeDigest, changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind, UnitResult
@@ -47,7 +46,7 @@ from tailrace.history.same_topics import check_ids
 from tailrace.history.splitting.split_units import UNSPLIT
 from tailrace.history.splitting.unsplit import whole_because
 from tailrace.log.opening import is_url
-from tailrace.processes.app_loading import plan_reading
+from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import environment
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
 from tailrace.state.snapshots.manifest import MANIFEST
@@ -63,13 +62,11 @@ def rebuild(
     *,
     on_progress: OnProgress | None = None,
     restart: bool = False,
-    kept: list[WorkFolder] | None = None,
 ) -> RebuildReport:
     """Rebuild an app's state from its history into a snapshot, and publish it.
 
     An interrupted rebuild of the same request, app and code is resumed, up to its settled end; ``restart`` begins it from
-    the start. With ``kept`` the work folder is added to this list and keeps the results of all units, so that the finished
-    rebuild can be resumed too. The caller must then clear the folder.
+    the start.
 
     Raises:
         UsageError: The request makes no sense for this app and this log.
@@ -80,13 +77,13 @@ def rebuild(
         EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
         WorkerLostError: A process has ended; run it again.
     """
-    return _Rebuild(request, engine or LocalEngine(), on_progress).run(restart=restart, kept=kept)
+    return _Rebuild(request, engine or LocalEngine(), on_progress).run(restart=restart)
 
 
 class _Rebuild:
     def __init__(self, request: Request, engine: Engine, on_progress: OnProgress | None) -> None:
         _check_types(request)
-        self._plan = plan_reading(request.app, request.source.read)
+        self._plan = find_app(request.app).plan()
         self._request = _absolute(request)
         self._engine = engine
         self._tell = on_progress
@@ -98,7 +95,7 @@ class _Rebuild:
         self._replayed: dict[int, tuple[int, int]] = {}
         """By partition: the records and commits that this run has added to the report."""
 
-    def run(self, *, restart: bool, kept: list[WorkFolder] | None) -> RebuildReport:
+    def run(self, *, restart: bool) -> RebuildReport:
         """See ``rebuild``."""
         begun_s = time.perf_counter()
         work = self._work
@@ -120,11 +117,7 @@ class _Rebuild:
                 report.note(self._code.compared())
             elif earlier is not None and not restart:
                 report.note(_begun_again(earlier, self._code))
-            if kept is None:
-                work.clear()
-            else:
-                self._units_work.keep_results()
-                kept.append(work)
+            work.clear()
         report.seconds = time.perf_counter() - begun_s
         return report
 
@@ -299,8 +292,6 @@ class _Rebuild:
             check_ids(job.topics, past.log)
         publish_outputs(job, self._plan, results)
         with opened_past(request, self._plan, taped=False) as past:
-            if request.to.as_declared:
-                results = as_declared(job, results, past.log, report)
             tasks = tuple(_entry(one, job, past) for one in results)
         manifest = Manifest(
             id=job.snapshot,
@@ -386,11 +377,6 @@ def _check(request: Request) -> None:
     if request.to.outputs != "none" and not request.to.outputs.startswith((PARQUET, TOPIC)):
         raise OptionError(
             f"outputs cannot go to {request.to.outputs!r}", hint=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
-        )
-    if request.source.read and request.order == "tape":
-        raise OptionError(
-            "the tape is of the inputs that the app declares",
-            hint="Inputs of other names go in canonical order: leave --order out.",
         )
     if request.execution.split < 1:
         raise OptionError(

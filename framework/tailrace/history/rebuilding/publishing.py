@@ -10,9 +10,8 @@ id holds the topics: it asks before it looks whether the topics are empty, and l
 its publishers. So of two rebuilds, the later one finds the publishers of the earlier one; or the earlier one finds that it was replaced,
 before it has written a record.
 
-A finished rebuild will not run again, and it notes this when all marks are published. It does not retire by itself: the next
-service of a chain is rebuilt over these topics as over the service's own, to the same state, and would find other watermarks at
-their end. The first live service that reads or writes them retires the rebuild (see ``retirement``).
+A finished rebuild will not run again, and it notes this when all marks are published. It does not retire by itself: an app that reads
+these topics is rebuilt over them as over the service's own, to the same state, and would find other watermarks at their end. The first live service that reads or writes them retires the rebuild (see ``retirement``).
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def topics_of(plan: Plan) -> list[str]:
 
 
 def check_topics(request: Request, past: HistorySource) -> None:
-    """Refuse output topics that are not empty, except those that the rebuild itself reads.
+    """Refuse output topics that are not empty.
 
     Raises:
         TopicMismatchError: An output topic is not empty.
@@ -74,8 +73,6 @@ def check_topics(request: Request, past: HistorySource) -> None:
 def _check_empty(request: Request, plan: Plan, log: Log) -> None:
     known = log.topics()
     for name in (f"{one}{request.to.outputs.removeprefix(TOPIC)}" for one in topics_of(plan)):
-        if name in request.source.read.values():
-            continue
         if name in known and any(log.end_offset(name, number) for number in range(known[name].partitions)):
             raise TopicMismatchError(
                 "the topic that the outputs of the rebuild are to go to is not empty",
@@ -127,7 +124,7 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
         if all(task.done is None for task in tasks):
             # The topics were empty when the job was settled, but another rebuild may have written to them since.
             _check_empty(job.request, plan, log)
-            _check_unpublished(job.request, log, plan, suffix)
+            _check_unpublished(log, plan, suffix)
         for task in tasks:  # register all publishers before the first one publishes anything
             task.begin()
         if holder is not None:
@@ -152,11 +149,9 @@ def _holder_id(plan: Plan, suffix: str) -> str:
     return f"{REBUILD}{plan.app}{suffix}"
 
 
-def _check_unpublished(request: Request, log: Log, plan: Plan, suffix: str) -> None:
-    """Refuse topics for which another rebuild has registered its publishers, except those that the rebuild itself reads. A driver that
-    resumes has published before.
-    """
-    topics = {f"{name}{suffix}" for name in topics_of(plan)}.difference(request.source.read.values())
+def _check_unpublished(log: Log, plan: Plan, suffix: str) -> None:
+    """Refuse topics for which another rebuild has registered its publishers. A driver that resumes has published before."""
+    topics = {f"{name}{suffix}" for name in topics_of(plan)}
     for topic, publisher in log.publications():
         if topic in topics and publisher.startswith(REBUILD):
             raise TopicMismatchError(

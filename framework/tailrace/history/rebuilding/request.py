@@ -41,8 +41,6 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Folder of the log, or the URL of a Kafka cluster."""
     archive: str | None = None
     """URI of the log's archive, for records that the log has deleted."""
-    read: dict[str, str] = {}
-    """Inputs that are read under another name: from the declared topic to the topic to read."""
     base: str | None = None
     """URI of the snapshots that hold the base; None: the rebuild starts with empty state."""
     base_id: str = "latest"
@@ -60,8 +58,6 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the savepoint; None: the snapshot is not a savepoint."""
     outputs: str = "none"
     """``none``, ``parquet:URI``, or ``topic:SUFFIX``."""
-    as_declared: bool = False
-    """Place the snapshot at the ends of the declared topics, not of those in ``Source.read``: see ``chained``."""
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):

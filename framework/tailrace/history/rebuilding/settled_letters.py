@@ -50,7 +50,7 @@ def letters_before(request: Request, past: HistorySource, settled: Settled) -> t
             content = content_of(letter.topic, letter.record)
             found.contents[number].append((letter.topic, letter.origin_offset, content))
         if letter.topic is None:
-            if untaped and not request.source.read:
+            if untaped:
                 found.timers[number].append((letter.actor or "", letter.key or "", letter.timer or ""))
         elif letter.topic not in inputs or letter.origin_offset is None:
             continue

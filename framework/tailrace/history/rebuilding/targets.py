@@ -71,14 +71,12 @@ def settle(request: Request, past: HistorySource) -> Settled:
         TopicReplacedError: An input or the tape was deleted and created again, and canonical order was not requested.
     """
     plan = past.plan
-    if request.order != "canonical" and not request.source.read:
+    if request.order != "canonical":
         check_history(plan.app, past.log, plan.inputs)
     order, why = _order(request, past)
     why += tuple(_replaced(past)) if order == "canonical" else ()
     with past.uncleaned():
-        known = past.log.topics()
-        declared = [name for name in request.source.read if name in known] if request.to.as_declared else []
-        read = [*topics_of(plan, past.log), *declared]
+        read = topics_of(plan, past.log)
         topics = ids_of(read, past.log)
         position, ends = past.ends(read)
         targets: list[Target] = []
@@ -175,9 +173,6 @@ def _check_inbox(plan: Plan, targets: list[Target]) -> None:
 def _order(request: Request, past: HistorySource) -> tuple[Literal["tape", "canonical"], tuple[str, ...]]:
     """The order to use, and the notes about it."""
     plan, log = past.plan, past.log
-    if request.source.read:
-        named = ", ".join(f"{name} is read as {other}" for name, other in sorted(request.source.read.items()))
-        return "canonical", (f"{named}: in canonical order, as there is no tape of that",)
     if request.order != "auto":
         return request.order, ()
     if plan.tape_topic not in log.topics():
@@ -210,7 +205,7 @@ def _untaped(request: Request, past: HistorySource, settled: Settled) -> Settled
                 hint=did_you_mean(
                     one.name,
                     log.topics(),
-                    f"Check the path of the log. If the code has renamed the input, read its former topic: --read {one.name}=TOPIC.",
+                    "Check the path of the log. If the code has renamed the input, declare its former topic.",
                 ),
             )
         if (found := len(settled.ends.get(one.name, ()))) not in (0, plan.partitions):
@@ -281,11 +276,9 @@ def _check_inputs(plan: Plan, targets: list[Target]) -> None:
         return
     had = {name for cut in cuts for name in cut.positions}
     new = [name for name in inputs if name not in had]
-    read = f"--read {new[0] if len(new) == 1 else 'NEW'}={gone[0]}"
     raise InputsChangedError(
         f"the app {plan.app!r} no longer reads {', '.join(map(repr, gone))}{_now_reads(new)}, unlike when it last committed",
-        hint=f"If the code has renamed the input, rebuild with {read}, in canonical order. Otherwise declare the former "
-        "input again, or use --order canonical, which reads what the code declares now.",
+        hint="Declare the former input again, or use --order canonical, which reads what the code declares now.",
     )
 
 

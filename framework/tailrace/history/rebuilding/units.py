@@ -19,7 +19,7 @@ from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.history.same_topics import check_ids
 from tailrace.history.splitting.split_units import run_first, run_merge, run_shard
-from tailrace.processes.app_loading import plan_reading
+from tailrace.processes.app_loading import find_app
 
 _SHOWN = 5
 
@@ -36,7 +36,7 @@ def run_unit(unit: Unit) -> UnitResult:
         return done
     attempt = uuid4().hex[:12]
     try:
-        plan = plan_reading(unit.job.request.app, unit.job.request.source.read)
+        plan = find_app(unit.job.request.app).plan()
         _check(plan, unit.job)
         taped = unit.job.order == "tape"
         with opened_past(unit.job.request, plan, taped=taped, log=unit.log) as past, seldom_collected():

@@ -144,11 +144,6 @@ class WorkFolder:
             elif entry.name != "lock":
                 entry.unlink(missing_ok=True)
 
-    def keep_results(self) -> None:
-        """Remove what only unfinished units need. The folder must be that of a job whose units are all done."""
-        for folder in (self.tasks, self.blocks):
-            shutil.rmtree(folder, ignore_errors=True)
-
     def clear(self) -> None:
         """Remove the folder, the lock last of all: a driver that waits for it then creates both again."""
         self.empty()
