@@ -1,7 +1,7 @@
 """The data flow of an app, or of several that share topics, as a graph: as data, text, picture, Mermaid and DOT.
 
-The inputs of a handler are declared. Its outputs are found in its code (``core.declare.emissions``). They are a superset of
-the topics that it emits to.
+The inputs of a handler are declared. Its outputs are the ones that its code names, or that ``emits=`` lists
+(``core.declare.emissions``). They are a superset of the topics that it emits to.
 """
 
 from tailrace.graph.diagrams import as_dot, as_mermaid

@@ -24,7 +24,8 @@ from typing import Any, Literal
 import msgspec
 
 from tailrace.core.declare.emissions import emissions_of
-from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan, Route
+from tailrace.core.declare.plan import ActorPlan, InputPlan, OperatorPlan, Plan, Route
+from tailrace.core.declare.topic import Edge as Target
 from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.durations import spelled
 from tailrace.core.values.types import spell
@@ -138,6 +139,8 @@ class _Drawn:
                 self._taken(_id("inbox", str(plan.inbox_topic)), message.route)
             for route in (*actor.event_timers.values(), *actor.processing_timers.values()):
                 self._emitted(route)
+        for operator in plan.operators:
+            self._emits(operator)
 
     def _topic(self, topic: Topic[Any, Any], taken: InputPlan | None) -> None:
         app, id_ = self._plan.app, _id("topic", topic.name)
@@ -186,11 +189,25 @@ class _Drawn:
         cls = None if route.target is None else route.target.cls
         takers = [actor.cls for actor in plan.actors if actor.messages]
         found = emissions_of([route.call], cls, plan.topics.values(), plan.streams, takers)
-        for one in found.edges:
-            target = _id("stream", plan.app, one.name) if one.is_stream else _id("topic", one.name)
-            self._edge(owner, target, "emits", route.name)
-        if found.actors and plan.inbox_topic is not None:
+        allowed = plan.operators[route.operator]
+        for one in found.edges & allowed.emits:
+            self._edge(owner, self._target(one), "emits", route.name)
+        if found.actors & allowed.sends and plan.inbox_topic is not None:
             self._edge(owner, _id("inbox", plan.inbox_topic), "sends", route.name)
+
+    def _emits(self, operator: OperatorPlan) -> None:
+        """Add the targets that the code does not show: ``emits=`` has them."""
+        plan = self._plan
+        owner = _id("function" if operator.actor is None else "actor", plan.app, operator.name)
+        if owner not in self._nodes:
+            return  # it only forwards a topic
+        for one in operator.emits:
+            self._edge(owner, self._target(one), "emits")
+        if operator.sends and plan.inbox_topic is not None:
+            self._edge(owner, _id("inbox", plan.inbox_topic), "sends")
+
+    def _target(self, one: Target[Any, Any]) -> str:
+        return _id("stream", self._plan.app, one.name) if one.is_stream else _id("topic", one.name)
 
     def _owner(self, route: Route) -> str:
         plan = self._plan

@@ -279,9 +279,9 @@ class App(Declarations):
         ``name`` is the name that state and timers are stored under (default: the name of the class). Keep it when the class is
         renamed, and the state is kept.
 
-        ``emits`` lists all topics, streams and actors that the handlers emit and send to. By default they are found in the
-        code. Give it where the code hides them, such as a topic that an event selects. Give an actor that is declared further
-        down by its name. An emit to anything else raises UsageError.
+        ``emits`` lists all topics, streams and actors that the handlers emit and send to. By default these are the ones that
+        their code names. Give it where the code does not name a target, or names one that it does not emit to. Give an actor that
+        is declared further down by its name. An emit to anything else raises UsageError.
 
         Raises:
             DefinitionError: The class is not an actor, has no handler, or its name is taken. The message says what to change.

@@ -199,8 +199,8 @@ class Context(Generic[K]):
 
         Raises:
             UsageError: The event is not of the topic's type; ``at`` is outside of the topic's ``time_range``, or was given
-                with a stream, whose handlers run in the same step; or the code does not show that this handler emits to the
-                topic (declare it with ``emits=``).
+                with a stream, whose handlers run in the same step; or the topic is not among the targets of the handler's actor or
+                function (declare it with ``emits=``).
             EventValueError: The event cannot be written as it is, such as nan in a JSON topic.
         """
         # ``at`` is keyword-only by the overloads. A star in the signature would cost a dictionary lookup per call.
@@ -271,8 +271,8 @@ class Context(Generic[K]):
         commit that sends it, possibly in another process. Its event time is that of this handler.
 
         Raises:
-            UsageError: The actor does not take such a message, the key is not of its type, or the code does not show that
-                this handler sends to the actor (declare it with ``emits=``).
+            UsageError: The actor does not take such a message, the key is not of its type, or the receiver is not among
+                the targets of the handler's actor or function (declare it with ``emits=``).
         """
         plan = self._plan.actor_of(actor)
         name = plan.message_names.get(message.__class__)
@@ -466,7 +466,7 @@ class Context(Generic[K]):
         operator = self._plan.operators[route.operator]
         does, what = ("sends", to.__name__) if isinstance(to, type) else ("emits", f"{to.name!r}")
         where = "@app.process" if operator.actor is None else "@app.actor"
-        named = to.__name__ if isinstance(to, type) else "the topic"
+        found = [repr(one.name) for one in operator.emits] + [one.__name__ for one in operator.sends]
         if not isinstance(to, type) and to not in self._plan.topics.values() and to not in self._plan.streams:
             return UsageError(
                 f"{route.name} emits to {what}, which was declared in another app",
@@ -475,7 +475,8 @@ class Context(Generic[K]):
         return UsageError(
             f"{route.name} {does} to {what}, which was not found in its code: watermarks that depend on it "
             "would be wrong",
-            hint=f"Name it where {operator.name} is declared: {where}(emits=[{named}]).",
+            hint=f"List all targets of {operator.name} where it is declared, {where}(emits=[...]): {what}"
+            f"{''.join(f', {one}' for one in sorted(found))}.",
         )
 
     def _own(self, action: str) -> Instances:

@@ -1,45 +1,34 @@
 """Which topics and streams handlers may emit to, and which actors they may send messages to.
 
-The targets come from static analysis of the handlers' bytecode (``analysis``) and, where the code hides them, from
-``emits=`` in the declarations. The analysis returns a superset:
+The targets are those that the handlers' code refers to (``references``) or, where the declaration has ``emits=``, exactly
+those. What is found is a superset:
 
-- A handler that calls ``ctx.emit``, directly or through other functions, may emit to every topic that the code it reaches
-  names. A handler that never emits may name topics without effect.
-- An actor counts as a target only if its class reaches ``ctx.send``. If the class in some ``ctx.send`` is unknown, every
-  actor that the code names counts.
+- A handler whose code names ``emit`` may emit to every topic and stream that it refers to. If it does not, topics have no
+  effect.
+- In the same way, a handler whose code names ``send`` may send to every actor that it refers to.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from inspect import CO_VARARGS
 from types import FunctionType
 from typing import Any
 
 from tailrace.core.declare.actor import ActorMeta, declaration_of
-from tailrace.core.declare.analysis.bytecode import run
-from tailrace.core.declare.analysis.flow import Flow, package_of
-from tailrace.core.declare.analysis.frames import Call, Frame, reached
-from tailrace.core.declare.analysis.values import CONTEXT, NO_VALUES, Objects
 from tailrace.core.declare.declarations import Declarations, Declared
-from tailrace.core.declare.handlers import MessageRole, place_of
+from tailrace.core.declare.handlers import MessageRole
+from tailrace.core.declare.references import References
 from tailrace.core.declare.topic import Edge, Stream, Topic
 from tailrace.core.errors import DefinitionError
 
 
 @dataclass(frozen=True)
 class Emissions:
-    """The possible targets of some handlers.
-
-    ``edges``: topics and streams they may emit to. ``actors``: actor classes they may send to. ``hidden``: the places
-    whose target is unknown, for messages: ``"Order.paid, line 12: ctx.emit(TOPICS[kind], ...)"``.
-    """
+    """The possible targets of some handlers: topics and streams, and the actors that they may send to."""
 
     edges: frozenset[Edge[Any, Any]]
     actors: frozenset[type[Any]]
-    hidden: tuple[str, ...] = ()
 
 
 def emissions_of(
@@ -53,43 +42,10 @@ def emissions_of(
 
     ``cls`` is the actor class that the handlers are methods of, or None for functions.
     """
-    calls = list(calls)
-    functions = [call for call in calls if isinstance(call, FunctionType)]
-    edges = frozenset[Edge[Any, Any]]((*topics, *streams))
-    objects = Objects(edges)
-    owners = () if cls is None else cls.__mro__
-    homes = {package_of(one) for one in (*functions, *owners)} - {
-        "tailrace",
-        "msgspec",
-        *sys.stdlib_module_names,
-    }
-    flow = Flow(objects, homes, run)
-    first = () if cls is None else (frozenset((objects.instance(cls),)),)
-    roots: list[Frame] = []
-    for function in functions:
-        code = function.__code__
-        between = 1 if code.co_flags & CO_VARARGS else max(0, code.co_argcount - len(first) - 1)
-        roots.append(flow.begin(function, Call((*first, *[NO_VALUES] * between, frozenset((CONTEXT,))))))
-    flow.finish()
-    named: set[object] = set()
-    sent: set[object] = set()
-    hidden = {(place_of(call), 0, "it is not written in Python") for call in calls if call not in functions}
-    for root in roots:
-        frames = list(reached(root))
-        names = {one for frame in frames for one in frame.effects.named}
-        if any(frame.effects.emits for frame in frames):
-            named |= names
-        if any(frame.effects.sends_unseen for frame in frames):
-            sent |= names
-        sent.update(*(frame.effects.sent for frame in frames))
-        if flow.is_cut:
-            hidden.add((root.place, root.code.co_firstlineno, "it calls more code than is read"))
-        hidden |= {(frame.place, line, text) for frame in frames for line, text in frame.effects.hidden}
-    return Emissions(
-        frozenset(edge for edge in edges if edge in named),
-        frozenset(actor for actor in actors if actor in sent),
-        tuple(f"{place}, line {line}: {text}" for place, line, text in sorted(hidden)),
-    )
+    found = [References(call, cls) for call in calls if isinstance(call, FunctionType)]
+    edges = {edge for one in found if one.emits for edge in one.edges}
+    sent = {actor for one in found if one.sends for actor in one.actors}
+    return Emissions(frozenset(edges.intersection((*topics, *streams))), frozenset(sent.intersection(actors)))
 
 
 def check_emits(given: Any, where: str) -> tuple[Declared, ...]:

@@ -1,0 +1,349 @@
+"""The topics, streams and actors that a handler's code refers to: found by names, without running or following the code.
+
+The code of a function *refers to* objects by the names that it loads: globals, variables of enclosing functions, imports,
+and attributes of all these (``module.topic``). Nested functions belong to the code, and so do defaults and ``__wrapped__``.
+
+1. A function, method or property that is referred to is read as well, if it belongs to the app's own packages.
+2. The attribute of something unknown (``self.out``, ``make().out``) may be that of any class or module that was referred to,
+   and of the handler's own class. ``getattr`` may mean any of their attributes.
+3. A container counts with its elements, and any other object with its attributes, down to ``_DEEPEST`` levels: the code may
+   choose any of them. In ``TOPICS.placed`` only the attribute counts.
+
+The order of the code, its conditions and its arguments do not matter. So the result is a superset for code that names what
+it uses. A topic that is taken from an event, or from a global that is filled later, is not found.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from enum import EnumMeta
+from typing import Any
+
+from tailrace.core.declare.actor import ActorMeta
+from tailrace.core.declare.declarations import Declarations
+from tailrace.core.declare.topic import Edge
+
+_DEEPEST = 4
+_LARGEST = 10_000
+"""A container with more elements is data: its elements are not looked at."""
+_LIBRARY = frozenset(("tailrace", "msgspec", *sys.stdlib_module_names))
+"""Packages that call ``emit`` and ``send`` only through functions that they are given."""
+_HOLDERS = frozenset(("builtins", "collections", "functools", "types"))
+"""Library modules whose objects hold those of the app: containers, methods, properties, partial functions."""
+_INSTALLED = ("site-packages", "dist-packages")
+_CONTAINERS: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque, types.MappingProxyType)
+_SCALARS = (str, bytes, int, float, bool, complex, type(None))
+_METHODS = (types.FunctionType, staticmethod, classmethod)
+_SLOTS = ("member_descriptor", "_tuplegetter")
+_KINDS = {
+    "LOAD_GLOBAL": "global",
+    "LOAD_NAME": "global",
+    "LOAD_FROM_DICT_OR_GLOBALS": "global",
+    "LOAD_DEREF": "enclosing",
+    "LOAD_CLASSDEREF": "enclosing",
+    "LOAD_FROM_DICT_OR_DEREF": "enclosing",
+    "IMPORT_NAME": "import",
+}
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
+_MISSING: Any = object()
+_NO_ATTRIBUTES: Mapping[str, Any] = {}
+Path = tuple[str, ...]
+
+
+class References:
+    """The objects that a handler refers to. ``cls`` is the actor class of the handler, if it is a method.
+
+    ``emits`` and ``sends``: whether the code may call ``ctx.emit`` and ``ctx.send``. It may if it names them, or calls another
+    package, to which it may pass the context.
+    """
+
+    def __init__(self, handler: types.FunctionType, cls: type[Any] | None) -> None:
+        self.edges: set[Edge[Any, Any]] = set()
+        self.actors: set[type[Any]] = set()
+        self._names: set[str] = set()
+        self._builtins: set[str] = set()
+        self._foreign = False
+        self._waiting: list[tuple[Any, Path, int]] = []
+        self._seen: dict[int, tuple[int, Any]] = {}  # it holds the objects, so that an id stays theirs
+        self._owners: defaultdict[str, list[Any]] = defaultdict(list)
+        self._owned: dict[int, Any] = {}
+        self._paths: defaultdict[str, dict[tuple[Path, bool], None]] = defaultdict(dict)
+        owners = () if cls is None else cls.__mro__
+        homes = {owner.__module__ for owner in owners if _top(owner.__module__) not in _LIBRARY}
+        homes.add(_module_of(handler))
+        self._homes = frozenset[str]().union(*map(_places, map(_top, homes)))
+        if cls is not None:
+            self._own(cls)
+        self._read(handler)
+        self._finish()
+        if cls is not None and ("type" in self._builtins or "__class__" in self._names):
+            self.actors.add(cls)
+        unseen = self._foreign or self._is_dynamic
+        self.emits, self.sends = unseen or "emit" in self._names, unseen or "send" in self._names
+
+    @property
+    def _is_dynamic(self) -> bool:
+        """Whether the code looks up attributes whose names it does not contain."""
+        return bool(self._builtins & {"getattr", "vars"} or self._names & {"__dict__", "attrgetter"})
+
+    def _finish(self) -> None:
+        expanded = 0
+        while self._waiting or (self._is_dynamic and expanded < len(self._owned)):
+            while self._waiting:
+                value, path, depth = self._waiting.pop()
+                if path:
+                    self._follow(value, path)
+                else:
+                    self._visit(value, depth)
+            for owner in list(self._owned.values())[expanded:] if self._is_dynamic else ():
+                expanded += 1
+                for name in _names_of(owner):
+                    if not _is_dunder(name):
+                        self._refer(_find(owner, name))
+
+    # --- objects ---
+
+    def _refer(self, values: Iterable[Any], path: Path = (), depth: int = 0) -> None:
+        """Count objects, or an attribute of each, later: code may be nested more deeply than Python allows calls."""
+        self._waiting.extend((value, path, depth) for value in values)
+
+    def _visit(self, one: Any, depth: int) -> None:
+        """Count an object that is referred to, and what it holds."""
+        kind = _type_of(one)
+        if kind in _SCALARS or self._seen.get(id(one), (99, None))[0] <= depth:
+            return
+        self._seen[id(one)] = depth, one
+        if issubclass(kind, Edge):
+            self.edges.add(one)
+        elif issubclass(kind, ActorMeta):
+            self.actors.add(one)
+        elif issubclass(kind, types.FunctionType):
+            self._read(one)
+        elif issubclass(kind, types.ModuleType):
+            self._own(one)
+        elif issubclass(kind, type):
+            if issubclass(kind, EnumMeta):
+                self._refer(_dict_of(one)["_member_map_"].values())
+            self._class(one)
+        elif not issubclass(kind, Declarations):
+            self._class(kind)
+            if depth < _DEEPEST and (kind.__module__ in _HOLDERS or _top(kind.__module__) not in _LIBRARY):
+                self._refer(_held(one), depth=depth + 1)
+
+    def _class(self, cls: type[Any]) -> None:
+        """Count a class of which there may be instances. Its operators and constructor are not named where they are called."""
+        if issubclass(type(cls), ActorMeta):
+            return  # the methods of another actor run in its own handlers
+        if self._is_home(cls.__module__) and self._own(cls):
+            operators = (value for name in _names_of(cls) if _is_dunder(name) for value in _find(cls, name))
+            self._refer(value for value in operators if type(value) in _METHODS)
+
+    def _own(self, owner: Any) -> bool:
+        """Look up attributes of unknown objects in a class or module, from now on. Returns whether it is new."""
+        if id(owner) in self._owned:
+            return False
+        self._owned[id(owner)] = owner
+        for name in _names_of(owner):
+            self._owners[name].append(owner)
+            for path, inherited in list(self._paths.get(name, ())):
+                self._look_up(owner, path, inherited=inherited)
+        return True
+
+    def _is_home(self, module: object) -> bool:
+        """Whether a module belongs to the app's own packages. One that belongs to neither them nor the library is noted."""
+        top = _top(module)
+        if top in self._homes or top in _LIBRARY:
+            return top in self._homes
+        is_home = not self._homes.isdisjoint(_places(top))
+        self._foreign |= not is_home
+        return is_home
+
+    # --- code ---
+
+    def _read(self, function: types.FunctionType) -> None:
+        """Read the names in a function."""
+        self._refer(function.__defaults__ or ())
+        self._refer((function.__kwdefaults__ or {}).values())
+        self._refer(_dict_of(function).values())
+        enclosing = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        cells = {name: _content(cell) for name, cell in enclosing}
+        if not self._is_home(_module_of(function)):
+            self._refer(cells.values())
+            return
+        for kind, path in _loaded(function.__code__):
+            self._names.update(path)
+            if kind == "global" and path[0] in function.__globals__:
+                self._refer((function.__globals__[path[0]],), path[1:])
+            elif kind == "enclosing" and path[0] != "__class__" and path[0] in cells:
+                self._refer((cells[path[0]],), path[1:])
+            elif kind == "import":
+                for module in _imported(path[0], str(function.__globals__.get("__package__") or "")):
+                    self._own(module)
+                    self._refer((module,), path[1:])
+            else:
+                if kind == "global":
+                    self._builtins.add(path[0])
+                self._unknown(path if kind in ("attribute", "inherited") else path[1:], kind == "inherited")
+
+    def _follow(self, value: Any, path: Path) -> None:
+        """Count an attribute of a known object."""
+        for at, name in enumerate(path):
+            if issubclass(type(value), (Edge, Declarations)):
+                return  # the name of a topic is not a target
+            found = _attribute(value, name)
+            if found is _MISSING:
+                self._unknown(path[at:], inherited=False)
+                break
+            if type(found) in _METHODS and issubclass(type(value), type):
+                self._class(value)  # the method may use other attributes of its class
+            value = found
+        self._refer((value,))
+
+    def _unknown(self, path: Path, inherited: bool) -> None:
+        """Count an attribute of an unknown object. ``inherited``: it may be that of a base, by ``super()``."""
+        for at, name in enumerate(path):
+            rest = path[at:]
+            if (rest, inherited) not in self._paths[name]:
+                self._paths[name][rest, inherited] = None
+                for owner in list(self._owners.get(name, ())):
+                    self._look_up(owner, rest, inherited=inherited)
+
+    def _look_up(self, owner: Any, path: Path, *, inherited: bool) -> None:
+        found = _find(owner, path[0])
+        self._refer(found if inherited else found[:1], path[1:])
+
+
+@functools.lru_cache(maxsize=4096)
+def _loaded(code: types.CodeType) -> tuple[tuple[str, Path], ...]:
+    """The names that some code loads, with the attributes that follow: ``("global", ("orders", "topics", "placed"))``."""
+    found: list[tuple[str, Path]] = []
+    module, is_open = "", False
+    for one in dis.get_instructions(code):
+        if one.opname == "EXTENDED_ARG":
+            continue
+        if one.opname in _KINDS:
+            found.append((_KINDS[one.opname], (one.argval,)))
+            module = one.argval if one.opname == "IMPORT_NAME" else module
+        elif one.opname == "IMPORT_FROM":
+            found.append(("import", (module, one.argval)))
+        elif one.opname in _ATTRIBUTES and is_open and one.opname != "LOAD_SUPER_ATTR":
+            kind, path = found[-1]
+            found[-1] = kind, (*path, one.argval)
+        elif one.opname in _ATTRIBUTES:
+            found.append(("inherited" if "super" in code.co_names else "attribute", (one.argval,)))
+        is_open = one.opname in _KINDS or one.opname in _ATTRIBUTES or one.opname == "IMPORT_FROM"
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            found += _loaded(inner)
+    return tuple(dict.fromkeys(found))
+
+
+def _imported(name: str, package: str) -> Iterator[types.ModuleType]:
+    """The modules that an import in some package may mean: an absolute one, and relative ones."""
+    parts = package.split(".") if package else []
+    for count in range(len(parts) + 1):
+        module = sys.modules.get(".".join(filter(None, (*parts[:count], name))))
+        if module is not None:
+            yield module
+
+
+def _attribute(one: Any, name: str) -> Any:
+    """An attribute that an object has itself, or ``_MISSING``. No code of the object runs."""
+    kind = _type_of(one)
+    if issubclass(kind, EnumMeta) and name in _dict_of(one)["_member_map_"]:
+        return _dict_of(one)["_member_map_"][name]
+    if issubclass(kind, type):
+        return next(iter(_find(one, name)), _MISSING)
+    value = _dict_of(one).get(name, _MISSING)
+    if value is _MISSING:
+        member = next(iter(_find(kind, name)), None)
+        if type(member).__name__ in _SLOTS:
+            return _slot(member, one)
+    return value
+
+
+def _held(one: Any) -> Iterator[Any]:
+    """The elements of a container, and the attributes of an object."""
+    kind = _type_of(one)
+    base: Any = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
+    if base is not None and base.__len__(one) <= _LARGEST:
+        yield from list(base.__iter__(one))
+        if hasattr(base, "values"):
+            yield from list(base.values(one))
+    # An enum's member has its class as ``__objclass__``.
+    yield from (value for name, value in list(_dict_of(one).items()) if name != "__objclass__")
+    yield from (_slot(member, one) for member in _slots_of(kind))
+
+
+@functools.lru_cache(maxsize=4096)
+def _slots_of(kind: type[Any]) -> tuple[Any, ...]:
+    found = [pair for scope in _scopes(kind) for pair in scope.items() if pair[0] != "__objclass__"]
+    return tuple(member for _, member in found if type(member) is types.MemberDescriptorType)
+
+
+def _slot(member: Any, one: Any) -> Any:
+    try:
+        return member.__get__(one)
+    except AttributeError:
+        return _MISSING  # it is empty
+
+
+def _find(owner: Any, name: str) -> list[Any]:
+    """An attribute of a class, with those that it overrides in the bases, or an attribute of a module."""
+    return [held[name] for held in _scopes(owner) if name in held]
+
+
+def _names_of(owner: Any) -> list[str]:
+    return list(dict.fromkeys(name for scope in _scopes(owner) for name in list(scope)))
+
+
+def _scopes(owner: Any) -> list[Mapping[str, Any]]:
+    return list(map(_dict_of, owner.__mro__ if issubclass(type(owner), type) else (owner,)))
+
+
+def _dict_of(one: object) -> Mapping[str, Any]:
+    try:
+        found: Any = object.__getattribute__(one, "__dict__")
+    except AttributeError:
+        return _NO_ATTRIBUTES
+    return found if type(found) in (dict, types.MappingProxyType) else _NO_ATTRIBUTES
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # it is empty
+
+
+def _module_of(function: types.FunctionType) -> str:
+    return str(function.__globals__.get("__name__"))  # functools.wraps changes __module__
+
+
+def _top(module: object) -> str:
+    return str(module).partition(".")[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _places(top: str) -> frozenset[str]:
+    """A top-level package, and the folder that it is in, unless that is for installed packages."""
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if file is None:
+        return frozenset((top,))
+    folder = file.rpartition("/")[0]
+    if hasattr(sys.modules[top], "__path__"):
+        folder = folder.rpartition("/")[0]
+    return frozenset((top,) if folder.rpartition("/")[2] in _INSTALLED else (top, folder))
+
+
+def _type_of(one: object) -> Any:
+    return type(one)  # isinstance would run the code of a proxy
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
