@@ -52,7 +52,7 @@ def _start(app: App, options: Mapping[str, Any]) -> None:
     run_app(app, options)
 
 
-App.starter = _start
+App._starter = _start
 
 __all__ = [
     "ARRIVAL_TIME",

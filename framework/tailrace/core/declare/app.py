@@ -55,7 +55,7 @@ class App(Declarations):
         DefinitionError: An argument is unknown or not allowed.
     """
 
-    starter: ClassVar[Callable[[App, Mapping[str, Any]], None] | None] = None
+    _starter: ClassVar[Callable[[App, Mapping[str, Any]], None] | None] = None
     """What ``run`` calls. ``tailrace/__init__.py`` sets it, since the core does not know the command line."""
 
     def __init__(
@@ -429,11 +429,11 @@ class App(Declarations):
         Otherwise it writes the reason to standard error and raises SystemExit with the exit code of the command. Raises
         DefinitionError for an unknown option, and UsageError where the app cannot be run from here.
         """
-        if App.starter is None:
+        if App._starter is None:
             raise UsageError(
                 "no command line is installed for app.run", hint="Import the app with 'import tailrace'."
             )
-        App.starter(self, options)
+        App._starter(self, options)
 
     # --- the plan ---
 
