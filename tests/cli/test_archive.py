@@ -47,7 +47,7 @@ def test_what_was_deleted_before_it_was_archived_is_told(folder):
     assert "--after-deleted" in failed.err
     told = done("archive", "--log", folder / "log", "--to", folder / "archive", "--after-deleted")
     assert told.out.splitlines()[1] == (
-        f"lost: things partition 0 offsets {before} to {ends[0] - 1}, deleted or lost before they were archived"
+        f"lost: things partition 0 offsets {before} to {ends[0] - 1}, deleted before they were archived"
     )
 
 
