@@ -11,50 +11,12 @@ from enum import Enum
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
-import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.declare import references
-from tailrace.core.declare.emissions import Emissions, emissions_of
-from tailrace.graph import graph_of
-from tailrace.testing import Harness
+from tests.core.referring import Event, a, app, b, c, found_in, side, taken
 
-
-class Event(msgspec.Struct):
-    key: str
-    kind: str = "a"
-
-
-class Ping(msgspec.Struct):
-    number: int = 0
-
-
-app = tr.App("referring")
-taken = app.topic("taken", Event, key="key", key_type=str)
-a = app.topic("a", Event, key="key", key_type=str)
-b = app.topic("b", Event, key="key", key_type=str)
-c = app.topic("c", Event, key="key", key_type=str)
-side = app.stream("side", Event)
 this = sys.modules[__name__]
-
-
-class Receiver(tr.Actor):
-    @tr.on_message
-    def ping(self, message: Ping, ctx: tr.Context[str]) -> None:
-        self.report(ctx)
-
-    def report(self, ctx: tr.Context[str]) -> None:
-        ctx.emit(c, Event(""))
-
-
-class Other(tr.Actor):
-    @tr.on_message
-    def ping(self, message: Ping, ctx: tr.Context[str]) -> None: ...
-
-
-def found_in(*calls: Callable[..., None], cls: type[Any] | None = None) -> Emissions:
-    return emissions_of(calls, cls, app.topics.values(), app.streams.values(), [Receiver, Other])
 
 
 # --- objects that hold topics ---
@@ -245,16 +207,16 @@ def an_attribute_whose_name_is_computed(event: Any, ctx: Any) -> None:
 
 @case(a)
 def an_import(event: Any, ctx: Any) -> None:
-    from tests.core.test_references import a as imported
+    from tests.core.referring import a as imported
 
     ctx.emit(imported, event)
 
 
 @case(b)
 def a_relative_import_of_a_module(event: Any, ctx: Any) -> None:
-    from . import test_references
+    from . import referring
 
-    ctx.emit(test_references.b, event)
+    ctx.emit(referring.b, event)
 
 
 @case(a, b)
@@ -504,125 +466,3 @@ def test_the_topics_that_a_method_may_emit_to_are_found(method: Any, edges: set[
 
 def test_a_handler_that_does_not_emit_adds_nothing_to_those_that_do() -> None:
     assert found_in(no_emit, a_global).edges == {a}
-
-
-def sends(event: Any, ctx: Any) -> None:
-    ctx.send(Receiver, "k", Ping())
-
-
-def sends_to_itself(self: Any, event: Any, ctx: Any) -> None:
-    ctx.send(type(self), "k", Ping())
-
-
-def only_names(event: Any, ctx: Any) -> None:
-    if isinstance(event, Receiver):
-        ctx.emit(a, event)
-
-
-def test_an_actor_is_a_target_if_the_code_names_it_and_sends() -> None:
-    assert found_in(sends).actors == {Receiver}
-    assert found_in(sends_to_itself, cls=Other).actors == {Other}
-    assert found_in(only_names).actors == set()
-
-
-def test_the_methods_of_other_actors_are_not_those_of_the_handler() -> None:
-    def handler(self: Any, event: Any, ctx: Any) -> None:
-        ctx.send(Receiver, "k", Ping())
-        self.ping(event, ctx)
-        event.report(ctx)
-
-    assert found_in(handler, cls=Other).edges == set()
-
-
-# --- the search itself ---
-
-
-def test_code_of_the_objects_is_not_run() -> None:
-    def refuse(*_: object) -> Any:
-        raise RuntimeError("code was run")
-
-    names = ("getattribute", "call", "eq", "hash", "bool", "iter", "len", "getitem")
-    proxy: Any = type("Proxy", (), {f"__{name}__": refuse for name in names})()
-    table: dict[str, Any] = {"proxy": proxy, "a": a}
-
-    def handler(event: Any, ctx: Any) -> None:
-        proxy.read(event, [one.key for one in table.values()])
-        ctx.emit(table[event.kind], event)
-
-    assert found_in(handler).edges == {a}
-
-
-def test_long_chains_of_calls_are_followed_to_their_end() -> None:
-    names: dict[str, Any] = {"a": a, "__name__": __name__}
-    for number in range(1_500):
-        exec(f"def f{number}(ctx): f{number + 1}(ctx)", names)
-    exec("def f1500(ctx): ctx.emit(a, None)", names)
-    assert found_in(names["f0"]).edges == {a}
-
-
-@pytest.mark.parametrize(("folder", "edges"), [("src", {a}), ("site-packages", set[Any]())])
-def test_modules_in_one_folder_are_one_app_but_not_where_packages_are_installed(
-    folder: str, edges: set[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, source in (
-        ("helping", "def tell(ctx): ctx.emit(a, None)"),
-        ("main_script", "import helping\ndef handler(event, ctx): helping.tell(ctx)"),
-    ):
-        module: Any = ModuleType(name)
-        module.__file__, module.a = f"/home/{folder}/{name}.py", a
-        monkeypatch.setitem(sys.modules, name, module)
-        exec(source, vars(module))
-    references._places.cache_clear()
-    assert found_in(sys.modules["main_script"].handler).edges == edges
-    references._places.cache_clear()
-
-
-# --- emits= and the check ---
-
-
-def routing(emits: list[str] | None = None) -> tuple[tr.App, Any]:
-    """An app that chooses a topic by the event: one that is taken, one that is not, or one that its code does not name."""
-    shop = tr.App("shop", partitions=1)
-    topics = {
-        name: shop.topic(name, Event, key="key", key_type=str) for name in ("orders", "sales", "unnamed")
-    }
-    orders, sales = topics["orders"], topics["sales"]
-
-    @shop.process(orders, emits=None if emits is None else [topics[name] for name in emits])
-    def route(event: Event, ctx: tr.Context[str]) -> None:
-        to: Any = (
-            shop.topics[event.kind] if event.kind == "unnamed" else {"o": orders, "s": sales}[event.kind]
-        )
-        ctx.emit(to, event)
-
-    return shop, orders
-
-
-def test_an_emit_that_was_not_found_is_refused_with_the_fix() -> None:
-    shop, orders = routing()
-    with (
-        Harness(shop) as h,
-        pytest.raises(
-            tr.HandlerError, match=r"not found in .*@app\.process\(emits=\[.*'unnamed', 'orders', 'sales'\."
-        ),
-    ):
-        h.send(orders, Event("k", "unnamed"))
-    shop, orders = routing(["unnamed"])
-    with Harness(shop) as h:
-        h.send(orders, Event("k", "unnamed"))
-
-
-def test_emits_replaces_the_targets_that_were_found() -> None:
-    assert routing()[0].plan().circles == (("route",),)
-    shop, orders = routing(["sales"])
-    assert shop.plan().circles == ()
-    with Harness(shop) as h, pytest.raises(tr.HandlerError, match="'orders', which was not found"):
-        h.send(orders, Event("k", "o"))
-
-
-def test_the_graph_has_the_targets_of_emits_and_no_others() -> None:
-    edges = graph_of([routing(["sales", "unnamed"])[0].plan()]).edges
-    assert {(one.target, one.handlers) for one in edges if one.kind == "emits"} == {
-        ("topic:sales", ("route",)),
-        ("topic:unnamed", ()),
-    }
