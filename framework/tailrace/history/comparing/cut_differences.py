@@ -43,9 +43,8 @@ def cut_changes(one: tape.Cut | None, other: tape.Cut | None) -> list[Change]:
     found += _differing("the clock", instant(one.now), instant(other.now))
     for name, (was, now) in _both(one.watermarks, other.watermarks).items():
         found += _differing(f"the watermark of {name}", _instant(was), _instant(now))
-    for name, (was, now) in _both(one.operators or {}, other.operators or {}).items():
-        if one.operators is not None and other.operators is not None:
-            found += _differing(f"the watermark of {name}", _instant(was), _instant(now))
+    for name, (was, now) in _both(one.operators, other.operators).items():
+        found += _differing(f"the watermark of {name}", _instant(was), _instant(now))
     if (one.lineage, one.base) == (other.lineage, other.base):
         found += _differing("commits", one.tape, other.tape)
         if one.tape == other.tape and one.identity and other.identity:
