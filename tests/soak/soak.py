@@ -224,7 +224,11 @@ class Soak(SoakRound):
 
     def kill_worker(self, service: Service) -> None:
         process = service.keep()
-        process.signal(signal.SIGKILL, [self.random.choice(process.workers() or [process.pid])])
+        victim = self.random.choice(process.workers() or [process.pid])
+        if victim == process.pid:  # it works itself
+            self.kill_parent(service)
+            return
+        process.signal(signal.SIGKILL, [victim])
         if self.random.random() < 0.5 and process.code() is None:
             return
         self._let(service, 0.3)

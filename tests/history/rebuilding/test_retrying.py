@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -300,7 +301,8 @@ def test_what_could_not_be_decoded_and_can_be_now_is_run_in_its_place(
     assert [one.reason for one in world.letters()] == ["wrong-type"]
     world.redrive()
     lax = msgspec.json.Decoder(Order, strict=False)
-    monkeypatch.setattr("tailrace.history.rebuilding.units.plan_reading", lambda *_: laxer(world.plan, lax))
+    corrected = SimpleNamespace(plan=lambda: laxer(world.plan, lax))
+    monkeypatch.setattr("tailrace.history.rebuilding.units.find_app", lambda _: corrected)
     world.live(RIGHT)  # it fails again: the service has not been corrected
     report, found = world.rebuilt(retry_failed=True)
     assert found["a"].cents == 8
