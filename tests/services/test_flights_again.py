@@ -1,4 +1,4 @@
-"""Chained services again: the aircraft's topics written anew, and the airports along their tape.
+"""A chain of services rebuilt: the aircraft's topics written again, then the airports along their tape.
 
 The services have lived once, on a few stormy days. Everything else here comes from their log.
 """

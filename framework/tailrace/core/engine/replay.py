@@ -395,7 +395,7 @@ class Replay:
             partition=task.partition,
             offset=start,
             hint="A compacted topic loses all but the last record of each key. Without the others this "
-            " history cannot be replayed. Read them from an archive (--archive), or rebuild from a later snapshot (--from-snapshot) or in "
+            "history cannot be replayed. Read them from an archive (--archive), or rebuild from a later snapshot (--from-snapshot) or in "
             "canonical order (--order canonical). The last reads the records that are left: the state may then differ.",
         )
 
