@@ -64,4 +64,4 @@ def test_a_topic_that_is_there_again_after_it_was_deleted_is_not_waited_for_with
     monkeypatch.setattr(log._cluster, "names", lambda: {"a": 1})
     log.hurry(0.5)
     with pytest.raises(LogUnavailableError, match="the brokers still list 'a'"):
-        log.administration.delete_topics(["a"])
+        log.admin.delete_topics(["a"])

@@ -167,7 +167,7 @@ def test_a_letter_is_not_taken_for_one_of_a_topic_that_was_there_before(kafka_ur
         log.append_all([Output(PLAN.dead_letters_topic, None, number.encode(), 1, headers)], 0)
         assert letters.redrive(log, PLAN.app, lambda _: True, now_ms=1).sent == ["0-0"]
         assert letters.redrive(log, PLAN.app, lambda _: True, now_ms=1).before == ["0-0"]
-        log.administration.delete_topics([PLAN.dead_letters_topic])
+        log.admin.delete_topics([PLAN.dead_letters_topic])
         log.close()
         log = KafkaLog(kafka_url)
         prepare_topics(log, PLAN)

@@ -47,7 +47,7 @@ def test_a_topic_that_was_deleted_since_it_was_listed_is_named_and_does_not_hide
     log: KafkaLog,
 ) -> None:
     topics = log.topics()
-    log.administration.delete_topics(["a"])
+    log.admin.delete_topics(["a"])
     assert topics["b"] == TopicSettings(2, compacted=True)
     assert "a" in topics
     with pytest.raises(UnknownTopicError, match="'a'"):
@@ -59,7 +59,7 @@ def test_a_topic_that_has_another_number_of_partitions_when_topics_are_listed_is
 ) -> None:
     before = log.partitions("a")
     other = KafkaLog(log.place)
-    other.administration.delete_topics(["a"])
+    other.admin.delete_topics(["a"])
     other.create_topic("a", TopicSettings(before + 1))
     assert log.partitions("a") == before
     wait_until(lambda: "a" in log.topics() and log.partitions("a") == before + 1, "it is known")

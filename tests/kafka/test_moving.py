@@ -84,7 +84,7 @@ class Life:
         if isinstance(self.log, KafkaLog):
             log = self.log
             wait_until(
-                lambda: not any(map(log.administration.members, SERVICES)),
+                lambda: not any(map(log.admin.members, SERVICES)),
                 "the group has forgotten the killed processes",
             )
 

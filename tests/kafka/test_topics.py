@@ -57,7 +57,7 @@ def made(log: KafkaLog, admin: AdminClient, topic: str, partitions: int = 4, **c
     name = full(log, topic)
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result()
-    wait_until(lambda: topic in log.administration.topics(), f"{topic} is there")
+    wait_until(lambda: topic in log.admin.names(), f"{topic} is there")
 
 
 def planned(log: KafkaLog, *arguments: object) -> tuple[int, dict[str, Any]]:
@@ -74,7 +74,7 @@ def test_what_is_missing_is_created_and_then_all_is_right(log: KafkaLog) -> None
     assert code == 4
     assert set(before) == INTERNAL | DECLARED
     assert {one["action"] for one in before.values()} == {"create"}
-    assert set(log.administration.topics()) == set()
+    assert set(log.admin.names()) == set()
     ended = applied(log)
     assert ended.code == 0
     assert ended.err.count("created ") == len(before)
@@ -102,7 +102,7 @@ def test_two_apps_are_one_plan_with_the_topics_that_they_share_once(log: KafkaLo
 
 def test_replication_of_new_topics_is_that_of_the_options(log: KafkaLog) -> None:
     done("topics", "apply", "--app", APP, "--log", log, "--replication", 1, "--min-insync", 1)
-    details = log.administration.details(log.administration.topics())
+    details = log.admin.details(log.admin.names())
     assert {one.replicas for one in details.values()} == {1}
     _, found = planned(log, "--replication", 2)
     for one in found.values():
@@ -114,8 +114,8 @@ def test_a_setting_that_endangers_data_is_named_and_changed_by_apply_alone(
     log: KafkaLog, admin: AdminClient
 ) -> None:
     done("topics", "apply", "--app", APP, "--log", log)
-    log.administration.alter("totals.tape", {"retention.ms": "86400000", "max.message.bytes": "1000000"})
-    log.administration.alter("totals", {"message.timestamp.after.max.ms": "3600000"})
+    log.admin.alter("totals.tape", {"retention.ms": "86400000", "max.message.bytes": "1000000"})
+    log.admin.alter("totals", {"message.timestamp.after.max.ms": "3600000"})
     code, found = planned(log)
     assert code == 4
     assert found["totals.tape"]["action"] == "change"
@@ -127,7 +127,7 @@ def test_a_setting_that_endangers_data_is_named_and_changed_by_apply_alone(
     ended = applied(log)
     assert ended.code == 4, "the declared topic is left alone"
     assert "changed totals.tape: retention.ms from 86400000 to -1" in ended.err
-    config = log.administration.details(["totals.tape", "totals"])
+    config = log.admin.details(["totals.tape", "totals"])
     assert config["totals.tape"].config["retention.ms"] == "-1"
     assert config["totals"].config["message.timestamp.after.max.ms"] == "3600000"
     said = " ".join(ended.out.split())
@@ -179,7 +179,7 @@ def test_an_input_whose_beginning_is_deleted_is_replayable_since_its_oldest_reco
 
 def test_a_service_does_not_start_on_topics_that_would_lose_its_data(log: KafkaLog, tmp_path: Path) -> None:
     done("topics", "apply", "--app", APP, "--log", log)
-    log.administration.alter("totals.changelog", {"cleanup.policy": "compact,delete"})
+    log.admin.alter("totals.changelog", {"cleanup.policy": "compact,delete"})
     service = Process(
         tmp_path / "stderr", "tailrace", "run", APP, "--log", log, "--state", tmp_path / "state"
     )
@@ -191,7 +191,7 @@ def test_a_service_does_not_start_on_topics_that_would_lose_its_data(log: KafkaL
     )
     assert f"tailrace topics apply --app {APP} --log {log.place}" in last
     assert (
-        log.administration.details(["totals.changelog"])["totals.changelog"].config["cleanup.policy"]
+        log.admin.details(["totals.changelog"])["totals.changelog"].config["cleanup.policy"]
         == "compact,delete"
     )
 
@@ -201,7 +201,7 @@ def test_what_is_only_unsafe_is_logged_once_for_all_topics(
 ) -> None:
     done("topics", "apply", "--app", APP, "--log", log)
     for topic in ("totals.tape", "totals.dead-letters"):
-        log.administration.alter(topic, {"unclean.leader.election.enable": "true"})
+        log.admin.alter(topic, {"unclean.leader.election.enable": "true"})
     with caplog.at_level(logging.WARNING):
         check_topics(PLAN, log, APP)
     (one,) = caplog.records
@@ -243,7 +243,7 @@ def test_delete_removes_what_is_internal_and_the_offsets_and_keeps_what_is_decla
     assert set(said) == {"app", "topics", "records", "groups", "publishers"}
     assert said["groups"] == ["totals", "totals#begun"]
     assert len(said["publishers"]) == 4
-    assert set(log.administration.topics()) == DECLARED | WATERMARKS
+    assert set(log.admin.names()) == DECLARED | WATERMARKS
     assert {place: log.end_offset(*place) for place in places} == ends
     assert {mark for (topic, _), mark in log.publications().items() if topic == "totals"} == {None}
     again = run("topics", "delete", "--app", "totals", "--yes", "--log", log)
@@ -258,7 +258,7 @@ def test_delete_removes_what_is_internal_and_the_offsets_and_keeps_what_is_decla
 def test_an_app_that_runs_is_neither_deleted_nor_retired_and_one_that_has_stopped_is(
     run_once: KafkaLog, tmp_path: Path
 ) -> None:
-    log, before = run_once, set(run_once.administration.topics())
+    log, before = run_once, set(run_once.admin.names())
     state = ("--state", tmp_path / "state")
     service = Process(tmp_path / "stderr", "tailrace", "run", APP, "--log", log, *state)
     try:
@@ -279,7 +279,7 @@ def test_an_app_that_runs_is_neither_deleted_nor_retired_and_one_that_has_stoppe
     # Nothing is deleted without a yes.
     ended = run("topics", "delete", "--app", "totals", "--log", log)
     assert (ended.code, "--yes" in ended.err, "topic totals.tape" in ended.out) == (2, True, True)
-    assert set(log.administration.topics()) == before
+    assert set(log.admin.names()) == before
     # It is retired, and its last watermark is not lost when the topic is compacted.
     marks = {publisher: mark for (topic, publisher), mark in log.publications().items() if topic == "totals"}
     highest = max(mark for mark in marks.values() if mark is not None)

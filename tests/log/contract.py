@@ -15,6 +15,7 @@ from tailrace.core.errors import FencedError, OffsetGoneError, TopicMismatchErro
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log import Log, Publication, Reader, TopicPartition, TopicSettings
+from tailrace.log.admin import Circumstances, Finding, NeededTopic
 
 A = TopicPartition("a", 0)
 PATIENCE_S = 10.0
@@ -247,6 +248,52 @@ class LogContract:
 
     def expected(self, writer: int) -> list[tuple[int, int]]:
         return [(batch, one) for batch in range(10) if (batch + writer) % 4 for one in range(4)]
+
+    # --- the operator's side
+
+    def test_the_admin_lists_and_describes_the_topics_there_are(self, topics) -> None:
+        assert {"a", "b"} <= set(topics.admin.names())
+        found = topics.admin.details(["a", "b", "absent"])
+        assert {name: one.settings for name, one in found.items()} == dict(topics.topics())
+        assert all(one.min_insync is None or one.replicas for one in found.values())
+
+    def test_a_retention_is_lifted_from_an_internal_topic_and_named_before(self, log) -> None:
+        log.create_topic("app.tape", TopicSettings(2, retention_ms=1_000))
+        need = NeededTopic("app.tape", "tape", TopicSettings(2))
+        about = Circumstances("app", lambda _topic: True)
+
+        def found() -> list[Finding]:
+            known = log.admin.details([need.name])[need.name]
+            return [one for one in log.admin.findings(need, known, about) if one.level == "error"]
+
+        (one,) = found()
+        assert (one.setting, one.found, one.is_safe) == ("retention.ms", "1000", True)
+        log.admin.alter(need.name, {one.setting: one.wanted})
+        assert found() == []
+        assert log.topics()[need.name] == need.settings
+
+    def test_following_a_topic_creates_the_topics_with_its_watermarks_if_there_are_such(self, topics) -> None:
+        topics.admin.follow(["a"])
+        assert set(topics.admin.watermark_topics("a")) <= set(topics.admin.names())
+        assert set(topics.topics()) == {"a", "b"}
+
+    # --- offsets and the order of commits
+
+    def test_offsets_are_told_without_waiting_while_a_transaction_is_open(self, topics) -> None:
+        writer = topics.writer("w")
+        writer.append(said("a", b"1"))
+        writer.commit({A: 5}, "group")
+        writer.append(said("a", b"2"))
+        assert topics.offsets_before_open_transactions("group", [A]) == {A: 5}
+        writer.close()
+
+    def test_the_order_of_commits_is_told_for_all_of_them_or_for_none(self, topics) -> None:
+        writer = topics.writer("w")
+        ends = []
+        for number in (2, 0, 1):
+            writer.append(said("b", b"x"), number)
+            ends += writer.commit().items()
+        assert list(topics.commit_order("b")) in (ends, [])
 
     # --- watermarks from writers to readers
 

@@ -11,7 +11,7 @@ from tailrace.core.errors import LogMissingError
 from tailrace.log.opening import is_url, open_log
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
-LEFT = 28
+LEFT = 13
 """Imports of a concrete log that are still to go. This number only falls."""
 
 

@@ -24,8 +24,7 @@ from tailrace.history.app_topics import topics_of
 from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states
 from tailrace.history.comparing.states import explain as find_first
 from tailrace.history.same_topics import check_history
-from tailrace.log.embedded.database import DATABASE
-from tailrace.log.opening import is_url, open_log
+from tailrace.log.opening import is_log, open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tailrace.state.folder import LABEL as STATE_LABEL
@@ -119,7 +118,7 @@ def _explain(
 
 def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     folder = Path(text)
-    if is_url(text) or (folder / DATABASE).is_file():
+    if is_log(text):
         return _of_changelog(text, plan, closing)
     if (folder / plan.app / "0" / STATE_LABEL).is_file():
         return _of_folder(text, folder / plan.app, plan, closing)

@@ -21,7 +21,7 @@ import click
 
 from tailrace.core.counting import offsets
 from tailrace.log.interface import TopicPartition
-from tailrace.log.kafka.outages import WAITING
+from tailrace.log.opening import WAITING_LOGGER
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,7 @@ class _Waiting(logging.Handler):
 
 def show_waiting() -> None:
     """From now on, say on standard error for what a command waits, if Kafka does not answer."""
-    waiting = logging.getLogger("tailrace.kafka").getChild(WAITING)
+    waiting = logging.getLogger(WAITING_LOGGER)
     if not any(isinstance(one, _Waiting) for one in waiting.handlers):
         waiting.addHandler(_Waiting())
 

@@ -29,8 +29,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import spelled
 from tailrace.history.topic_deletion import Deletion, delete_topics, plan_deletion
 from tailrace.history.topic_plan import PlannedTopic, apply_topics, in_short, plan_topics
-from tailrace.history.topic_rules import Finding
-from tailrace.log.kafka import KafkaLog
+from tailrace.log.admin import Finding
 from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import note_first_positions
@@ -60,7 +59,7 @@ def plan(*, apps: tuple[str, ...], new_topics: NewTopics, as_json: bool, folder:
     The exit code is 0 if all is right, and 4 if something is to do or differs.
     """
     with opened_log(folder, options=LogOptions(new_topics=new_topics)) as log, piped():
-        found = plan_topics(_plans(apps), log, new_topics)
+        found = plan_topics(_plans(apps), log)
         _show(found, as_json=as_json)
     return _code(found)
 
@@ -84,11 +83,11 @@ def apply(
     """
     plans = _plans(apps)
     with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log, piped():
-        found = plan_topics(plans, log, new_topics, change_cleanup=change_cleanup)
+        found = plan_topics(plans, log, change_cleanup=change_cleanup)
         apply_topics(found, log)
         for one in found:
             _report(one)
-        left = plan_topics(plans, log, new_topics)
+        left = plan_topics(plans, log)
         _show(left, as_json=as_json)
         if all(one.is_right for one in left):
             for each in plans:
@@ -108,10 +107,8 @@ def delete(*, apps: tuple[str, ...], yes: bool, as_json: bool, folder: Path | st
     process is refused. The app is retired first, so that readers of its outputs do not wait for it.
     """
     with opened_log(folder) as log, piped():
-        if not isinstance(log, KafkaLog):
-            raise click.UsageError(
-                f"`topics delete` {KAFKA_ONLY}: an embedded log is deleted with its folder."
-            )
+        if log.admin.deletion_refused:
+            raise click.UsageError(f"`topics delete` {KAFKA_ONLY}: {log.admin.deletion_refused}.")
         found = [plan_deletion(log, name_of(one)) for one in apps]
         if not as_json:
             for one in found:

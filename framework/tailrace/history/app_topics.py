@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import CHANNEL
 from tailrace.history.stretches import first
+from tailrace.log.admin import NeededTopic, Role
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
-from tailrace.log.kafka import PUBLISHERS, WATERMARKS, KafkaLog
 
-Role: TypeAlias = Literal[
-    "changelog",
-    "tape",
-    "inbox",
-    "dead-letters",
-    "redriven",
-    "repartition",
-    "watermarks",
-    "in-app",
-    "input",
-    "output",
-]
-"""What a topic is for an app. The app declares those that are ``input``, ``output`` or both (``in-app``); the others are internal."""
 _TAPE = ".tape"
 _BY_KEY = ".by-key"
-
-
-class NeededTopic(NamedTuple):
-    """A topic that an app needs. ``settings`` are those that it is created with."""
-
-    name: str
-    role: Role
-    settings: TopicSettings
-
-    @property
-    def is_internal(self) -> bool:
-        """Whether it belongs to the app alone."""
-        return self.role not in ("in-app", "input", "output")
 
 
 def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
@@ -84,14 +57,17 @@ def needed_topics(plan: Plan) -> list[NeededTopic]:
 
 
 def followed_topics(plan: Plan) -> list[str]:
-    """The topics whose watermarks an app publishes or reads. On Kafka these are in topics beside them."""
+    """The topics whose watermarks an app publishes or reads. Some logs keep these in topics beside them."""
     published = [one.name.partition(CHANNEL)[0] for one in plan.published]
     read = [one.name for one in plan.inputs if one.watermark == "upstream"]
     return sorted({*published, *read})
 
 
-def topics_left_by(app: str, topics: Iterable[str]) -> list[str]:
-    """The internal topics of an app among all topics of a log, by their names: its code may not exist any more.
+def topics_left_by(
+    app: str, topics: Iterable[str], beside: Callable[[str], Iterable[str]] = lambda _topic: ()
+) -> list[str]:
+    """The internal topics of an app among all topics of a log, by their names: its code may not exist any more. ``beside`` returns the
+    topics that go with one (``Admin.watermark_topics``).
 
     The name of another app may begin with the name of this one. Then its topics do, too.
     """
@@ -103,7 +79,7 @@ def topics_left_by(app: str, topics: Iterable[str]) -> list[str]:
         for one in known
         if one.startswith(f"{app}.") and one.endswith(_BY_KEY) and not one.startswith(others)
     }
-    own |= {f"{one}{suffix}" for one in own for suffix in (WATERMARKS, PUBLISHERS)}
+    own |= {name for one in own for name in beside(one)}
     return sorted(own & known)
 
 
@@ -136,7 +112,7 @@ def prepare_topics(log: Log, plan: Plan, *, create_declared: bool = False) -> No
     for name, settings in own.items():
         log.create_topic(name, settings)
     known = log.topics()
-    for name, role, settings in needed_topics(plan):
+    for name, role, settings, _ in needed_topics(plan):
         if name in own:
             continue
         if create_declared and name not in known:
@@ -149,5 +125,4 @@ def prepare_topics(log: Log, plan: Plan, *, create_declared: bool = False) -> No
                 hint=f"Task p reads partition p of every input: give the app partitions={found}, or copy the topic into one "
                 f"with {plan.partitions} partitions (docs/kafka.md, 'Another number of partitions').",
             )
-    if isinstance(log, KafkaLog):
-        log.create_watermark_topics(followed_topics(plan))
+    log.admin.follow(followed_topics(plan))

@@ -129,13 +129,14 @@ def _owned(log: StoredLog, app: str, numbers: list[int]) -> Generator[None]:
         ownership.release()
 
 
-def refuse_members(log: KafkaLog, app: str) -> None:
+def refuse_members(log: StoredLog, app: str) -> None:
     """Check that the group of an app has no member.
 
     Raises:
         TaskOwnedError: It has, and the message names them.
     """
-    members = log.administration.members(app)
+    assert isinstance(log, KafkaLog)
+    members = log.admin.members(app)
     if members:
         named = sorted({f"process {one.pid} on {one.host}" if one.pid else one.host for one in members})
         raise TaskOwnedError(

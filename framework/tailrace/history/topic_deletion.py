@@ -1,4 +1,4 @@
-"""Deletes what an app has on Kafka: its internal topics, and the offsets of its groups.
+"""Deletes what an app has on a log whose topics can be deleted: its internal topics, and the offsets of its groups.
 
 Theory. What an app declares is never deleted: others read it, or have written it. The order is one in which an interruption leaves
 nothing that would be taken for a whole history, and in which the command can be run again:
@@ -21,7 +21,7 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.history.app_topics import apps_in, begun_group, topics_left_by
 from tailrace.history.retirement import publishers_of, refuse_members, retire
 from tailrace.history.upstream_watermarks import transactional_id
-from tailrace.log.kafka import KafkaLog
+from tailrace.log.interface import StoredLog
 
 
 class Deletion(msgspec.Struct):
@@ -36,15 +36,15 @@ class Deletion(msgspec.Struct):
     """The transactional ids that are retired: readers of the app's outputs wait for them now."""
 
 
-def plan_deletion(log: KafkaLog, app: str) -> Deletion:
+def plan_deletion(log: StoredLog, app: str) -> Deletion:
     """What would be deleted of an app. Asks only.
 
     Raises:
         UnknownAppError: The app has no topics on this log.
         TaskOwnedError: A process of the app lives.
     """
-    known = log.administration.topics()
-    topics = topics_left_by(app, known)
+    known = log.admin.names()
+    topics = topics_left_by(app, known, log.admin.watermark_topics)
     if not topics:
         raise UnknownAppError(
             f"the app {app!r} has no topics on this log",
@@ -52,7 +52,7 @@ def plan_deletion(log: KafkaLog, app: str) -> Deletion:
         )
     _refuse_live(log, app)
     topics.sort(key=lambda name: name == f"{app}.tape")
-    records = {one: log.count_offsets(one) for one in topics}
+    records = {one: _count_offsets(log, one) for one in topics}
     said = publishers_of(log).get(app, {})
     publishers = [
         transactional_id(app, number)
@@ -62,7 +62,7 @@ def plan_deletion(log: KafkaLog, app: str) -> Deletion:
     return Deletion(app, topics, records, [app, begun_group(app)], publishers)
 
 
-def delete_topics(log: KafkaLog, planned: Deletion) -> None:
+def delete_topics(log: StoredLog, planned: Deletion) -> None:
     """Delete it, and set ``groups`` to those that existed.
 
     Raises:
@@ -71,14 +71,19 @@ def delete_topics(log: KafkaLog, planned: Deletion) -> None:
     _refuse_live(log, planned.app)
     if planned.publishers:
         retire(log, planned.app)
-    planned.groups = log.administration.delete_groups(planned.groups)
-    log.administration.delete_topics(planned.topics)
+    planned.groups = log.admin.delete_groups(planned.groups)
+    log.admin.delete_topics(planned.topics)
 
 
-def _refuse_live(log: KafkaLog, app: str) -> None:
+def _refuse_live(log: StoredLog, app: str) -> None:
     try:
         refuse_members(log, app)
     except TaskOwnedError as error:
         raise TaskOwnedError(
             f"the app {app!r} runs, and its topics are not deleted: {error.what}", hint="Stop it first."
         ) from None
+
+
+def _count_offsets(log: StoredLog, topic: str) -> int:
+    numbers = range(log.partitions(topic))
+    return sum(log.end_offset(topic, one) - log.start_offset(topic, one) for one in numbers)

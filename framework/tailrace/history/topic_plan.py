@@ -3,11 +3,11 @@
 Theory. A topic that several apps need is one entry, with the role that it has for each. An entry is
 
     ``create``     the topic is missing, and ``apply`` creates it
-    ``change``     ``apply`` changes some of its settings, which ``topic_rules`` names
+    ``change``     ``apply`` changes some of its settings, which ``log.topic_rules`` names
     ``refuse``     something differs that ``apply`` does not change; each finding has the reason, and what to do
     ``none``       it is right; there may be notes
 
-Topics with watermarks are entries on Kafka only: on the embedded log watermarks are in no topics. ``redriven`` is created when
+Topics with watermarks are entries where the log has such: in the embedded log watermarks are in no topics. ``redriven`` is created when
 letters are redriven for the first time, so it is an entry only if it exists.
 """
 
@@ -24,13 +24,11 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import TopicMismatchError
-from tailrace.history.app_topics import NeededTopic, Role, followed_topics, needed_topics, oldest_ms
-from tailrace.history.topic_rules import Circumstances, Finding, findings
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.history.app_topics import followed_topics, needed_topics, oldest_ms
+from tailrace.log.admin import Circumstances, Finding, NeededTopic, Role, TopicDetails
 from tailrace.log.interface import StoredLog, TopicPartition, TopicSettings
-from tailrace.log.kafka import PUBLISHERS, WATERMARKS, KafkaLog, TopicDetails
-from tailrace.log.kafka.topic_config import MIN_INSYNC, POLICY, creation_config
 from tailrace.log.options import NewTopics
+from tailrace.log.topic_rules import POLICY
 
 _log = logging.getLogger("tailrace.service")
 Action: TypeAlias = Literal["none", "create", "change", "refuse"]
@@ -65,34 +63,30 @@ class PlannedTopic(msgspec.Struct):
 def plan_topics(
     plans: Sequence[Plan],
     log: StoredLog,
-    new_topics: NewTopics | None = None,
     *,
     change_cleanup: bool = False,
 ) -> list[PlannedTopic]:
     """What the topics of apps are, and should be. Asks only; ``apply_topics`` takes the result."""
-    return _Planning(plans, log, new_topics or NewTopics(), change_cleanup=change_cleanup).entries()
+    return _Planning(plans, log, change_cleanup=change_cleanup).entries()
 
 
 def apply_topics(planned: Sequence[PlannedTopic], log: StoredLog) -> None:
     """Create what is missing, and change the settings that the plan names as safe."""
-    feeds: list[str] = []
+    feeds: set[str] = set()
     for one in planned:
         if one.action == "create" and set(one.roles.values()) == {"watermarks"}:
-            feeds.append(one.topic.removesuffix(WATERMARKS).removesuffix(PUBLISHERS))
+            feeds.add(one.topic)
         elif one.action == "create":
             settings = TopicSettings(one.partitions, one.compacted, one.retention_ms, one.retention_bytes)
             log.create_topic(one.topic, settings)
-        changes = {found.setting: found.wanted for found in one.findings if found.is_safe}
-        if changes and isinstance(log, KafkaLog):
-            log.administration.alter(one.topic, changes)
-        elif changes and isinstance(log, EmbeddedLog):
-            log.set_retention(one.topic, retention_ms=None, retention_bytes=None)
-    if isinstance(log, KafkaLog):
-        known = log.topics()
-        log.create_watermark_topics(topic for topic in feeds if topic in known)
+        if changes := {found.setting: found.wanted for found in one.findings if found.is_safe}:
+            log.admin.alter(one.topic, changes)
+    known = log.topics()
+    followed = (one.topic for one in planned if feeds.intersection(log.admin.watermark_topics(one.topic)))
+    log.admin.follow(topic for topic in followed if topic in known)
 
 
-def check_topics(plan: Plan, log: KafkaLog, app: str) -> None:
+def check_topics(plan: Plan, log: StoredLog, app: str) -> None:
     """Compare the topics of an app with the rules when it starts. Warnings are logged; nothing is changed.
 
     ``app`` is the app as a command takes it, for messages.
@@ -124,33 +118,18 @@ def check_topics(plan: Plan, log: KafkaLog, app: str) -> None:
 
 
 class _Planning:
-    def __init__(
-        self,
-        plans: Sequence[Plan],
-        log: StoredLog,
-        new_topics: NewTopics,
-        *,
-        change_cleanup: bool,
-    ) -> None:
-        self._log = log
-        self._new_topics = new_topics
+    def __init__(self, plans: Sequence[Plan], log: StoredLog, *, change_cleanup: bool) -> None:
+        self._log, self._admin = log, log.admin
+        self._new_topics = log.options.new_topics or NewTopics()
         self._change_cleanup = change_cleanup
-        self._brokers = log.administration.brokers() if isinstance(log, KafkaLog) else 0
-        known = log.administration.topics() if isinstance(log, KafkaLog) else log.topics()
+        known = self._admin.names()
         self._needs: dict[str, dict[str, NeededTopic]] = defaultdict(dict)
         """By topic and app."""
         for plan in plans:
             for need in self._needed_by(plan, known):
                 self._needs[need.name][plan.app] = need
-        self._found = self._details()
-
-    def _details(self) -> Mapping[str, TopicDetails]:
-        log = self._log
-        if isinstance(log, KafkaLog):
-            return log.administration.details(
-                [*self._needs, *(name.removesuffix(WATERMARKS) for name in self._needs)]
-            )
-        return {name: TopicDetails(one, 0, {}) for name, one in log.topics().items()}
+        followed = {need.follows for needs in self._needs.values() for need in needs.values()}
+        self._found = self._admin.details([*self._needs, *followed])
 
     def entries(self) -> list[PlannedTopic]:
         """One for each topic: the internal ones first, then what the apps declare."""
@@ -165,12 +144,11 @@ class _Planning:
         compacted = TopicSettings(1, compacted=True)
         if f"{plan.app}.redriven" in topics:
             needed.append(NeededTopic(f"{plan.app}.redriven", "redriven", compacted))
-        if isinstance(self._log, KafkaLog):
-            needed += [
-                NeededTopic(f"{name}{suffix}", "watermarks", compacted)
-                for name in followed_topics(plan)
-                for suffix in (WATERMARKS, PUBLISHERS)
-            ]
+        needed += [
+            NeededTopic(feed, "watermarks", compacted, name)
+            for name in followed_topics(plan)
+            for feed in self._admin.watermark_topics(name)
+        ]
         return needed
 
     def _entry(self, name: str, needs: Mapping[str, NeededTopic]) -> PlannedTopic:
@@ -180,7 +158,7 @@ class _Planning:
             return self._missing(name, needs, roles)
         all_said: dict[str, Finding] = {}
         for app, need in needs.items():
-            for one in findings(need, found, self._about(app, need)):
+            for one in self._admin.findings(need, found, self._about(app, need)):
                 all_said.setdefault(one.setting, one)
         said = [self._allowed(one) for one in all_said.values()]
         since_ms = None
@@ -195,14 +173,14 @@ class _Planning:
             roles,
             "change" if safe else "refuse" if refused else "none",
             settings.partitions,
-            found.replicas if found.config else None,
-            int(found.config[MIN_INSYNC]) if found.config else None,
+            found.replicas,
+            found.min_insync,
             settings.compacted,
             settings.retention_ms,
             settings.retention_bytes,
             {
                 one: found.config[one]
-                for one in sorted(creation_config(TopicSettings(1)).keys() & found.config.keys())
+                for one in sorted(self._admin.new_config(TopicSettings(1)).keys() & found.config.keys())
             },
             said,
             since_ms,
@@ -213,7 +191,6 @@ class _Planning:
         if not by_count:
             by_count = {need.settings.partitions: app for app, need in needs.items()}
         need = min(needs.values(), key=lambda one: one.role == "output")
-        config = creation_config(need.settings, self._new_topics) if isinstance(self._log, KafkaLog) else {}
         said: list[Finding] = []
         if len(by_count) > 1:
             wanted = " and ".join(f"{count} ({app})" for count, app in sorted(by_count.items()))
@@ -238,22 +215,13 @@ class _Planning:
             need.settings.compacted,
             need.settings.retention_ms,
             need.settings.retention_bytes,
-            config,
+            self._admin.new_config(need.settings),
             said,
         )
 
     def _about(self, app: str, need: NeededTopic) -> Circumstances:
-        followed = (
-            self._found.get(need.name.removesuffix(WATERMARKS)) if need.name.endswith(WATERMARKS) else None
-        )
-        return Circumstances(
-            app,
-            self._brokers,
-            self._new_topics,
-            self._is_empty,
-            followed=None if followed is None else followed.settings,
-            place=self._log.place,
-        )
+        followed = self._found.get(need.follows)
+        return Circumstances(app, self._is_empty, None if followed is None else followed.settings)
 
     def _allowed(self, one: Finding) -> Finding:
         """With --change-cleanup the policy of a topic with data is changed, too."""

@@ -25,12 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from tailrace.core.counting import counted
 from tailrace.core.durations import spelled
 from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.options import LogOptions
+
+if TYPE_CHECKING:
+    from tailrace.log.admin import Admin
 
 
 class TopicPartition(NamedTuple):
@@ -266,6 +269,11 @@ class Writer(Protocol):
 class Log(Protocol):
     """An event log. Its writers and readers may be used from different threads, each from one."""
 
+    @property
+    def admin(self) -> Admin:
+        """What an operator asks of it."""
+        ...
+
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
         """Create a topic; one that exists with the same settings is left as it is.
 
@@ -318,6 +326,21 @@ class Log(Protocol):
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
         """The offsets last committed for a group. A partition without one (never committed, expired) is left out."""
+        ...
+
+    def commit_order(self, topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
+        """For each commit to a topic, in order: the partition, and the end offset there after the commit.
+
+        Empty if the log keeps no order of commits to different partitions.
+        """
+        ...
+
+    def offsets_before_open_transactions(
+        self, group: str, partitions: Iterable[TopicPartition], /
+    ) -> Mapping[TopicPartition, int]:
+        """``committed_offsets`` without waiting for open transactions that change them. So a process can ask before it owns a task, and
+        only then can it end the transaction of a dead process.
+        """
         ...
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:

@@ -23,7 +23,6 @@ from tailrace.core.errors import FencedError
 from tailrace.history.app_topics import begun_group
 from tailrace.history.changelog import last_cut
 from tailrace.log.interface import Log, TopicPartition
-from tailrace.log.kafka import KafkaLog
 
 _log = logging.getLogger("tailrace.service")
 
@@ -36,7 +35,7 @@ def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
     inputs = [one.name for one in plan.inputs if one.name in log.topics()]
     places = [TopicPartition(name, number) for name in inputs for number in range(log.partitions(name))]
     # A transaction that a dead process has left open is ended by a process that has joined the group, which this one has not yet.
-    offsets = log.offsets_before_open_transactions if isinstance(log, KafkaLog) else log.committed_offsets
+    offsets = log.offsets_before_open_transactions
     read = offsets(plan.app, places)
     known = read.keys() | offsets(begun_group(plan.app), places).keys()
     unknown = [place for place in places if place not in known]

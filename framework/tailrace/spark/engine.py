@@ -28,7 +28,7 @@ from tailrace.core.errors import WorkerLostError
 from tailrace.history.rebuilding.engines import OnProgress
 from tailrace.history.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
 from tailrace.history.rebuilding.units import run_unit
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.opening import open_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,7 +129,7 @@ def _of_a_copy(units: Sequence[Unit]) -> list[Unit]:
         log, copy = unit.job.request.source.log, Path(unit.job.work) / _COPY
         if unit.job.work not in copies and Path(log).is_dir():
             if not copy.is_dir() or not any(copy.glob("*.sqlite")):
-                with closing(EmbeddedLog(log, create=False)) as opened:
+                with closing(open_folder(log)) as opened:
                     opened.copy_to(copy)
             copies[unit.job.work] = str(copy)
     return [replace(unit, log=copies.get(unit.job.work, "")) for unit in units]

@@ -38,8 +38,10 @@ from tailrace.core.errors import (
 from tailrace.core.records import CHANNEL, Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
+from tailrace.log.admin import Admin
 from tailrace.log.interface import Ends, Fetch, Publication, TopicPartition, TopicSettings
 from tailrace.log.publications import Heard
+from tailrace.log.topic_rules import PlainAdmin
 from tailrace.testing.memory_partition import Partition, Transaction
 
 Operation = Literal[
@@ -76,6 +78,14 @@ class MemoryLog:
         self._last_published: dict[tuple[str, str], int | None] = {}
         self._partition_of_key: dict[tuple[int, bytes], int] = {}
         self._commits = 0
+
+    @property
+    def admin(self) -> Admin:
+        """See ``Log.admin``."""
+        return PlainAdmin(self, self._keep_all)
+
+    def _keep_all(self, topic: str) -> None:
+        self._settings[topic] = self._settings[topic]._replace(retention_ms=None, retention_bytes=None)
 
     identity = b""  # see ``OneCommitLog``: it has none
 
@@ -151,6 +161,16 @@ class MemoryLog:
         self.on_operation("query")
         offsets = self._offsets
         return {place: offsets[group, place] for place in partitions if (group, place) in offsets}
+
+    def offsets_before_open_transactions(
+        self, group: str, partitions: Iterable[TopicPartition], /
+    ) -> Mapping[TopicPartition, int]:
+        """See ``Log.offsets_before_open_transactions``: nothing is waited for here."""
+        return self.committed_offsets(group, partitions)
+
+    def commit_order(self, _topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
+        """See ``Log.commit_order``: it is not kept."""
+        return ()
 
     # --- writers and readers
 

@@ -33,7 +33,7 @@ def test_a_service_whose_password_was_changed_waits_until_it_is_right_again(orde
     orders.guarded.set_password(with_password(user, "another password"))
     wait_until(lambda: "denies the connection" in process.text(), "it says that it is refused", 60)
     # Before that, a connection may still be in use that is not refused yet.
-    wait_until(lambda: not orders.log.administration.members("shop"), "its group has lost it", 60)
+    wait_until(lambda: not orders.log.admin.members("shop"), "its group has lost it", 60)
     orders.feed(100)
     assert process.code() is None
     assert sum(map(len, orders.counts().values())) < orders.fed  # nothing gets through

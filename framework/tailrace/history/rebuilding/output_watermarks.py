@@ -31,7 +31,6 @@ from tailrace.core.records import CHANNEL
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.stretches import scan
 from tailrace.history.tape_records import tape_record
-from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, TopicPartition
 
 TOPIC = "topic:"
@@ -128,9 +127,10 @@ def turns(plan: Plan, log: Log, marks: Mapping[int, Sequence[Mark]]) -> list[Tur
 
 def _ranks(plan: Plan, log: Log) -> dict[tuple[int, int], int]:
     """By partition and number of a tape record: the running number of its commit in the log."""
-    if not isinstance(log, EmbeddedLog) or plan.tape_topic not in log.topics():
-        return {}  # Kafka keeps no order of the commits of different tasks
-    offsets = {place: rank for rank, place in enumerate(log.commit_order(plan.tape_topic))}
+    known = plan.tape_topic in log.topics()
+    offsets = {place: rank for rank, place in enumerate(log.commit_order(plan.tape_topic))} if known else {}
+    if not offsets:
+        return {}
     found: dict[tuple[int, int], int] = {}
     for number in range(plan.partitions):
         rank = -1

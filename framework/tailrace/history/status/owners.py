@@ -60,6 +60,6 @@ class Owners:
         now_s = time.monotonic()
         if not at_s or now_s - at_s > _FRESH_S:
             assert isinstance(self._log, KafkaLog)
-            found = self._log.administration.members(app)
+            found = self._log.admin.members(app)
             self._members[app] = (now_s, found)
         return found

@@ -24,6 +24,7 @@ from typing import NoReturn
 from tailrace.core.errors import LogUnavailableError, OffsetGoneError, UnknownTopicError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
+from tailrace.log.admin import Admin
 from tailrace.log.archive.files import EVERYTHING, ChunkRecords, Wanted
 from tailrace.log.archive.layout import Archive, Chunk, Published
 from tailrace.log.archive.same_log import check_same_log
@@ -40,6 +41,7 @@ from tailrace.log.interface import (
     Writer,
 )
 from tailrace.log.publications import Heard
+from tailrace.log.topic_rules import PlainAdmin
 
 
 class ArchivedLog:
@@ -71,6 +73,11 @@ class ArchivedLog:
     def identity(self) -> bytes:
         """See ``OneCommitLog.identity``; of the log, or of the one that was archived."""
         return bytes.fromhex(self.archive.log_identity) if self.log is None else self.log.identity
+
+    @property
+    def admin(self) -> Admin:
+        """See ``Log.admin``; of the log, if there is one."""
+        return PlainAdmin(self, lambda _topic: self._refuse()) if self.log is None else self.log.admin
 
     def topic_ids(self, topics: Iterable[str], /, *, watched: bool = True) -> TopicIds:
         """See ``KnowsTopicIds.topic_ids``; those of the log, or those that the archive has noted."""
@@ -215,6 +222,16 @@ class ArchivedLog:
     ) -> Mapping[TopicPartition, int]:
         """Those of the log."""
         return {} if self.log is None else self.log.committed_offsets(group, partitions)
+
+    def offsets_before_open_transactions(
+        self, group: str, partitions: Iterable[TopicPartition], /
+    ) -> Mapping[TopicPartition, int]:
+        """Those of the log."""
+        return {} if self.log is None else self.log.offsets_before_open_transactions(group, partitions)
+
+    def commit_order(self, _topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
+        """See ``Log.commit_order``: an archive does not keep it."""
+        return ()
 
     def _in_log(self, topic: str) -> bool:
         return self.log is not None and topic in self.log.topics()

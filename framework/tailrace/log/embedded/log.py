@@ -25,6 +25,7 @@ from tailrace.log.folder import Cleaned, Copied
 from tailrace.log.interface import Ends, PublishedAt, TopicPartition, TopicSettings
 from tailrace.log.options import LogOptions
 from tailrace.log.routing import Router
+from tailrace.log.topic_rules import PlainAdmin
 
 
 class EmbeddedLog:
@@ -53,6 +54,7 @@ class EmbeddedLog:
         except BaseException:
             lock.close()
             raise
+        self.admin = PlainAdmin(self, self._keep_all)
         self.check_owned: Callable[[], None] = lambda: None
         """Called by ``writer`` under the append lock, right before it takes an id over; may raise. If every process checks here
         that it owns the id, a replaced owner can never fence its replacement."""
@@ -124,6 +126,12 @@ class EmbeddedLog:
             found = {place: rows.committed(group, place) for place in partitions}
         return {place: offset for place, offset in found.items() if offset is not None}
 
+    def offsets_before_open_transactions(
+        self, group: str, partitions: Iterable[TopicPartition], /
+    ) -> Mapping[TopicPartition, int]:
+        """See ``Log.offsets_before_open_transactions``: nothing is waited for here."""
+        return self.committed_offsets(group, partitions)
+
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``."""
         found: dict[tuple[str, str], int | None] = {}
@@ -163,7 +171,7 @@ class EmbeddedLog:
         return found
 
     def commit_order(self, topic: str, /) -> Iterator[tuple[TopicPartition, int]]:
-        """For each commit to a topic, in order: the partition, and the end offset there after the commit.
+        """See ``Log.commit_order``.
 
         Cleaning may merge several commits of a partition. Then only the last of them is returned.
         """
@@ -282,6 +290,9 @@ class EmbeddedLog:
                 )
             after = before._replace(retention_ms=retention_ms, retention_bytes=retention_bytes)
             changes.put(TOPICS, (topic,), after)
+
+    def _keep_all(self, topic: str) -> None:
+        self.set_retention(topic, retention_ms=None, retention_bytes=None)
 
     # --- the file
 

@@ -7,29 +7,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tailrace.core.errors import LogUnavailableError
+from tailrace.log.admin import Circumstances, Finding, NeededTopic, TopicDetails
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.failures import kafka_error
 from tailrace.log.kafka.library import admin_library
-from tailrace.log.kafka.topic_config import described
+from tailrace.log.kafka.topic_config import creation_config, described
+from tailrace.log.kafka.topic_rules import TopicRules
+from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS
+from tailrace.log.options import NewTopics
 
 _PAUSE_S: Final = 0.1
 _MISSING: Final = object()
 _PROCESS = re.compile(r"tailrace-(.+)-(\d+)")
-
-
-class TopicDetails(NamedTuple):
-    """A topic as the brokers know it."""
-
-    settings: TopicSettings
-    replicas: int
-    """Of the partition that has the fewest."""
-    config: Mapping[str, str]
-    """All settings by their names in Kafka, those of the brokers included."""
 
 
 class Member(NamedTuple):
@@ -40,31 +34,62 @@ class Member(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
-class Administration:
-    """Asks and changes a cluster. All names are without the prefix of the log."""
+class KafkaAdmin:
+    """Asks and changes a cluster; implements ``log.admin.Admin``. All names are without the prefix of the log."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    deletion_refused = ""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        addresses: str,
+        new_topics: NewTopics | None,
+        follow: Callable[[str], object],
+    ) -> None:
         self._cluster = cluster
+        self._new_topics = new_topics or NewTopics()
+        self._rules = TopicRules(addresses, cluster.prefix, self._new_topics)
+        self._follow = follow
+        """Creates the topics with the watermarks of a topic."""
 
-    def brokers(self) -> int:
-        """The number of brokers that are up."""
-        return self._cluster.listed().brokers
-
-    def topics(self) -> Collection[str]:
-        """The names of all topics with the prefix, those of watermarks included."""
+    def names(self) -> Collection[str]:
+        """See ``Admin.names``: those with the prefix."""
         return self._cluster.names().keys()
 
-    def details(self, topics: Iterable[str]) -> dict[str, TopicDetails]:
-        """Those of these topics that exist."""
-        replicas = self._cluster.listed().topics
+    def details(self, topics: Iterable[str], /) -> Mapping[str, TopicDetails]:
+        """See ``Admin.details``."""
+        listed = self._cluster.listed()
+        replicas = listed.topics
         found = self._cluster.config_of(one for one in dict.fromkeys(topics) if one in replicas)
         return {
-            name: TopicDetails(described(len(replicas[name]), config), min(replicas[name], default=0), config)
+            name: TopicDetails(
+                described(len(replicas[name]), config),
+                min(replicas[name], default=0),
+                config,
+                listed.brokers,
+            )
             for name, config in found.items()
         }
 
-    def alter(self, topic: str, changes: Mapping[str, str]) -> None:
-        """Change some settings of a topic; the others stay."""
+    def new_config(self, settings: TopicSettings, /) -> dict[str, str]:
+        """See ``Admin.new_config``."""
+        return creation_config(settings, self._new_topics)
+
+    def findings(self, need: NeededTopic, found: TopicDetails, about: Circumstances, /) -> list[Finding]:
+        """See ``Admin.findings``."""
+        return self._rules.findings(need, found, about)
+
+    def watermark_topics(self, topic: str, /) -> Collection[str]:
+        """See ``Admin.watermark_topics``."""
+        return [f"{topic}{suffix}" for suffix in (WATERMARKS, PUBLISHERS)]
+
+    def follow(self, topics: Iterable[str], /) -> None:
+        """See ``Admin.follow``."""
+        for topic in topics:
+            self._follow(topic)
+
+    def alter(self, topic: str, changes: Mapping[str, str], /) -> None:
+        """See ``Admin.alter``."""
         admin = admin_library()
         entries = [
             admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
@@ -84,8 +109,8 @@ class Administration:
         self._cluster.ask(alter, f"changing settings of the topic {topic!r}", topic)
         self._cluster.forget(topic)
 
-    def delete_topics(self, topics: Iterable[str]) -> None:
-        """Delete topics, and wait until the brokers know none of them. Those that do not exist are left out.
+    def delete_topics(self, topics: Iterable[str], /) -> None:
+        """See ``Admin.delete_topics``.
 
         Raises:
             LogUnavailableError: The brokers still list one when the patience is over.
@@ -140,8 +165,8 @@ class Administration:
             frozenset(self._cluster.place(one) for one in places),
         )
 
-    def delete_groups(self, groups: Iterable[str]) -> list[str]:
-        """Delete groups with their offsets. Returns those that existed. A group with live members is an error."""
+    def delete_groups(self, groups: Iterable[str], /) -> list[str]:
+        """See ``Admin.delete_groups``."""
         done: list[str] = []
         for group in groups:
 

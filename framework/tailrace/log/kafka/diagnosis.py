@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from tailrace.log.admin import MIN_INSYNC
 from tailrace.log.kafka.library import Consumer, KafkaError, Producer, admin_library, library
-from tailrace.log.kafka.topic_config import MIN_INSYNC
 
 if TYPE_CHECKING:
     from tailrace.log.kafka.cluster import Cluster

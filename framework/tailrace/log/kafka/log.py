@@ -15,7 +15,7 @@ from tailrace.core.errors import LogUnavailableError, OptionError
 from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.consistent_ends import consistent_ends
 from tailrace.log.interface import Ends, PublishedAt, TopicIds, TopicPartition, TopicSettings
-from tailrace.log.kafka.administration import Administration
+from tailrace.log.kafka.administration import KafkaAdmin
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.feeds import Feed
@@ -56,7 +56,6 @@ class KafkaLog:
         self.options = options = options or LogOptions()
         self._connection = Connection(url, options.settings)
         self._cluster = Cluster(self._connection, options.patience_s, options.new_topics)
-        self.administration = Administration(self._cluster)
         self._topics = WatchedTopics(self._cluster)
         self.check_owned: Callable[[], None] = lambda: None
         """Called by ``writer`` right before it takes an id over; may raise."""
@@ -68,6 +67,9 @@ class KafkaLog:
         """By app that was joined."""
         self._followed = FollowedTopics(
             self._cluster, self._topics, self._connection.plain_producer, self._records
+        )
+        self.admin = KafkaAdmin(
+            self._cluster, self._connection.addresses, options.new_topics, self._followed.follow
         )
         self._commits = Counter[TopicPartition]()
         """The number of commits of this process to each partition."""
@@ -91,11 +93,6 @@ class KafkaLog:
                 hint="Choose another.",
             )
         self._cluster.create(topic, settings)
-
-    def create_watermark_topics(self, topics: Iterable[str]) -> None:
-        """Create the topics with the watermarks of these, which services create otherwise when they need them."""
-        for topic in topics:
-            self._followed.follow(topic)
 
     def topics(self) -> Mapping[str, TopicSettings]:
         """See ``Log.topics``."""
@@ -125,12 +122,6 @@ class KafkaLog:
         place = TopicPartition(topic, partition)
         return self._cluster.ends([place])[place]
 
-    def count_offsets(self, topic: str) -> int:
-        """The number of offsets in a topic, gaps and topics of watermarks included."""
-        places = [TopicPartition(topic, number) for number in range(self.partitions(topic))]
-        starts, ends = self._cluster.starts(places), self._cluster.ends(places)
-        return sum(ends.values()) - sum(starts.values())
-
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
         """See ``Log.offset_at``."""
         return self._cluster.at_time(TopicPartition(topic, partition), timestamp_ms)
@@ -147,16 +138,18 @@ class KafkaLog:
             raise
 
     def offsets_before_open_transactions(
-        self, group: str, partitions: Iterable[TopicPartition]
+        self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
-        """The offsets of a group without the changes of open transactions. It does not wait for these: so a process can ask before it
-        joins the group, and only then can it end the transaction of a dead process.
-        """
+        """See ``Log.offsets_before_open_transactions``."""
         consumer = self._connection.consumer(group, **{"isolation.level": "read_uncommitted"})
         try:
             return self._cluster.committed(consumer, group, partitions)
         finally:
             consumer.close()
+
+    def commit_order(self, _topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
+        """See ``Log.commit_order``: it is not kept."""
+        return ()
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``."""

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from tailrace.core.errors import OptionError
+from tailrace.log.admin import MIN_INSYNC
 from tailrace.log.interface import TopicSettings
 from tailrace.log.options import NewTopics
+from tailrace.log.topic_rules import POLICY, RETENTION_BYTES, RETENTION_MS
 
 _FOREVER: Final = "-1"
 LARGEST: Final = str(2**63 - 1)
@@ -22,14 +24,13 @@ DELETIONS_KEPT_MS: Final = 86_400_000
 """A restore trusts half of it: a process that was away for less has missed no deletion of a row."""
 _UNTOUCHED_MS: Final = 600_000
 """For so long a compacted topic stays as it is behind the moment from which it is read; see ``KafkaLog.uncleaned``."""
-POLICY, RETENTION_MS, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 MAX_BYTES, TIME_TYPE, UNCLEAN = (
     "max.message.bytes",
     "message.timestamp.type",
     "unclean.leader.election.enable",
 )
 BEFORE_MS, AFTER_MS = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
-MIN_INSYNC, DELETIONS_MS, LAG_MS = "min.insync.replicas", "delete.retention.ms", "min.compaction.lag.ms"
+DELETIONS_MS, LAG_MS = "delete.retention.ms", "min.compaction.lag.ms"
 
 
 def creation_config(settings: TopicSettings, new_topics: NewTopics | None = None) -> dict[str, str]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.history.app_topics import NeededTopic, Role
-from tailrace.history.topic_rules import Circumstances, Finding, Level, findings
 from tailrace.log import TopicSettings
-from tailrace.log.kafka import TopicDetails
+from tailrace.log.admin import Circumstances, Finding, Level, NeededTopic, Role, TopicDetails
 from tailrace.log.kafka.topic_config import creation_config
+from tailrace.log.kafka.topic_rules import TopicRules
 from tailrace.log.options import NewTopics
 
+RULES = TopicRules("host:9092", "", NewTopics())
 GOOD = TopicSettings(4)
 COMPACTED = TopicSettings(4, compacted=True)
 
 
-def about(
-    *, brokers: int = 3, is_empty: bool = False, followed: TopicSettings | None = None
-) -> Circumstances:
-    return Circumstances("shop", brokers, NewTopics(), lambda _topic: is_empty, followed)
+def about(*, is_empty: bool = False, followed: TopicSettings | None = None) -> Circumstances:
+    return Circumstances("shop", lambda _topic: is_empty, followed)
 
 
 def found(
@@ -26,6 +24,7 @@ def found(
     settings: TopicSettings = GOOD,
     replicas: int = 3,
     circumstances: Circumstances | None = None,
+    brokers: int = 3,
     /,
     **changed: str,
 ) -> list[Finding]:
@@ -38,7 +37,7 @@ def found(
         **{name.replace("_", "."): value for name, value in changed.items()},
     }
     need = NeededTopic("t", role, wanted)
-    return findings(need, TopicDetails(settings, replicas, config), circumstances or about())
+    return RULES.findings(need, TopicDetails(settings, replicas, config, brokers), circumstances or about())
 
 
 @pytest.mark.parametrize(
@@ -120,9 +119,7 @@ def test_three_replicas_are_wanted_where_there_are_brokers_for_them(
     replicas: int, brokers: int, wanted: str | None
 ) -> None:
     said = [
-        one
-        for one in found("tape", GOOD, replicas, about(brokers=brokers))
-        if one.setting == "replication factor"
+        one for one in found("tape", GOOD, replicas, about(), brokers) if one.setting == "replication factor"
     ]
     assert [one.wanted for one in said] == ([] if wanted is None else [wanted])
     assert not any(one.is_safe for one in said)

@@ -1,0 +1,138 @@
+"""The rules of ``log.topic_rules`` that are about settings of Kafka alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tailrace.core.durations import spelled
+from tailrace.log.admin import MIN_INSYNC, Circumstances, Finding, Level, NeededTopic, TopicDetails
+from tailrace.log.kafka.topic_config import (
+    AFTER_MS,
+    BEFORE_MS,
+    DELETIONS_KEPT_MS,
+    DELETIONS_MS,
+    LAG_MS,
+    LARGEST,
+    MAX_BYTES,
+    RECORD_BYTES,
+    TIME_TYPE,
+    UNCLEAN,
+)
+from tailrace.log.kafka.watermarks import PUBLISHERS
+from tailrace.log.options import NewTopics
+from tailrace.log.topic_rules import by_level, common_findings
+
+REPLICAS: Final = "replication factor"
+_GOOD_REPLICAS: Final = 3
+
+
+class TopicRules(NamedTuple):
+    """The rules on one cluster."""
+
+    addresses: str
+    """For commands in messages, like ``prefix``."""
+    prefix: str
+    new_topics: NewTopics
+
+    def findings(self, need: NeededTopic, found: TopicDetails, about: Circumstances) -> list[Finding]:
+        """All that is to say of an existing topic, most important first."""
+        said = [*common_findings(need, found, about), *self._deletions(need, found)]
+        if need.role != "input":
+            said += [
+                *self._times(need, found),
+                *self._replicas(need, found),
+                *self._limits(need, found, about),
+            ]
+        return by_level(said)
+
+    def _deletions(self, need: NeededTopic, found: TopicDetails) -> Iterator[Finding]:
+        if not (need.is_internal and need.settings.compacted):
+            return
+        kept_ms = int(found.config.get(DELETIONS_MS, DELETIONS_KEPT_MS))
+        if kept_ms < DELETIONS_KEPT_MS:
+            why = "a process that was away for longer would keep rows that were deleted"
+            yield Finding("error", DELETIONS_MS, str(kept_ms), str(DELETIONS_KEPT_MS), why, is_safe=True)
+
+    def _times(self, need: NeededTopic, found: TopicDetails) -> Iterator[Finding]:
+        if (kind := found.config[TIME_TYPE]) != "CreateTime":
+            yield self._setting(
+                need,
+                TIME_TYPE,
+                kind,
+                "CreateTime",
+                "records get the time of the broker in place of their event time",
+                level="warning" if need.role == "output" else "error",
+            )
+        for name, says in ((BEFORE_MS, "older"), (AFTER_MS, "further in the future")):
+            limit_ms = found.config.get(name, LARGEST)
+            if limit_ms != LARGEST:
+                why = f"records with an event time {says} than {spelled(int(limit_ms))} are refused, and the task ends"
+                yield self._setting(need, name, limit_ms, LARGEST, why)
+
+    def _replicas(self, need: NeededTopic, found: TopicDetails) -> Iterator[Finding]:
+        replicas = found.replicas or 0
+        wanted = self.new_topics.replication or min(_GOOD_REPLICAS, found.brokers)
+        if replicas < wanted:
+            yield Finding(
+                "warning",
+                REPLICAS,
+                str(replicas),
+                str(wanted),
+                "if that many brokers lose their disks, committed records are lost",
+                "add replicas with kafka-reassign-partitions.sh",
+            )
+        in_sync = int(found.config[MIN_INSYNC])
+        least = self.new_topics.min_insync or (2 if replicas >= _GOOD_REPLICAS else 1)
+        if in_sync > replicas:
+            yield Finding(
+                "error",
+                MIN_INSYNC,
+                str(in_sync),
+                str(least),
+                f"with replication factor {replicas} nothing can be written",
+                self._by_hand(need.name, MIN_INSYNC, str(least)),
+            )
+        elif in_sync < least:
+            why = f"a commit may be on {in_sync} of {replicas} brokers only, and is lost with it"
+            yield self._setting(need, MIN_INSYNC, str(in_sync), str(least), why)
+        if found.config[UNCLEAN] != "false":
+            why = "a broker without the last commits may become the leader, and they are lost"
+            yield self._setting(need, UNCLEAN, found.config[UNCLEAN], "false", why)
+
+    def _limits(self, need: NeededTopic, found: TopicDetails, about: Circumstances) -> Iterator[Finding]:
+        if need.is_internal and (size := int(found.config[MAX_BYTES])) < RECORD_BYTES:
+            why = "large rows of state, or a large commit on the tape, are refused, and the task ends"
+            yield self._setting(need, MAX_BYTES, str(size), str(RECORD_BYTES), why)
+        if about.followed is not None and not need.name.endswith(PUBLISHERS):  # of that, the last ones count
+            kept_ms = about.followed.retention_ms
+            wanted = LARGEST if kept_ms is None else str(kept_ms)
+            if int(lag := found.config[LAG_MS]) < int(wanted):
+                why = "a reader that is behind may miss watermarks that hold there"
+                yield self._setting(need, LAG_MS, lag, wanted, why)
+
+    def _setting(
+        self,
+        need: NeededTopic,
+        setting: str,
+        found: str,
+        wanted: str,
+        why: str,
+        *,
+        level: Level = "warning",
+    ) -> Finding:
+        """A setting that ``apply`` changes in internal topics alone."""
+        safe = need.is_internal
+        fix = (
+            ""
+            if safe
+            else f"the app declares this topic, and others may use it: {self._by_hand(need.name, setting, wanted)}"
+        )
+        return Finding(level, setting, found, wanted, why, fix, is_safe=safe)
+
+    def _by_hand(self, topic: str, setting: str, value: str) -> str:
+        """The command of Kafka that changes a setting."""
+        return (
+            f"kafka-configs.sh --bootstrap-server {self.addresses} --alter --entity-type topics --entity-name {self.prefix}{topic} "
+            f"--add-config {setting}={value}"
+        )
