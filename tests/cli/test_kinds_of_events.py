@@ -14,7 +14,7 @@ AT = 1_600_000_000_000
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)  # where broken lines are kept aside
+    monkeypatch.chdir(tmp_path)
     done("log", "create", "--app", KINDS, "--log", tmp_path / "log")
     return tmp_path / "log"
 
@@ -52,7 +52,7 @@ def test_cells_of_a_table_become_dataclasses_and_no_models(folder: Path, tmp_pat
     table.write_text(f"user,at,amount\nb,{AT},1\n")
     ended = append(folder, "purchases", table)
     assert ended.code != 0
-    assert "Purchase is a pydantic model, and the cells of a table make structs and dataclasses" in ended.err
+    assert "Purchase is a pydantic model, which is made from JSON lines only" in ended.err
     assert values(folder, "purchases") == []
 
 
@@ -66,9 +66,18 @@ def test_a_cell_that_could_be_taken_for_something_else_is_refused(folder: Path, 
 @pytest.mark.parametrize(
     ("topic", "fields", "said"),
     [
-        ("visits", b'"scor":1.5', ["the field 'scor' was dropped from 1 line. Did you mean 'score'?"]),
-        ("purchases", b'"amuont":5', ["the field 'amuont' was dropped from 1 line. Did you mean 'amount'?"]),
-        ("purchases", b'"cents":5', ["the field 'cents' was dropped from 1 line."]),
+        (
+            "visits",
+            b'"scor":1.5',
+            ["the field 'scor' is dropped: the events of 'visits' have no such field. Did you mean 'score'?"],
+        ),
+        (
+            "purchases",
+            b'"amuont":5',
+            [
+                "the field 'amuont' is dropped: the events of 'purchases' have no such field. Did you mean 'amount'?"
+            ],
+        ),
         ("visits", b'"score":1.5', []),
         ("purchases", b'"amount":5', []),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import select
 import shlex
 import subprocess
@@ -142,21 +140,6 @@ def test_a_dump_loses_nothing_of_any_record(folder) -> None:
         {"partition": 0, "offset": 3, "timestamp_ms": 4, "key": "", "value_text": "plain text"},
         {"partition": 0, "offset": 4, "timestamp_ms": 5, "key": "k", "value_text": '{"a":\n 1e400}'},
         {"partition": 0, "offset": 5, "timestamp_ms": 1 << 61, "key": "k", "value": "quoted"},
-    ]
-
-
-def test_a_dump_as_csv_has_a_row_for_each_record(folder) -> None:
-    fill(
-        folder,
-        Output("t", b"a,b", b'{"x":"1\\n2"}', 0, (("h", b"v"),)),
-        Output("t", b"\xff", None, 1),
-        partition=1,
-    )
-    rows = list(csv.reader(io.StringIO(done("log", "dump", "t", "--format", "csv", "--log", folder).out)))
-    assert rows == [
-        ["partition", "offset", "timestamp", "key", "value", "headers"],
-        ["1", "0", "1970-01-01T00:00:00.000Z", "a,b", '{"x":"1\\n2"}', '[["h","v"]]'],
-        ["1", "1", "1970-01-01T00:00:00.001Z", "base64:/w==", "", ""],
     ]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.history.dead_letters.letters import REASONS
 from tests.cli.commands import SHOP, done, run
 
 pytestmark = pytest.mark.usefixtures("quiet_logs")
@@ -45,20 +44,6 @@ LOG = ("--log", "LOG")
         (["log", "apend"], 2, "No such command 'apend'. Did you mean 'append'?"),
         (["snapshot", "veryfy"], 2, "No such command 'veryfy'. Did you mean 'verify'?"),
         (["dead-letters", "sohw"], 2, "No such command 'sohw'. Did you mean 'show'?"),
-        # options
-        (["run", SHOP, "--untilend"], 2, "No such option: --untilend. Did you mean '--until-end'?"),
-        (["--verison"], 2, "No such option: --verison. Did you mean '--version'?"),
-        (["log", "append", "t", "--reject", "r"], 2, "No such option: --reject. Did you mean '--rejects'?"),
-        # choices
-        (
-            ["run", SHOP, "--fsync", "comit"],
-            2,
-            "'comit' is not one of 'interval', 'commit'. Did you mean 'commit'?",
-        ),
-        (["run", SHOP, "--fsync", "never"], 2, "'never' is gone: 'interval' costs as little, and loses about a second."),
-        (["log", "append", "t", "--format", "parket"], 2, "Did you mean 'parquet'?"),
-        (["rebuild", SHOP, "--to", "x", "--order", "tap"], 2, "Did you mean 'tape'?"),
-        (["rebuild", SHOP, "--to", "x", "--on-error", "dead-leter"], 2, "Did you mean 'dead-letter'?"),
         # apps
         (["run", "tests.cli.shop:ap"], 2, "has no 'ap'. Did you mean 'app'? There is tests.cli.shop:app."),
         (
@@ -92,15 +77,6 @@ LOG = ("--log", "LOG")
         (["snapshot", "show", "shpo", "latest", "--snapshots", "AT"], 1, "Did you mean 'shop'?"),
         (["snapshot", "list", "shpo", "--snapshots", "AT"], 0, "there is no snapshot of 'shpo' in"),
         (["snapshot", "list", "shpo", "--snapshots", "AT"], 0, "Did you mean 'shop'?"),
-        # fields
-        (
-            ["log", "append", "purchases", "--app", SHOP, "--timestamp", "at_sm", *LOG],
-            2,
-            "have no field 'at_sm', but at_ms, cents, customer, note. Did you mean 'at_ms'?",
-        ),
-        # reasons
-        (["dead-letters", "list", "shop", "--reason", "undecodeable", *LOG], 2, "Did you mean 'undecodable'?"),
-        (["dead-letters", "redrive", "shop", "--reason", "handler_failed", *LOG], 2, "Did you mean 'handler-failed'?"),
     ],
 )  # fmt: skip
 def test_what_was_meant_is_said(
@@ -111,16 +87,6 @@ def test_what_was_meant_is_said(
     assert ended.code == code, ended.err
     (line,) = ended.err.splitlines()
     assert said in line
-
-
-@pytest.mark.parametrize("command", ["list", "redrive"])
-def test_a_reason_that_does_not_exist_is_told_with_those_that_do(place: Path, command: str) -> None:
-    ended = run("dead-letters", command, "shop", "--reason", "bad luck", "--log", place / "log")
-    assert ended.code == 2
-    (line,) = ended.err.splitlines()
-    known = ", ".join(map(repr, REASONS))
-    assert f"'bad luck' is not one of {known}." in line
-    assert {"handler-failed", "undecodable", "foreign-partition"} < set(REASONS)
 
 
 def test_topics_that_a_log_has_under_other_names_are_named(tmp_path: Path) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
 
 import click
 import msgspec
@@ -22,66 +19,42 @@ from tailrace.cli.arguments import (
     topic_of_app,
 )
 from tailrace.cli.commands import Command
-from tailrace.cli.dropped import DroppedFields
-from tailrace.cli.misspelt import Choice
-from tailrace.cli.producing import Producer, SideFile, produced, raw, typed
-from tailrace.cli.sources import FORMATS, Rows, format_of, is_known
+from tailrace.cli.console import ReportProgress, progress
+from tailrace.cli.row_files import FORMATS, STDIN, files_of, format_of, rows_of
+from tailrace.cli.row_records import MakeRecord, raw, record_of, typed
+from tailrace.core.counting import counted
 from tailrace.core.errors import BadRecordError, SetAsideError
 from tailrace.core.records import Output
 from tailrace.log.interface import StoredLog
 
 _ROWS_PER_COMMIT = 10_000
 _BYTES_PER_COMMIT = 16 << 20
-_STDIN = "-"
-_REJECTED = re.compile(r"(.*\.rejected)(?:-(\d+))?\.jsonl")
-"""A file of broken lines by its name."""
-
-
-class _InputFile(click.Path):
-    """A file to read, or ``-``. The error for a missing one finds a topic and a file in the wrong order."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See ``click.Path``."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            topic = "" if ctx is None else str(ctx.params.get("topic", ""))
-            if topic and Path(topic).is_file():
-                error.message += f" The topic comes first: did you mean {value} {topic}?"
-            raise
 
 
 @click.command(cls=Command, short_help="Append rows of files to a topic.")
 @click.argument("topic")
-@click.argument("files", nargs=-1, type=_InputFile(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("files", nargs=-1, type=click.Path(exists=True, allow_dash=True))
 @click.option(
     "--app",
     metavar="APP",
     help="The app that declares the topic: rows are its events, validated and keyed.",
 )
-@click.option(
-    "--key", "keys", metavar="FIELD", multiple=True, help="Without --app: the field, or fields, of the key."
-)
+@click.option("--key", metavar="FIELD", help="Without --app: the field that is the key.")
 @click.option("--timestamp", metavar="FIELD", help="The field with the record's timestamp: ms or ISO 8601.")
 @click.option(
     "--format",
     "format_",
-    type=Choice(["auto", *FORMATS]),
-    default="auto",
+    type=click.Choice(FORMATS),
+    help="Format of the input (default: by the file's ending; standard input is JSON lines).",
+)
+@click.option(
+    "--from-row",
+    type=click.IntRange(1),
+    default=1,
     show_default=True,
-    help="Format of the input; auto: by the file's suffix, else JSON lines.",
+    help="Begin with this row of a file, which an error has named.",
 )
-@click.option(
-    "--rejects",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File for broken lines (default: <name>.rejected.jsonl beside the input).",
-)
-@click.option("--strict", is_flag=True, help="Stop at the first broken line.")
-@click.option(
-    "--allow-rejects",
-    is_flag=True,
-    help="Exit with 0 instead of 3 if some lines are broken; with 1 if all are.",
-)
+@click.option("--skip-invalid", is_flag=True, help="Report invalid rows and append the others; exit with 3.")
 @json_option
 @any_log_option
 def append(
@@ -89,149 +62,134 @@ def append(
     topic: str,
     files: tuple[str, ...],
     app: str | None,
-    keys: tuple[str, ...],
+    key: str | None,
     timestamp: str | None,
-    format_: str,
-    rejects: Path | None,
-    strict: bool,
-    allow_rejects: bool,
+    format_: str | None,
+    from_row: int,
+    skip_invalid: bool,
     as_json: bool,
     folder: Path | str,
 ) -> None:
-    """Append the rows of FILES, or of standard input, to TOPIC.
+    """Append the rows of FILES, of the files in a folder, or of standard input, to TOPIC.
 
-    JSON lines, CSV with a header, or Parquet. Broken lines are counted, reported and written to a file; the others are appended. The
-    exit code is 3 if some lines are broken, 1 if all are. Correct the texts in that file, and append it like any other.
+    JSON lines, CSV with a header, Parquet or ORC. The first invalid row ends the command, with exit code 1. The rows before it are
+    appended, and the error names its number: correct it, and continue with --from-row.
     """
-    if app is not None and keys:
+    if app is not None and key is not None:
         raise click.UsageError("With --app the topic declares the key: leave --key out.")
-    if rejects is not None and any(Path(name).resolve() == rejects.resolve() for name in files):
-        raise click.BadParameter(f"{str(rejects)!r} is one of the files to read", param_hint="--rejects")
-    dropped = DroppedFields()
-    producer = (
-        raw(topic, keys, timestamp)
+    make = (
+        raw(topic, key, timestamp)
         if app is None
-        else typed(topic_of_app(app, topic), timestamp, _notice, dropped)
+        else typed(topic_of_app(app, topic), timestamp, lambda said: _say(f"tailrace: {said}"))
     )
-    kept: dict[Path, SideFile] = {}
-    with opened_log(folder) as log, ExitStack() as closing:
+    sources = [one for name in files or (STDIN,) for one in files_of(name)]
+    formats = [format_ or format_of(name) for name in sources]
+    if app is None and set(formats) != {"jsonl"}:
+        raise click.UsageError(
+            "Without --app only JSON lines are read: name the app whose events the rows are."
+        )
+    if from_row > 1 and len(sources) > 1:
+        raise click.UsageError("--from-row is for one file: append the files after it with another command.")
+    is_typed_in = STDIN in sources and sys.stdin.isatty()
+    if is_typed_in:
+        _say("Reading from the terminal, until Ctrl-D.")
+    with opened_log(folder) as log:
         log.partitions(topic)
         refuse_own_topic(log, topic, "keeps its own history in it and could not read what others write")
-        appending = _Appending(log, producer, strict=strict)
-        try:
-            for name in files or (_STDIN,):
-                path = rejects or _rejects_of(name, topic)
-                side = kept.get(path) or closing.enter_context(SideFile(path))
-                kept[path] = side
-                if name == _STDIN and sys.stdin.isatty():
-                    click.echo("Reading from the terminal, until Ctrl-D.", err=True)
-                if format_ == "auto" and name != _STDIN and not is_known(name):
-                    _notice(
-                        f"{name} is read as JSON lines, as its suffix names no format; --format names another"
-                    )
-                with click.open_file(name, "rb") as file:
-                    rows = FORMATS[format_of(name) if format_ == "auto" else format_]
-                    appending.append(rows, file, "standard input" if name == _STDIN else name, side)
-        finally:
-            sides = [side for side in kept.values() if side.count]
-            for said in dropped.said():
-                _notice(said)
-            with piped():
-                _report(topic, appending.count, sides, as_json=as_json)
-    if not sides:
-        return
-    if strict:
-        raise click.ClickException("Stopped at the first broken line (--strict).")
-    _judge(appending.count, sides, allow_rejects=allow_rejects)
+        with progress(shown=not is_typed_in) as report:
+            appending = _Appending(log, topic, make, report, skip_invalid=skip_invalid)
+            try:
+                for name, one in zip(sources, formats, strict=True):
+                    appending.append(name, one, from_row)
+            finally:
+                with piped():
+                    _report(topic, appending, as_json=as_json)
+    if appending.invalid:
+        raise SetAsideError(
+            f"{counted(appending.invalid, 'invalid row')} not appended",
+            hint="Correct and append them.",
+        )
 
 
 class _Appending:
     """Appends rows to a log, some thousands in each commit."""
 
-    def __init__(self, log: StoredLog, producer: Producer, *, strict: bool) -> None:
+    def __init__(
+        self,
+        log: StoredLog,
+        topic: str,
+        make: MakeRecord,
+        report: ReportProgress,
+        *,
+        skip_invalid: bool,
+    ) -> None:
         self.count = 0
+        self.invalid = 0
         self._log = log
-        self._producer = producer
-        self._strict = strict
+        self._topic = topic
+        self._make = make
+        self._report = report
+        self._skip_invalid = skip_invalid
+        self._batch: list[Output] = []
 
-    def append(self, read: Rows, file: IO[bytes], source: str, side: SideFile) -> None:
-        """Append the valid rows and write the broken ones to a file; with ``strict`` stop at the first broken row."""
+    def append(self, name: str, format_: str, from_row: int) -> None:
+        """Append the rows of a file, from a row on.
+
+        Raises:
+            click.ClickException: The file cannot be read, or a row is invalid. All rows before it are appended.
+        """
+        try:
+            self._append(name, format_, from_row)
+        except click.ClickException:
+            self._commit()
+            raise
+        self._commit()
+
+    def _append(self, name: str, format_: str, from_row: int) -> None:
         most_bytes = self._log.options.max_record_bytes
-        batch: list[Output] = []
+        source = "standard input" if name == STDIN else name
         size, now_ms = 0, _now_ms()
-        for row in read(file):
-            try:
-                output = produced(self._producer, row, now_ms, most_bytes)
-            except BadRecordError as error:
-                side.keep(source, row, error.what)
-                if self._strict:
-                    break
+        for row in rows_of(name, format_):
+            if row.number < from_row:
                 continue
-            batch.append(output)
+            try:
+                output = record_of(self._make, row, now_ms, most_bytes)
+            except BadRecordError as error:
+                said = (
+                    f"{source}, {'line' if format_ in ('jsonl', 'csv') else 'row'} {row.number}: {error.what}"
+                )
+                if not self._skip_invalid:
+                    raise click.ClickException(
+                        f"{showing.printable(said)}. The rows before it are appended: correct it and continue with "
+                        f"--from-row {row.number}, or leave invalid rows out with --skip-invalid."
+                    ) from None
+                self.invalid += 1
+                _say(said)
+                continue
+            self._batch.append(output)
             size += len(output.value or b"")
-            if len(batch) >= _ROWS_PER_COMMIT or size >= _BYTES_PER_COMMIT:
-                self._commit(batch)
+            if len(self._batch) >= _ROWS_PER_COMMIT or size >= _BYTES_PER_COMMIT:
+                self._commit()
                 size, now_ms = 0, _now_ms()
-        self._commit(batch)
 
-    def _commit(self, batch: list[Output]) -> None:
-        if batch:
-            self._log.append_all(batch)
-            self.count += len(batch)
-            batch.clear()
-
-
-def _notice(said: str) -> None:
-    click.echo(f"tailrace: {showing.printable(said)}", err=True)
+    def _commit(self) -> None:
+        if self._batch:
+            self._log.append_all(self._batch)
+            self.count += len(self._batch)
+            self._batch.clear()
+            self._report(f"{self.count:,} records appended to {self._topic}", self.count, 0)
 
 
-def _report(topic: str, appended: int, kept: list[SideFile], *, as_json: bool) -> None:
-    broken = sum(side.count for side in kept)
+def _say(said: str) -> None:
+    click.echo(showing.printable(said), err=True)
+
+
+def _report(topic: str, appending: _Appending, *, as_json: bool) -> None:
     if as_json:
-        said = {
-            "topic": topic,
-            "appended": appended,
-            "broken": broken,
-            "kept": [str(side.path) for side in kept],
-        }
+        said = {"topic": topic, "appended": appending.count, "invalid": appending.invalid}
         click.echo(msgspec.json.encode(said))
-        return
-    click.echo(f"{appended:,} {'record' if appended == 1 else 'records'} appended to {topic}.", err=True)
-    for side in kept:
-        lines = "1 broken line is" if side.count == 1 else f"{side.count:,} broken lines are"
-        where = f"{side.path}, after those of earlier runs" if side.had_lines else f"{side.path}"
-        click.echo(f"{lines} written to {where}:", err=True)
-        for one in side.first:
-            click.echo(f"  {showing.printable(one)}", err=True)
-        if side.count > len(side.first):
-            click.echo(f"  and {side.count - len(side.first):,} more", err=True)
-
-
-def _judge(appended: int, sides: list[SideFile], *, allow_rejects: bool) -> None:
-    """Set the exit code if lines are broken.
-
-    Raises:
-        click.ClickException: All lines are broken.
-        SetAsideError: Some lines are broken, and ``allow_rejects`` is not set.
-    """
-    broken = sum(side.count for side in sides)
-    first = showing.printable(sides[0].first[0])
-    if not appended:
-        which = "the only line is broken" if broken == 1 else f"all {broken:,} lines are broken, the first"
-        raise click.ClickException(f"nothing was appended: {which}: {first}")
-    if not allow_rejects:
-        raise SetAsideError(
-            f"{broken:,} of {appended + broken:,} lines not appended, the first: {first}",
-            hint=f"Correct each 'text' in {', '.join(str(side.path) for side in sides)} and append that file; "
-            "with --allow-rejects the exit code is 0.",
-        )
-
-
-def _rejects_of(name: str, topic: str) -> Path:
-    """The default file for broken lines. Those of a file of broken lines go to another one, with the next number."""
-    if found := _REJECTED.fullmatch(name):
-        return Path(f"{found[1]}-{int(found[2] or 1) + 1}.jsonl")
-    return Path(f"{topic}.rejected.jsonl" if name == _STDIN else f"{name}.rejected.jsonl")
+    else:
+        click.echo(f"{counted(appending.count, 'record')} appended to {topic}.", err=True)
 
 
 def _now_ms() -> int:

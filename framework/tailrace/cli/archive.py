@@ -10,7 +10,6 @@ import msgspec
 from tailrace.cli.arguments import any_log_option, json_option, opened_log, outside_of_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
-from tailrace.cli.misspelt import WholeNumber
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import TopicReplacedError
@@ -40,7 +39,7 @@ from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, a
 )
 @click.option(
     "--records-per-file",
-    type=WholeNumber(1, 10_000_000),
+    type=click.IntRange(1, 10_000_000),
     default=100_000,
     show_default=True,
     help="Maximum number of records in a file; writers and readers hold a file in memory.",

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import click
 
-from tailrace.cli.misspelt import WholeNumber
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.declare.topic import Topic
 from tailrace.core.durations import duration, to_ms
@@ -132,7 +131,7 @@ def workers_option(default: int | None, help: str) -> Callable[[FC], FC]:
     return click.option(
         "--workers",
         cls=Setting,
-        type=WholeNumber(1),
+        type=click.IntRange(1),
         default=default,
         show_default=True if default is not None else "number of cores",
         help=help,
@@ -145,7 +144,7 @@ keys_option = click.option(
 partitions_option = click.option(
     "--partition",
     "partitions",
-    type=WholeNumber(0),
+    type=click.IntRange(0),
     multiple=True,
     help="Only this partition; may be repeated.",
 )
@@ -169,13 +168,13 @@ new_topics_options = packed(
     click.option(
         "--replication",
         cls=Setting,
-        type=WholeNumber(1, 100),
+        type=click.IntRange(1, 100),
         help="On Kafka: replicas of new topics (default: the brokers' default; 3 in production).",
     ),
     click.option(
         "--min-insync",
         cls=Setting,
-        type=WholeNumber(1, 100),
+        type=click.IntRange(1, 100),
         help="On Kafka: replicas that must have a commit, of new topics (default: the brokers' default; 2 in production).",
     ),
 )
@@ -265,7 +264,6 @@ class TopicPositionType(click.ParamType):
     """An offset (``17``), or a time: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
 
     name = "offset|time"
-    example = "2013-01-01T05:17:00Z"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TopicPosition:
         """Parse the position."""
@@ -293,7 +291,6 @@ class DurationType(click.ParamType):
     """A duration in the format of the API (500ms, 1h, 7d), of at least ``least_ms``. Its value is in milliseconds."""
 
     name = "duration"
-    example = "30s"
 
     def __init__(self, least_ms: int = 0) -> None:
         self._least_ms = least_ms

@@ -16,7 +16,6 @@ from tailrace.cli import showing
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
-from tailrace.cli.misspelt import Choice
 from tailrace.core.errors import RecordError, UnknownAppError, UnknownTopicError
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
@@ -29,7 +28,6 @@ _OF_TIMERS = "'tailrace rebuild --retry-failed' runs them again in their origina
 
 class _IdType(click.ParamType):
     name = "id"
-    example = "2-17"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Check the format of the id, and return it unchanged."""
@@ -41,7 +39,7 @@ class _IdType(click.ParamType):
 reason_option = click.option(
     "--reason",
     "reasons",
-    type=Choice(letters.REASONS),
+    type=click.Choice(letters.REASONS),
     multiple=True,
     help="Only dead letters with this reason; may be repeated.",
 )

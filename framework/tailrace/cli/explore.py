@@ -12,7 +12,6 @@ from tailrace.cli.arguments import any_log_option, app_argument, json_option, op
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress, say
 from tailrace.cli.limits import EndOffset, TimeType, end_offsets, until_offset_option
-from tailrace.cli.misspelt import WholeNumber
 from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -31,16 +30,16 @@ DEPENDENT = 1
 @any_log_option
 @click.option(
     "--schedules",
-    type=WholeNumber(1),
+    type=click.IntRange(1),
     default=20,
     show_default=True,
     help="Number of schedules, the reference included.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the schedules.")
-@click.option("--schedule", type=WholeNumber(0), help="Run only this schedule and the reference.")
+@click.option("--schedule", type=click.IntRange(0), help="Run only this schedule and the reference.")
 @click.option(
     "--records",
-    type=WholeNumber(1),
+    type=click.IntRange(1),
     default=10_000,
     show_default=True,
     help="Number of records to take from the inputs: those with the lowest event times.",

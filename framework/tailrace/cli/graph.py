@@ -9,7 +9,6 @@ import click
 
 from tailrace.cli.arguments import json_option, output_option, written
 from tailrace.cli.commands import Command
-from tailrace.cli.misspelt import Choice
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.graph import Graph, as_dot, as_mermaid, as_svg, as_text, graph_of
@@ -41,7 +40,7 @@ _WRITERS: dict[str, Callable[[Graph], str]] = {
 @click.option(
     "--format",
     "format_",
-    type=Choice(["auto", *_WRITERS]),
+    type=click.Choice(["auto", *_WRITERS]),
     default="auto",
     show_default=True,
     help="Format of the output; auto: by its suffix, else text.",

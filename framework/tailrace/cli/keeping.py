@@ -9,7 +9,6 @@ import msgspec
 
 from tailrace.cli.arguments import DurationType, json_option, log_option, opened, piped, refuse_own_topic
 from tailrace.cli.commands import Command
-from tailrace.cli.misspelt import WholeNumber
 from tailrace.core.errors import LogUnavailableError
 
 
@@ -18,7 +17,7 @@ from tailrace.core.errors import LogUnavailableError
 @click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
 @click.option(
     "--retention-bytes",
-    type=WholeNumber(1),
+    type=click.IntRange(1),
     help="Delete the oldest records of a partition that is larger.",
 )
 @click.option("--forever", is_flag=True, help="Keep all records from now on.")

@@ -26,7 +26,6 @@ class EndOffsetType(click.ParamType):
     """Where an input ends: ``departures:0=1234`` in one partition, ``departures=1234`` in all."""
 
     name = "topic[:partition]=offset"
-    example = "departures:0=1234"
     _form = re.compile(r"([^:=]+)(?::(\d+))?=(\d+)", re.ASCII)
     _old_form = re.compile(r"([^:=]+):(\d+):(\d+)", re.ASCII)
 

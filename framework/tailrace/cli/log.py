@@ -32,7 +32,6 @@ from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
 from tailrace.cli.keeping import clean, retain
 from tailrace.cli.log_files import copy, verify
-from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.durations import spelled
@@ -70,12 +69,12 @@ log.add_command(copy)
 @log.command(short_help="Create a topic, or all topics of an app.")
 @click.argument("topic", required=False)
 @click.option("--app", metavar="APP", help="Create the topics that this app declares, and its own.")
-@click.option("--partitions", type=WholeNumber(1, 10_000), help="Number of partitions (default: 4).")
+@click.option("--partitions", type=click.IntRange(1, 10_000), help="Number of partitions (default: 4).")
 @click.option("--compacted", is_flag=True, help="Keep the last record of each key only.")
 @click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
 @click.option(
     "--retention-bytes",
-    type=WholeNumber(1),
+    type=click.IntRange(1),
     help="Delete the oldest records of a partition that is larger.",
 )
 @new_topics_options
@@ -164,7 +163,7 @@ def list_(*, as_json: bool, folder: Path | str) -> None:
 @click.option(
     "-n",
     "--records",
-    type=WholeNumber(0),
+    type=click.IntRange(0),
     default=10,
     show_default=True,
     help="Number of past records to show first.",
@@ -196,16 +195,8 @@ def tail(
             _follow(log, topic, ends, lambda number, record: click.echo(show(number, record, declared)))
 
 
-@log.command(short_help="Write what is in a topic, as JSON or CSV.")
+@log.command(short_help="Write what is in a topic, as JSON lines.")
 @click.argument("topic")
-@click.option(
-    "--format",
-    "format_",
-    type=Choice(["jsonl", "csv"]),
-    default="jsonl",
-    show_default=True,
-    help="Format of the output.",
-)
 @output_option
 @click.option("--from", "start", type=TopicPositionType(), help="Begin at this offset, or at this time.")
 @click.option(
@@ -217,7 +208,6 @@ def tail(
 def dump(
     *,
     topic: str,
-    format_: str,
     output: str,
     start: TopicPosition | None,
     stop: TopicPosition | None,
@@ -233,17 +223,12 @@ def dump(
     with opened_log(folder) as log:
         numbers = _numbers(log, topic, partitions)
         with written(output) as file:
-            if format_ == "csv":
-                file.write(showing.csv_line(*showing.CSV_HEADER))
             none = True
             for number, record in _between(
                 log, topic, numbers, start or TopicPosition(), stop or TopicPosition()
             ):
                 none = False
-                if format_ == "csv":
-                    file.write(showing.as_cells(number, record, declared))
-                else:
-                    file.write(showing.as_json(number, record, declared) + b"\n")
+                file.write(showing.as_json(number, record, declared) + b"\n")
         if none and (start is not None or stop is not None):
             held = ", ".join(_held(log, topic, number) for number in numbers)
             click.echo(f"{topic!r} has no record there; its offsets: {held}", err=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 
 from tailrace.cli.archive import archive
-from tailrace.cli.commands import Commands, without_value
+from tailrace.cli.commands import Commands
 from tailrace.cli.compare import compare
 from tailrace.cli.console import show_waiting
 from tailrace.cli.dead_letters import dead_letters
@@ -29,12 +29,11 @@ from tailrace.cli.explore import explore
 from tailrace.cli.graph import graph
 from tailrace.cli.log import log
 from tailrace.cli.migrate import migrate
-from tailrace.cli.misspelt import no_such_option
 from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
-from tailrace.cli.settings import config_file, default_map, misspelt_variables, origin, origins_of_named
+from tailrace.cli.settings import config_file, default_map, misspelt_variables
 from tailrace.cli.snapshot import snapshot
 from tailrace.cli.status import status
 from tailrace.cli.topics import topics
@@ -114,32 +113,15 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return WRONG_ARGUMENTS
-    except click.NoSuchOption as error:
-        return _complain(f"{_sentence(no_such_option(error))} See {_help_of(error)}.", error.exit_code)
-    except click.BadOptionUsage as error:
-        return _complain(f"{_sentence(without_value(error))} See {_help_of(error)}.", error.exit_code)
     except click.UsageError as error:
-        said = " ".join([_sentence(error.format_message()), *_origins(error)])
-        return _complain(f"{said} See {_help_of(error)}.", error.exit_code)
+        return _complain(f"{_sentence(error.format_message())} See {_help_of(error)}.", error.exit_code)
     except click.ClickException as error:
         return _complain(_sentence(error.format_message()), error.exit_code)
     except click.Abort:
         return INTERRUPTED
     except TailraceError as error:
-        notes: list[str] = getattr(error, "__notes__", [])
-        said = " ".join([str(error), *(_sentence(one) for one in notes)])
-        return _complain(said, _CODES.get(type(error), FAILED))
+        return _complain(str(error), _CODES.get(type(error), FAILED))
     return code if isinstance(code, int) else 0
-
-
-def _origins(error: click.UsageError) -> list[str]:
-    """Sentences that say where a wrong value came from, unless it was the command line."""
-    if error.ctx is None:
-        return []
-    if isinstance(error, click.BadParameter) and error.param is not None:
-        said = origin(error.ctx, error.param)
-        return [said] if said else []
-    return origins_of_named(error.ctx, error.format_message())
 
 
 def _complain(message: str, code: int) -> int:

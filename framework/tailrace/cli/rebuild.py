@@ -18,7 +18,6 @@ from tailrace.cli.arguments import (
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.limits import GivenLimits, limit_options
-from tailrace.cli.misspelt import Choice
 from tailrace.cli.rebuild_options import (
     destination_options,
     engine_options,
@@ -54,7 +53,7 @@ _STAGES = {
 @keys_option
 @click.option(
     "--order",
-    type=Choice(["auto", "tape", "canonical"]),
+    type=click.Choice(["auto", "tape", "canonical"]),
     default="auto",
     show_default=True,
     help="Order of the inputs: that of the service (tape), or by event time (canonical); auto: the tape if there is one.",

@@ -19,7 +19,6 @@ from tailrace.cli.arguments import (
     packed,
     workers_option,
 )
-from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.declare.topic import ON_ERROR
 from tailrace.core.errors import MissingExtraError
@@ -109,7 +108,7 @@ failure_options = packed(
     Failures,
     click.option(
         "--on-error",
-        type=Choice(ON_ERROR),
+        type=click.Choice(ON_ERROR),
         default="stop",
         show_default=True,
         help="What to do with a failure that the service did not have: of a handler, or of decoding a record.",
@@ -126,7 +125,7 @@ execution_options = packed(
     Execution,
     click.option(
         "--split",
-        type=WholeNumber(1),
+        type=click.IntRange(1),
         default=1,
         show_default=True,
         help="Number of shards that share the keys of each partition.",
@@ -144,7 +143,7 @@ engine_options = packed(
     click.option(
         "--engine",
         cls=Setting,
-        type=Choice(["local", "spark"]),
+        type=click.Choice(["local", "spark"]),
         default="local",
         show_default=True,
         help="Where the work is done: in processes of this machine, or in Spark.",

@@ -25,7 +25,6 @@ from tailrace.cli.arguments import (
     workers_option,
 )
 from tailrace.cli.commands import Command
-from tailrace.cli.misspelt import Choice, WholeNumber
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import MissingExtraError, SetAsideError
@@ -47,16 +46,6 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
 """``Ship``, ``Ship.calls``, ``Ship.timers:overdue``."""
 
 
-class FsyncType(Choice):
-    """When commits are on the disk."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See ``click.Choice``."""
-        if value == "never":
-            self.fail("'never' is gone: 'interval' costs as little, and loses about a second.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 @click.command(cls=Command, short_help="Run an app until it is stopped.")
 @app_argument
 @any_log_option
@@ -65,7 +54,7 @@ class FsyncType(Choice):
 @click.option(
     "--standbys",
     cls=Setting,
-    type=WholeNumber(0),
+    type=click.IntRange(0),
     default=0,
     show_default=True,
     help="On Kafka: copies of the state of each task in other processes, for a faster restore when its owner dies.",
@@ -86,14 +75,14 @@ class FsyncType(Choice):
 @click.option(
     "--store-every",
     cls=Setting,
-    type=WholeNumber(1),
+    type=click.IntRange(1),
     help="Number of commits after which the state folders are written; after a crash, as many are read from the log. Default: "
     "1, on Kafka 5.",
 )
 @click.option(
     "--memory-mib",
     cls=Setting,
-    type=WholeNumber(LEAST_MIB),
+    type=click.IntRange(LEAST_MIB),
     default=DEFAULT_MIB,
     show_default=True,
     help="MiB of memory for the state of a process: live keys, state folders, and commits that wait for these.",
@@ -109,7 +98,7 @@ class FsyncType(Choice):
 @click.option(
     "--max-record-bytes",
     cls=Setting,
-    type=WholeNumber(1_000, 1 << 30),
+    type=click.IntRange(1_000, 1 << 30),
     default=1 << 20,
     show_default=True,
     help="Size limit of an event in the log, including its key.",
@@ -164,7 +153,7 @@ class FsyncType(Choice):
 @click.option(
     "--snapshot-keep",
     cls=Setting,
-    type=WholeNumber(1),
+    type=click.IntRange(1),
     default=5,
     show_default=True,
     help="With --snapshots: number of snapshots to keep. Savepoints, and snapshots that others build on, are never deleted.",
@@ -179,7 +168,7 @@ class FsyncType(Choice):
 @click.option(
     "--fsync",
     cls=Setting,
-    type=FsyncType(["interval", "commit"]),
+    type=click.Choice(["interval", "commit"]),
     default="interval",
     show_default=True,
     help="When commits are on the disk, for power losses: at intervals of a second, or at every commit.",
@@ -187,7 +176,7 @@ class FsyncType(Choice):
 @click.option(
     "--log-format",
     cls=Setting,
-    type=Choice(["auto", "json", "text"]),
+    type=click.Choice(["auto", "json", "text"]),
     default="auto",
     show_default=True,
     help="Format of the logs on standard error; auto: text on a terminal, else JSON.",

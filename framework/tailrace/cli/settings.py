@@ -2,13 +2,12 @@
 
 For ``--commit-interval`` the variable is ``TAILRACE_COMMIT_INTERVAL``, and the key is ``commit-interval``. The file is
 ``tailrace.toml``, or the table ``[tool.tailrace]`` of ``pyproject.toml``, in the working folder. A key applies to every command
-that has the option. The error for a wrong value names its source.
+that has the option.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,7 +22,6 @@ OWN_FILE = "tailrace.toml"
 PROJECT_FILE = "pyproject.toml"
 TABLE = "tool.tailrace"
 PREFIX = "TAILRACE_"
-_GIVEN = (ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 
 
 class Setting(click.Option):
@@ -33,10 +31,6 @@ class Setting(click.Option):
         super().__init__(declarations, show_envvar=True, **attributes)
         self.setting = setting or max(self.opts, key=len).removeprefix("--")
         self.envvar: str = f"{PREFIX}{self.setting.upper().replace('-', '_')}"
-
-    def get_error_hint(self, ctx: Any) -> str:
-        """Only the name: ``origin`` reports if a value came from the environment."""
-        return click.Parameter.get_error_hint(self, ctx)
 
 
 class ConfigFile(NamedTuple):
@@ -117,34 +111,6 @@ def misspelt_variables(commands: click.Group, environment: Iterable[str]) -> Ite
         meant = nearest(rest, known) if name.startswith(PREFIX) and rest not in known else None
         if meant is not None:
             yield f"no option reads the environment variable {name}. Did you mean {PREFIX}{meant}?"
-
-
-def origin(context: click.Context, parameter: click.Parameter) -> str:
-    """A sentence that names the source of a parameter's value; empty if it is the command line."""
-    if not isinstance(parameter, Setting):
-        return ""
-    source = context.get_parameter_source(str(parameter.name))
-    if source is ParameterSource.ENVIRONMENT:
-        return f"{_name(parameter)} comes from the environment variable {parameter.envvar}."
-    if source is ParameterSource.DEFAULT_MAP:
-        file: ConfigFile = context.find_root().obj
-        return f"{_name(parameter)} comes from {file.of_key(parameter.setting)}."
-    return ""
-
-
-def origins_of_named(context: click.Context, message: str) -> list[str]:
-    """The origins of all parameters whose option or value a message names."""
-    return [
-        said
-        for one in context.command.params
-        if isinstance(one, Setting) and (said := origin(context, one))
-        if re.search(rf"(?<![\w-]){_name(one)}(?![\w-])", message)
-        or repr(str(context.params.get(str(one.name), "\0"))) in message
-    ]
-
-
-def _name(parameter: click.Parameter) -> str:
-    return max(parameter.opts, key=len)
 
 
 def _toml(path: Path) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Formats records for output: as JSON (without loss), as a line of text, or as cells of CSV.
+"""Formats records for output: as JSON (without loss), or as a line of text.
 
 In JSON output, keys are text, and values are JSON or text. Data that is not UTF-8 is written in base64 under another name. A
 deletion has no value at all, which differs from the JSON value ``null``::
@@ -12,8 +12,6 @@ A float that JSON cannot represent is written as text: "NaN", "Infinity", "-Infi
 from __future__ import annotations
 
 import base64
-import csv
-import io
 from collections.abc import Sequence
 from math import isfinite, isnan
 from typing import Any
@@ -29,7 +27,6 @@ from tailrace.core.values.event_values import not_finite
 from tailrace.history.comparing.differences import Difference
 
 AnyTopic = Topic[Any, Any]
-CSV_HEADER = ("partition", "offset", "timestamp", "key", "value", "headers")
 
 _IN_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _encode = msgspec.json.Encoder().encode
@@ -53,27 +50,6 @@ def as_dict(partition: int, record: InputRecord, topic: AnyTopic | None = None) 
     if record.headers:
         shown["headers"] = [[name, _text_or_base64(value)] for name, value in record.headers]
     return shown
-
-
-def as_cells(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> bytes:
-    """The record as a line of CSV with the columns of ``CSV_HEADER``. Data that is not UTF-8 has the prefix ``base64:``."""
-    shown = as_dict(partition, record, topic)
-    headers = _encode(shown["headers"]).decode() if "headers" in shown else ""
-    return csv_line(
-        partition,
-        record.offset,
-        instant(record.timestamp_ms),
-        _cell(shown, "key"),
-        _cell(shown, "value"),
-        headers,
-    )
-
-
-def csv_line(*cells: object) -> bytes:
-    """A line of CSV."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.getvalue().encode()
 
 
 def as_text(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> bytes:

@@ -23,7 +23,6 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import progress, show_table
-from tailrace.cli.misspelt import WholeNumber
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.core.durations import is_instant
@@ -55,7 +54,7 @@ def snapshot() -> None:
     help="Store only the changes since the latest snapshot, if it can be built on.",
 )
 @click.option("--automatic", is_flag=True, help="Mark the snapshot as automatic: --keep deletes old ones.")
-@click.option("--keep", type=WholeNumber(1), help="Then delete all automatic snapshots but the newest N.")
+@click.option("--keep", type=click.IntRange(1), help="Then delete all automatic snapshots but the newest N.")
 @json_option
 def create(
     *,
@@ -183,7 +182,7 @@ def verify(*, app: str, which: str, uri: str, as_json: bool) -> int:
 @click.argument("ids", nargs=-1, metavar="ID...")
 @snapshots_option
 @click.option("--dependants", is_flag=True, help="Also delete the incremental snapshots that build on it.")
-@click.option("--keep", type=WholeNumber(1), help="Delete all automatic snapshots but the newest N.")
+@click.option("--keep", type=click.IntRange(1), help="Delete all automatic snapshots but the newest N.")
 @click.option(
     "--leftovers",
     type=DurationType(),
