@@ -48,11 +48,7 @@ def snapshots(scale: Scale) -> list[Row]:
             # A service cleans its log from time to time; here it is cleaned now.
             Command(house.folder / "said-clean", "log", "clean", "--log", house.folder / "log").wait()
             beside = [_beside(house, service, events, scale) for _ in range(scale.repeats)]
-        folder = house.folder / "replayed"
-        replayed = Command(
-            house.folder / "said-replay", "replay", APP, "--log", house.folder / "log", "--to", folder
-        ).wait()
-        shutil.rmtree(folder)
+        replayed = Command(house.folder / "said-replay", "replay", APP, "--log", house.folder / "log").wait()
         fed = house.records("events")
         _create(house).wait()
         in_place = [_started(house, scale, number, other=False) for number in range(scale.repeats)]
@@ -217,7 +213,7 @@ def _of_starting(
             target=f"{TIMES} times faster",
             met=replayed.wall_s >= TIMES * committed_s,
             ratio=committed_s / replayed.wall_s,
-            compared_with="tailrace replay --to",
+            compared_with="tailrace replay",
             compared=replayed.wall_s,
             note=f"{about}; processor time {processor_s:.2f} s beside {replayed.processor_s:.2f} s",
         ),

@@ -70,7 +70,7 @@ def test_dead_letters_are_listed_with_reason_and_origin(ran) -> None:
     assert "timer of Customer" in text.out
     assert text.err.splitlines() == [
         "5 dead letters: 4 handler-failed, 1 undecodable.",
-        "Timers have no record to redrive: 'tailrace rebuild --retry-failed' runs them again in their original place.",
+        "Timers have no record to redrive: 'tailrace rebuild --order canonical' fires them in their place.",
     ]
 
 
@@ -158,9 +158,9 @@ def test_a_letter_of_a_timer_says_that_it_cannot_be_redriven_and_what_to_do(ran)
     assert letter["outcome"] == "timer"
     assert "cannot be redriven: a timer" in done("dead-letters", "list", "shop", "--log", ran).out
     shown = done("dead-letters", "show", SHOP, letter["id"], "--log", ran).out
-    assert "'tailrace rebuild --retry-failed' runs them again" in shown
+    assert "'tailrace rebuild --order canonical' fires them" in shown
     said = done("dead-letters", "redrive", SHOP, "--id", letter["id"], "--log", ran).out
-    assert "'tailrace rebuild --retry-failed' runs them again" in said
+    assert "'tailrace rebuild --order canonical' fires them" in said
 
 
 def test_a_dry_run_changes_nothing(ran) -> None:

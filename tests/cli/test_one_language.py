@@ -27,7 +27,7 @@ DIFFERENT: dict[str, dict[str, Any]] = {
     "--key": {"log append": "names a field"},
     "--from": {"log dump": "takes an offset as well", "migrate": "is a log"},
     "--until": {"log dump": "takes an offset as well"},
-    "--to": dict.fromkeys(("archive", "migrate", "rebuild", "replay"), "is a place of its own kind"),
+    "--to": dict.fromkeys(("archive", "migrate", "rebuild"), "is a place of its own kind"),
     "--format": dict.fromkeys(("graph", "log append"), "has formats of its own"),
     "--records": dict.fromkeys(("explore", "log tail"), "has a number of its own"),
 }

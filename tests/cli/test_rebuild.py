@@ -17,7 +17,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
 from tests.cli.commands import done, run
-from tests.history.rebuilding import lived, orders, shops
+from tests.history.rebuilding import lived, shops
 from tests.history.rebuilding.lived import TALLY, live, rebuilt
 from tests.runtime.processes import ROOT
 from tests.runtime.tallies import ticks
@@ -46,17 +46,6 @@ def test_a_snapshot_is_made_reported_and_named(tally: Path, tmp_path: Path) -> N
     assert (report["events"], report["taken"], report["order"]) == (120, 120, "tape")
     assert set(report["phases"]) == {"read", "shuffle", "handle", "write"}
     assert Snapshots(str(tmp_path), "tally").open(report["snapshot"]).verify() == []
-
-
-def test_what_had_failed_is_run_again_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lived.append(tmp_path, [orders.record(orders.Order("a", 1_000, 13))], {"orders": 2})
-    lived.live_on(tmp_path, ORDERS)
-    monkeypatch.setattr(orders, "BROKEN", frozenset())
-    arguments = ("rebuild", ORDERS, "--log", tmp_path / "log", "--to", tmp_path / "made", "--workers", 1)
-    report = json.loads(done(*arguments, "--json", "--retry-failed").out)
-    assert (report["retried"], report["failed_again"], report["passed_over"]) == (1, 0, 0)
-    said = done(*arguments, "--retry-failed").out
-    assert "note: what had failed when it ran first was run again in its place: 1 record or timer" in said
 
 
 def test_a_service_goes_on_from_what_was_rebuilt(tally: Path, tmp_path: Path) -> None:

@@ -60,27 +60,17 @@ def test_a_replay_of_what_ran_finds_no_difference(lived, capsys) -> None:
     assert "differences: none" in out
 
 
-def test_several_processes_say_what_one_does(lived, tmp_path, capsys) -> None:
+def test_several_processes_say_what_one_does(lived, capsys) -> None:
     def said(*arguments: str) -> tuple[int, dict[str, object]]:
         code = run(lived, "--compare", "--json", *arguments)
         found = msgspec.json.decode(capsys.readouterr().out, type=dict[str, object])
         assert found.pop("seconds")
         return code, found
 
-    alone = said("--to", str(tmp_path / "alone"))
-    assert said("--to", str(tmp_path / "shared"), "--workers", "3") == alone
+    assert said("--workers", "3") == said()
     assert said("--workers", "9", "--partition", "2", "--partition", "3") == said(
         "--partition", "2", "--partition", "3"
     )
-    for number in range(4):
-        stores = [
-            RocksStore(tmp_path / name / "tally" / str(number), StateIdentity("tally", number))
-            for name in ("alone", "shared")
-        ]
-        assert list(stores[0].rows()) == list(stores[1].rows()) != []
-        assert stores[0].cut == stores[1].cut
-        for store in stores:
-            store.close()
 
 
 def test_what_goes_wrong_in_a_process_is_told(lived, tmp_path, capsys) -> None:
@@ -315,23 +305,6 @@ def test_a_replay_can_stop_at_an_offset_and_at_a_time(lived, capsys) -> None:
     assert json.loads(capsys.readouterr().out)["records"] == 0
 
 
-@pytest.mark.parametrize("limit", [("--until", "1970-01-01T00:00:00.010Z"), ("--key", "k7")])
-def test_the_state_of_a_part_is_compared_with_nothing_and_the_hint_can_be_followed(
-    lived, tmp_path, limit, capsys
-) -> None:
-    assert run(lived, "--to", str(tmp_path / "part"), *limit) == 0
-    capsys.readouterr()
-    log = ("--log", str(lived / "log"))
-    assert execute(["compare", APP, str(lived / "state"), str(tmp_path / "part"), *log]) == 1
-    said = capsys.readouterr().err
-    assert "not that of a whole commit: a replay stopped there at a limit, had some keys only, or" in said
-    assert "tailrace rebuild --until-offset" in said
-    place = str(tmp_path / "snapshots")
-    assert execute(["rebuild", APP, *log, "--to", place, "--workers", "1", *limit]) == 0
-    assert execute(["compare", APP, str(lived / "state"), place, *log]) in {0, 1}
-    assert "compared " in capsys.readouterr().out
-
-
 def test_the_debugger_stops_at_the_first_line_of_the_handler(lived, capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("p event.who, self.count\nc\np self.count\nq\n"))
     assert run(lived, "--break", "k7") == 0
@@ -347,14 +320,6 @@ def test_another_debugger_is_called_by_its_hook(lived, monkeypatch) -> None:
     monkeypatch.setattr("sys.breakpointhook", lambda: stops.append(None))
     assert run(lived, "--break", "k7", "--compare") == 0
     assert len(stops) == 4
-
-
-def test_the_state_can_be_kept_and_is_that_of_the_service(lived, tmp_path, capsys) -> None:
-    assert run(lived, "--to", str(tmp_path / "made")) == 0
-    assert run(lived, "--compare", "--state", str(tmp_path / "made")) == 0
-    assert f"the state in {tmp_path / 'made' / 'tally'}" in capsys.readouterr().out
-    assert run(lived, "--to", str(tmp_path / "made")) == 2
-    assert "is not empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

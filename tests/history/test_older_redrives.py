@@ -16,7 +16,6 @@ from tailrace.core.records import Output
 from tailrace.history.dead_letters.handled import check_not_redriven_since
 from tailrace.history.dead_letters.letters import Note, redriven_topic, topic_of
 from tailrace.history.dead_letters.outcomes import offsets_of
-from tailrace.history.rebuilding.settled_letters import _unread
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Manifest, TaskEntry
@@ -46,12 +45,6 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
     )
     yield found
     found.close()
-
-
-def test_what_is_not_read_yet(log: EmbeddedLog) -> None:
-    assert _unread(log, APP, NOTES, "orders", 0, 1) == {"0-1"}
-    log.append_all([redriven("0-0")])
-    assert _unread(log, APP, NOTES, "orders", 0, 1) == {"0-0", "0-1"}
 
 
 def test_where_a_redriven_record_is(log: EmbeddedLog) -> None:

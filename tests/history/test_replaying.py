@@ -385,23 +385,6 @@ class TestLimits:
 
 
 class TestTheLog:
-    def test_the_store_of_a_whole_replay_is_one_to_go_on_with(self) -> None:
-        with lived(shops()) as h:
-            stores = {number: MemoryStore() for number in range(2)}
-            replay(h.plan, h.log, open_store=stores.__getitem__)
-            for number, store in stores.items():
-                assert store.cut is not None
-                cut = decode_store_cut(store.cut)
-                live = decode_store_cut(h._service.stores[number].cut or b"")
-                assert (cut.changelog_position, cut.core) == (live.changelog_position, live.core)
-
-    def test_the_store_of_a_part_is_none_to_go_on_with(self) -> None:
-        with lived(shops(partitions=1)) as h:
-            store = MemoryStore()
-            replay(h.plan, h.log, ReplayOptions(keys=["a"]), open_store=lambda _: store)
-        assert store.cut is not None
-        assert decode_store_cut(store.cut).changelog_position == -1
-
     def test_a_compacted_changelog_is_compared_all_the_same(self) -> None:
         with lived(shops()) as h:
             h.log.compact(h.plan.changelog_topic)

@@ -107,13 +107,6 @@ def test_settings_of_kafka_that_cannot_be_used_are_refused(
             refused("status", SHOP, "--log", places["kafka"])
 
 
-def test_a_replay_does_not_write_into_the_folder_of_the_log(places: dict[str, str]) -> None:
-    folder = Path(places["embedded"])
-    said = refused("replay", SHOP, "--log", folder, "--to", folder / "made")
-    assert "is in the log's folder" in said
-    assert not (folder / "made").exists()
-
-
 def test_a_topic_that_kafka_does_not_have_is_named_with_a_hint(kafka_url: str) -> None:
     ended = run("log", "append", "nosuch", "--key", "id", "--log", kafka_url, stdin=b'{"id":"1"}\n')
     assert ended.code == 1

@@ -70,12 +70,11 @@ class Replaced(NamedTuple):
 
 
 class Under(NamedTuple):
-    """How a rebuild runs history again: under this version; what had failed is left out, or retried in its place."""
+    """How a rebuild runs history again: under this version; along the tape what had failed is left out."""
 
     version: Version
-    retry: bool = False
     canonical: bool = False
-    """In canonical order: then all is retried."""
+    """In canonical order: then what had failed is handled, where it is or where it was redriven."""
 
 
 Happened: TypeAlias = Run | Dropped | Replaced
@@ -176,23 +175,24 @@ def world_after(history: Sequence[Happened], partitions: int, under: Under | Non
 
 
 def _canonical(history: Sequence[Happened], partitions: int, version: Version) -> World:
-    """What a rebuild in canonical order comes to: all events at once, what had failed in its place.
+    """What a rebuild in canonical order comes to: all events at once, what had failed where it was redriven last.
 
     Only the last run ends, if it did.
     """
     runs = [one for one in history if isinstance(one, Run)]
     events = [one for run in runs for one in run.events]
-    if version.notes and any(one.late for one in events):
+    if version.notes and any(one.late or one.redriven for one in events):
         raise Undecided
+    last = {event: at for at, (event, *_) in enumerate(events)}
     world = World(partitions)
     _declare(world, version)
-    for event, _, redriven in events:
+    for at, (event, *_) in enumerate(events):
         if isinstance(event, Note):
             continue
         task = world.partition(event.shop)
         late = event.at <= world.watermarks.get(("Shop", task), 0)
         _see(world, "sales", event)
-        if not redriven and (event.amount != UNLUCKY or not version.faulty):
+        if last[event] == at and (event.amount != UNLUCKY or not version.faulty):
             _sell(world, version, event, late=late)
         if not version.notes:
             _rise(
@@ -227,7 +227,7 @@ def _replace(world: World, other: World, under: Under) -> None:
     """What was emitted stays, and so does what the inputs held."""
     world.plain, world.open, world.watermarks = other.plain, other.open, other.watermarks
     world.expires, world.added_with, world.ttl = other.expires, other.added_with, other.ttl
-    if (under.retry or under.canonical) and not under.version.faulty:
+    if under.canonical and not under.version.faulty:
         world.failed = []
 
 
@@ -247,16 +247,13 @@ def _take(world: World, run: Run, under: Under) -> None:
             world.failed.remove(event)
         if is_late and not world.is_past(event.shop, event.at):
             raise Undecided
-        had_failed = event.amount == UNLUCKY and was.faulty
-        if event.amount == UNLUCKY and (version if under.retry else was).faulty:
+        if event.amount == UNLUCKY and was.faulty:
             world.letters += 1
             world.failed.append(event)
-        elif redriven and under.retry:
-            pass  # it was run where it had failed
         elif is_late or redriven:
             late.append(event)
         else:
-            _sell(world, version, event, handed_on=not (under.retry and had_failed))
+            _sell(world, version, event)
     for event in late:
         _sell(world, version, event, late=True)
     _close(world, run._replace(version=version), idle=was.idle)
@@ -291,7 +288,7 @@ def _add(world: World, key: Key, **amounts: int) -> None:
         fields[name] = fields.get(name, 0) + amount
 
 
-def _sell(world: World, version: Version, sale: Sale, *, late: bool = False, handed_on: bool = True) -> None:
+def _sell(world: World, version: Version, sale: Sale, *, late: bool = False) -> None:
     amount, key, end = sale.amount * version.factor, ("Shop", sale.shop), end_of(sale.at)
     _touch(world, version, key)
     _add(world, key, count=1, total=amount, **({"extra": amount} if version.extra else {}))
@@ -306,12 +303,11 @@ def _sell(world: World, version: Version, sale: Sale, *, late: bool = False, han
         world.plain[key]["last"] = sale.at
         if version.ttl == "event":
             world.expires[key] = sale.at + version.ttl_ms
-    if handed_on:
-        part = Part(region_of(sale.shop), sale.at, amount)
-        world.outputs[part] += 1
-        region = ("Region", part.region)
-        _add(world, region, count=1, total=amount)
-        world.open[region][end_of(part.at)] += amount
+    part = Part(region_of(sale.shop), sale.at, amount)
+    world.outputs[part] += 1
+    region = ("Region", part.region)
+    _add(world, region, count=1, total=amount)
+    world.open[region][end_of(part.at)] += amount
 
 
 def _window(world: World, version: Version, key: Key, end: int, amount: int) -> None:

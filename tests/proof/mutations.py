@@ -339,7 +339,7 @@ MUTATIONS: dict[str, Mutation] = {
         10, "history.comparing.cut_differences", "    for name, said in _COUNTED.items():\n", "    return found\n    for name, said in _COUNTED.items():\n"
     ),
     "a-redriven-record-run-beside-its-original": Mutation(
-        10, "history.rebuilding.retrying", "return any(place[0] == name and place in handled for place in found)", "return False"
+        10, "history.rebuilding.failed_before", "            redriven[number].add((name, offset))\n", "            pass\n"
     ),
     "expiries-of-a-declaration-that-has-ended": Mutation(
         10, "core.values.type_evolution", "    return stored.ttl_version + ended", "    return stored.ttl_version"

@@ -17,7 +17,7 @@ from tailrace.cli.settings import is_typed
 from tailrace.cli.showing import difference_as_dict, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import CorruptStateError, LogUnavailableError, TailraceError
+from tailrace.core.errors import LogUnavailableError, TailraceError
 from tailrace.core.rows import SCHEMA_ROW
 from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import topics_of
@@ -185,15 +185,7 @@ def _of_folder(text: str, folder: Path, plan: Plan, closing: ExitStack) -> Side:
 
     def cut(number: int) -> bytes | None:
         data = store(number).cut if is_there(number) else None
-        held = None if data is None else decode_store_cut(data)
-        if held is not None and held.core is not None and held.changelog_position < 0:
-            raise CorruptStateError(
-                "the state is not that of a whole commit: a replay stopped there at a limit, had some keys only, or did not finish",
-                path=str(folder / str(number)),
-                hint="Replay into another folder (--to), up to the last commit and with all keys. Or make a snapshot up to the "
-                "limit (tailrace rebuild --until-offset, --until, --until-clock), and compare that.",
-            )
-        return None if held is None else held.core
+        return None if data is None else decode_store_cut(data).core
 
     def rows(number: int) -> Iterator[tuple[bytes, bytes]]:
         return store(number).scan(*_EVERYTHING) if is_there(number) else iter(())

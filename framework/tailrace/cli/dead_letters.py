@@ -23,7 +23,7 @@ from tailrace.history.dead_letters.outcomes import Outcome, letters_with_outcome
 from tailrace.log.interface import Log
 
 _WIDEST = 60
-_OF_TIMERS = "'tailrace rebuild --retry-failed' runs them again in their original place."
+_OF_TIMERS = "'tailrace rebuild --order canonical' fires them in their place."
 
 
 class _IdType(click.ParamType):

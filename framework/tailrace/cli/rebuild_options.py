@@ -113,11 +113,6 @@ failure_options = packed(
         show_default=True,
         help="What to do with a failure that the service did not have: of a handler, or of decoding a record.",
     ),
-    click.option(
-        "--retry-failed",
-        is_flag=True,
-        help="Retry records and timers that failed in the service, in their original place; their redriven copies are skipped.",
-    ),
     any_environment_option,
 )
 execution_options = packed(

@@ -15,7 +15,6 @@ from tailrace.cli.arguments import (
     app_argument,
     json_option,
     keys_option,
-    outside_of_log,
     partitions_option,
     piped,
     state_option,
@@ -47,11 +46,6 @@ DIFFERENT = 1
 @app_argument
 @any_log_option
 @click.option(
-    "--to",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Keep the state in this folder; a service can be started on it, as --state. Default: in memory.",
-)
-@click.option(
     "--compare",
     is_flag=True,
     help="Compare state and outputs with those of the service; exit 1 if any differ.",
@@ -70,7 +64,6 @@ def replay(
     *,
     app: str,
     folder: Path | str,
-    to: Path | None,
     compare: bool,
     state_folder: Path,
     keys: tuple[str, ...],
@@ -115,10 +108,7 @@ def replay(
         observer=tracer,
         settings=TaskSettings(timezones=timezones_version()),
     )
-    if to is not None:
-        outside_of_log(to, folder, "--to")
-        _check_empty(to / plan.app)
-    job = ReplayJob(app, folder, options, to, state_folder)
+    job = ReplayJob(app, folder, options, state_folder)
     differs = False
     try:
         with piped():
@@ -201,12 +191,6 @@ def _partitions(plan: Plan, chosen: NamedKeys, given: tuple[int, ...]) -> list[i
             f"the keys that are named belong to partition {said}", param_hint="--partition"
         )
     return numbers
-
-
-def _check_empty(place: Path) -> None:
-    """Refuse a folder that is not empty."""
-    if place.exists() and any(place.iterdir()):
-        raise click.BadParameter(f"the folder {str(place.parent)!r} is not empty", param_hint="--to")
 
 
 def _progress(status: ReplayStatus, seconds: float) -> tuple[str, int, int]:

@@ -45,7 +45,7 @@ class LiveFolder:
             return ()
         self._open.callback(store.close)
         cut = None if store.cut is None else decode_store_cut(store.cut)
-        if cut is None or cut.core is None or cut.changelog_position < 0:
+        if cut is None or cut.core is None:
             self.notes.append(f"{place} holds no whole state: state is compared with the changelog only")
             return ()
         return (LiveState(str(place), store, cut.core, indexed=True, group=f"the state in {self._folder}"),)

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.core import rows
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, redrive
+from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, notes, redrive
 from tailrace.history.dead_letters.outcomes import letters_with_outcomes
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.stretches import scan
@@ -80,6 +80,13 @@ class World:
         log.close()
         return sent
 
+    def redriven(self) -> set[str]:
+        """The ids of the letters that were redriven."""
+        log = self.log()
+        found = {*notes(log, "orders")}
+        log.close()
+        return found
+
     def outcomes(self) -> list[tuple[str, int, str]]:
         """What became of the letters, by customer and cents."""
         log = self.log()
@@ -91,15 +98,21 @@ class World:
             for order in [msgspec.json.decode(one.record.value or b"", type=Order)]
         )
 
-    def books(self) -> tuple[dict[str, Account], dict[str, Account]]:
-        """The accounts of the service, and what they should have been, by plain reading."""
-        first: dict[str, Account] = {}
-        again: dict[str, Account] = {}
+    def books(self) -> dict[str, Account]:
+        """The accounts of the service, by plain reading."""
+        found: dict[str, Account] = {}
         for number in range(2):
-            kept = orders.kept_books([(read[number], broken) for read, broken in self.runs])
-            first |= kept[0].accounts
-            again |= kept[1].accounts
-        return first, again
+            found |= orders.kept_books([(read[number], broken) for read, broken in self.runs]).accounts
+        return found
+
+    def corrected(self) -> dict[str, Account]:
+        """The accounts that corrected code comes to in one run, by plain reading: what was redriven counts where it is."""
+        found: dict[str, Account] = {}
+        for number in range(2):
+            past = [one for read, _ in self.runs for one in read[number]]
+            redriven = {int(value.rpartition(b"-")[2]) for one in past for _, value in one.headers}
+            found |= orders.kept_books([(past, RIGHT)], redriven).accounts
+        return found
 
     def of_service(self) -> dict[str, Account]:
         return accounts([row for one in live(self.folder, self.plan) for row in one.rows])

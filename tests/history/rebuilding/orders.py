@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -155,30 +155,23 @@ Runs = Sequence[tuple[Sequence[InputRecord], frozenset[str]]]
 """Of one partition: what each run of the service has read, and how its code was broken."""
 
 
-def kept_books(runs: Runs, *, ending: bool = True) -> tuple[Books, Books]:
-    """What the service has come to; and what corrected code comes to at the same watermarks, each order counted once.
-
-    ``ending``: each run ends with the end of input, as a bounded one does.
-    """
-    first, again = Books(), Books()
+def kept_books(runs: Runs, skipped: Collection[int] = ()) -> Books:
+    """What the service has come to: each run ends with the end of input, as a bounded one does. Skipped records only move the watermark."""
+    first = Books()
     highest = watermark = 0
     for records, broken in runs:
         for one in records:
             order = msgspec.json.decode(one.value or b"", type=Order)
             late = order.at <= watermark
             redriven = any(name == REDRIVEN_HEADER for name, _ in one.headers)
-            if redriven or not late:
+            if one.offset not in skipped and (redriven or not late):
                 first.ordered(order, broken, late=late)
-                if not redriven:
-                    again.ordered(order, frozenset(), late=late)
             highest = max(highest, order.at)
             watermark = max(watermark, highest - OUT_OF_ORDER - 1)
             first.fire(watermark, broken)
-            again.fire(watermark, frozenset())
-        watermark = max(watermark, first.latest()) if ending else watermark
+        watermark = max(watermark, first.latest())
         first.fire(watermark, broken)
-        again.fire(watermark, frozenset())
-    return first, again
+    return first
 
 
 def place_of(customer: str) -> int:

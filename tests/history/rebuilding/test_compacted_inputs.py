@@ -60,7 +60,6 @@ def total(snapshot: Snapshot) -> int:
         {},
         {"split": 3},
         {"on_error": "dead-letter"},
-        {"retry_failed": True},
         {"keys": ("a",)},
         {"until": Limits(offsets={"orders": {0: 10}})},
         {"until": Limits(offsets={"orders": {0: 10}}), "split": 3},

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.core.errors import ReplayDivergedError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.dead_letters.letters import redrive
 from tailrace.log.embedded import EmbeddedLog
@@ -19,6 +20,7 @@ from tests.history.rebuilding.priced import Order, Price, Sum, record
 T0 = 1_772_323_200_000
 HIDDEN, SHOWN = (f"tests.history.rebuilding.priced:{name}" for name in ("hidden", "shown"))
 WAYS = {HIDDEN: ("orders", {"orders": 2, "prices": 2}), SHOWN: ("raw", {"raw": 2, "prices": 2})}
+WRITTEN = {HIDDEN: "priced.orders.by-key", SHOWN: "orders"}
 PRICE = Price("a", 10, T0 + 100_000)
 
 
@@ -60,17 +62,28 @@ def life(tmp_path: Path, request: pytest.FixtureRequest) -> Life:
     return Life(tmp_path, request.param)
 
 
-def test_what_fails_again_is_run_by_its_redriven_record(life: Life) -> None:
+def test_what_was_redriven_and_fails_again_in_its_place_is_refused(life: Life) -> None:
+    """Its redriven record would count for it, and has no place here."""
     life.run(Order("o1", "a", 3, T0))
     life.run(PRICE, Order("o9", "a", 4, T0 + 200_000))
     assert life.redrive() == 1
     life.run()
     assert life.total() == 70
+    with pytest.raises(
+        ReplayDivergedError, match=f"sends to itself in '{WRITTEN[life.app]}' fails, as before"
+    ):
+        life.rebuilt()
+
+
+def test_of_two_letters_the_one_of_what_fails_again_stays_open(life: Life) -> None:
+    life.run(Order("o1", "a", 3, T0), Order("o2", "b", 2, T0))
+    life.run(Price("b", 10, T0 - 100_000))
     total, snapshot = life.rebuilt()
-    assert total == 70
-    life.run(Order("o10", "a", 1, T0 + 300_000), replace=snapshot)
-    assert life.total() == 80
-    assert life.redrive() == 0
+    assert total == 20
+    life.run(PRICE, replace=snapshot)
+    assert life.redrive() == 1
+    life.run()
+    assert life.total() == 30
 
 
 def test_what_failed_before_the_base_is_run_by_its_redriven_record(life: Life) -> None:
@@ -80,7 +93,7 @@ def test_what_failed_before_the_base_is_run_by_its_redriven_record(life: Life) -
     life.run(PRICE, Order("o9", "a", 4, T0 + 200_000))
     assert life.redrive() == 1
     life.run()
-    assert life.rebuilt(base=uri, base_id=base_id, retry_failed=True)[0] == 70
+    assert life.rebuilt(base=uri, base_id=base_id)[0] == 70
 
 
 def test_a_letter_of_what_failed_again_stays_open(life: Life) -> None:

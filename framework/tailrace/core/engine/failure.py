@@ -43,7 +43,7 @@ from tailrace.core.records import Headers
 
 _TAILRACE = __name__.partition(".")[0]
 _CALLERS = (__name__.rpartition(".")[0], f"{_TAILRACE}.history")
-"""The packages that call handlers: a rebuild that retries comes between the engine and a handler."""
+"""The packages that call handlers: an observer of a replay comes between the engine and a handler."""
 
 _NOT_ITS_FAULT = (
     IncompatibleStateError,

@@ -22,7 +22,7 @@ from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import timer_named, timer_of
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
-from tailrace.core.engine.units import TIMER, Units
+from tailrace.core.engine.units import TIMER, NewFailures, Units
 from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.records import Headers, InputRecord, RawOutput
@@ -90,10 +90,11 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """An observer, and the keys whose handlers are called (default: all)."""
+    """An observer, the keys whose handlers are called (default: all), and what decides about new failures."""
 
     observer: Observer | None = None
     keys: Collection[Any] | None = None
+    new_failures: NewFailures | None = None
     met: set[Any] = field(default_factory=set[Any], kw_only=True)
     """The keys of ``keys`` that had a record or a timer."""
 
@@ -107,8 +108,12 @@ class Watch:
         totals: tape.Totals,
         log: tape.Tape,
     ) -> Units:
-        """The units of a task that is watched."""
-        return _WatchedUnits(self, plan, partition, cells, context, marks, totals, log)
+        """The units of a task that is watched. Without an observer, and with all keys, they are as fast as a service's."""
+        of_units = (plan, partition, cells, context, marks, totals, log)
+        watched = self.observer is not None or self.keys is not None
+        units = _WatchedUnits(self, *of_units) if watched else Units(*of_units)
+        units.new_failures = self.new_failures
+        return units
 
 
 def rows_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:

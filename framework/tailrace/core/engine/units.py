@@ -8,11 +8,12 @@ leaves all of its effects or none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
+from tailrace.core.declare.topic import OnError
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import (
@@ -25,7 +26,13 @@ from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.errors import BadRecordError, ReplayDivergedError, UsageError
+from tailrace.core.errors import (
+    BadRecordError,
+    HandlerError,
+    ReplayDivergedError,
+    UsageError,
+    WrongPartitionError,
+)
 from tailrace.core.records import FOR_OTHERS, Headers, InputRecord, RawOutput, Refused
 
 _DELIVERIES = 1_000
@@ -33,6 +40,25 @@ _DELIVERIES = 1_000
 
 TIMER = -1
 """Replaces the input number if a unit is the firing of a timer."""
+
+
+class NewFailures(Protocol):
+    """Decides about failures that the first run of a history did not have; ``declared`` is what the app says about them."""
+
+    def failed(
+        self,
+        failure: HandlerError | WrongPartitionError,
+        cause: Exception,
+        route: Route | None,
+        declared: OnError,
+        /,
+    ) -> None:
+        """A unit has failed. Raises ``failure``, or returns: then a dead letter is written."""
+        ...
+
+    def refused(self, error: BadRecordError, declared: OnError, /) -> None:
+        """A record is refused. Raises ``error``, or returns: then a dead letter is written."""
+        ...
 
 
 class Units:
@@ -44,6 +70,7 @@ class Units:
         "context",
         "late",
         "marks",
+        "new_failures",
         "partition",
         "plan",
         "replaying",
@@ -81,6 +108,8 @@ class Units:
         self.totals = totals
         self.tape = log
         self.replaying = False
+        self.new_failures: NewFailures | None = None
+        """In a rebuild: decides about failures in place of the app's ``on_error``."""
         self.skips: dict[tuple[int, int], Headers] = {}
         """In a replay: the units that failed in the first run, with the headers of their dead letters."""
 
@@ -208,13 +237,15 @@ class Units:
         if hint is not None:
             error.add_note(hint)
         failure = handler_error(self.plan, self.partition, error, route, number, at, self.context.key, timer)
-        if self.replaying:
+        policy = self.plan.on_error if number == TIMER else self.plan.inputs[number].on_error
+        if self.new_failures is not None:
+            self.new_failures.failed(failure, error, route, policy)
+        elif self.replaying:
             raise ReplayDivergedError(
                 f"a handler failed in the replay that did not fail before: {failure}",
                 hint="The code differs from the one that ran, or it depends on something that is not on the tape.",
             ) from error
-        policy = self.plan.on_error if number == TIMER else self.plan.inputs[number].on_error
-        if must_stop(policy, error, route):
+        elif must_stop(policy, error, route):
             raise failure from error
         self.skip(number, at, record, dead_letter_headers(failure, error))
 
@@ -258,7 +289,9 @@ class Units:
             offset=None if record is None else record.offset,
             hint=refused.hint,
         )
-        if plan.on_error == "stop" or record is None:
+        if self.new_failures is not None and record is not None:
+            self.new_failures.refused(error, plan.on_error)
+        elif plan.on_error == "stop" or record is None:
             choice = (
                 'Correct its producer, or send such records to the dead letters with on_error="dead-letter".'
             )

@@ -1,8 +1,7 @@
 """Dead letters that are handled in a snapshot: starting from it settles them, so that they are not redriven as well.
 
-Theory. A rebuild with ``--retry-failed``, or in canonical order, handles failed records in their original place, and its
-snapshot names them (``TaskEntry.handled``). They stay in the app's dead letters until the app is started from the snapshot:
-then the commit that starts a task notes their letters in ``<app>.redriven``, as a redrive would.
+Theory. A rebuild in canonical order handles failed records in their original place, and its snapshot names them
+(``TaskEntry.handled``). They stay in the app's dead letters until the app is started from the snapshot: then the commit that starts a task notes their letters in ``<app>.redriven``, as a redrive would.
 
 They may be redriven between the rebuild and the start. If a task that starts from the snapshot would still read the redriven
 record, it would handle it a second time: the snapshot is refused.
@@ -58,8 +57,7 @@ def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
                 raise SnapshotMismatchError(
                     f"offset {record.offset} of {name!r} partition {number} is a redriven record, and the snapshot {manifest.id} "
                     "has handled its original: it would be handled twice",
-                    hint="Rebuild again with --retry-failed, and without --until and --until-clock: up to the last commit, or "
-                    "with --until-offset, it leaves to their redriven records what is not read yet.",
+                    hint="Rebuild again: what was redriven since is then left to its redriven record.",
                 )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,23 +22,24 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import canonical as order
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.partition_history import PartitionHistory, Whose, nobodys
-from tailrace.core.engine.redriven import redriven_ids
+from tailrace.core.engine.redriven import redriven_ids, redriven_of
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import Task
+from tailrace.core.engine.timers import FOREVER
 from tailrace.core.records import InputRecord
 from tailrace.history.app_history import origin_of
 from tailrace.history.beginnings import Beginning, is_own, rows_of_keys
 from tailrace.history.driving import CommitPolicy, Sink, drive
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
-from tailrace.history.rebuilding.failures import Failed, RebuildWatch
+from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
+from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Job, Phases, Unit, UnitResult
 from tailrace.history.rebuilding.output_files import OutputFrames, frames
 from tailrace.history.rebuilding.output_watermarks import Marking, mark_of, marks_wanted
-from tailrace.history.rebuilding.own_letters import OwnLetters
 from tailrace.history.rebuilding.past import HistorySource, asked_snapshot
-from tailrace.history.rebuilding.retrying import Retrying, RetryWatch
 from tailrace.history.rebuilding.tape_unit import RowStore
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
@@ -77,12 +78,14 @@ class _Run:
         self.unit, self.job, self.past, self.plan = unit, unit.job, past, past.plan
         self.attempt, self.folder, self.closing = attempt, folder, closing
         self._work, self._begun_s = work, time.perf_counter()
-        self.failed, self.phases, self.memory = Failed(), Phases(), StateMemory()
+        self.failed, self.phases, self.memory = (
+            Failed(unit.job.request.failures.on_error),
+            Phases(),
+            StateMemory(),
+        )
         numbers = range(self.plan.partitions) if self.job.together else (unit.partition,)
         begun = {number: past.beginning(self.job, number) for number in numbers}
         self.own = own_inputs(self.plan) if self.job.together else {}
-        positions = _base_positions(begun, self.own)
-        self.own_letters = OwnLetters(self.own, self.plan.dead_letters_topic, positions)
         self.sinks = [_TaskSink(self, at, *one) for at, one in enumerate(begun.items())]
         self.tasks = [one.task for one in self.sinks]
         self._taken = self._records()
@@ -130,7 +133,8 @@ class _TaskSink(Sink):
 
     def __init__(self, run: _Run, at: int, number: int, begun: Beginning) -> None:
         self._run, self._at, self._number, self._begun = run, at, number, begun
-        self._retrying = Retrying(run.job.letters_of(number))
+        self._letters = run.job.letters_of(number)
+        self._again = FailedAgain(run.plan, self._letters)
         self._store: RowStore = MemoryStore()
         if run.job.request.execution.store == "rocks":
             identity = StateIdentity(run.plan.app, number)
@@ -149,21 +153,8 @@ class _TaskSink(Sink):
         request, failed = job.request, self._run.failed
         keys = named_keys(plan, request.keys).keys if request.keys else None
         begun.load(self._store, rows_of_keys(plan, keys))
-        watch = None
-        if keys is not None or request.failures.on_error != "stop":
-            watch = RebuildWatch(None, keys, request.failures.on_error, failed)
-        if job.letters:
-            self._retrying.begin_with(begun)
-            watch = RetryWatch(
-                None,
-                keys,
-                request.failures.on_error,
-                failed,
-                self._retrying,
-                as_declared=watch is None,
-                own=self._run.own_letters if job.together else None,
-            )
-        return Task(
+        watch = Watch(None, keys, None if request.failures.on_error == "stop" else failed)
+        task = Task(
             plan,
             number,
             self._store,
@@ -173,6 +164,8 @@ class _TaskSink(Sink):
             settings=request.execution.variant.settings(),
             watch=watch,
         )
+        task.follow(skips_of(plan, number, self._letters), FOREVER)
+        return task
 
     def went_on(self, task: Task, /) -> None:
         """See ``Sink.went_on``."""
@@ -189,6 +182,7 @@ class _TaskSink(Sink):
 
     def _emit(self, task: Task, *, marked: bool = False) -> None:
         outputs = self._run.order.outputs(self._at)
+        self._again.look(outputs)
         if self._frames is not None:
             first = task.totals.outputs - len(outputs)
             self._frames.append(first, outputs, mark_of(task) if marked else None)
@@ -201,8 +195,7 @@ class _TaskSink(Sink):
         assert store.cut is not None
         result.cut = one_commit(store.cut, self._begun.cut)
         result.totals = self.task.totals
-        self._retrying.progress.handled |= run.own_letters.settled(job.letters_of(number), number)
-        self._retrying.fill(result)
+        result.handled = self._handled(store.cut)
         result.schema = store.get(rows.SCHEMA_ROW) or b""
         write_rows(job, result, store.rows())
         if self._frames is not None:
@@ -212,15 +205,13 @@ class _TaskSink(Sink):
             write_frames(job, result, frames(run.folder / f"outputs-{number}"))
         return result
 
-
-def _base_positions(begun: Mapping[int, Beginning], own: Collection[str]) -> dict[tuple[str, int], int]:
-    """The positions of the base in the app's own inputs, by input and partition."""
-    found: dict[tuple[str, int], int] = {}
-    for number, one in begun.items():
-        if one.decoded is not None:
-            positions = one.decoded.positions
-            found |= {(name, number): positions.get(name, 0) for name in own}
-    return found
+    def _handled(self, cut: bytes) -> dict[str, list[int]]:
+        """The failed records that are handled in the state of the task, by input."""
+        if self._run.job.request.keys:
+            return by_input(self._begun.handled)
+        base = self._begun.decoded
+        before = {} if base is None else base.positions
+        return by_input(self._begun.handled | self._again.handled(before, tape.decode_cut(cut).positions))
 
 
 def past_of(
@@ -246,18 +237,21 @@ def _own_source(
     """The records of a partition, and a function for the origin of a record in the app's own inputs.
 
     If the rebuild continues from a snapshot, records that were in flight to a task then count as written by others, because
-    no task sends them again. A topic that no other app writes is read no further, unless one of its records failed.
+    no task sends them again. Without one, a topic that no other app writes is not read. A redriven record counts only if its
+    original is before the snapshot or in another partition: otherwise the original is sent, or read, in this rebuild.
     """
     plan = past.plan
     app, inputs = plan.app.encode(), own_inputs(plan)
-    failed = {topic for letters in job.letters for topic, _, _ in letters.contents}
-    internal = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox} - failed
+    internal = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox}
+    begins: Mapping[str, int] = {}
     kept: dict[str, int] = {}
     sent: dict[int, int] = {}
     if (asked := asked_snapshot(job)) is not None:
         kept = {name: of[number] for name, of in asked.manifest.ends.items() if name in inputs}
+        cuts = {one.partition: tape.decode_cut(one.cut) for one in asked.manifest.tasks if one.cut}
+        begins = cuts[number].positions if number in cuts else {}
         sent = {
-            one.partition: tape.decode_cut(one.cut).totals.outputs if one.cut else 0
+            one.partition: cuts[one.partition].totals.outputs if one.cut else 0
             for one in asked.manifest.tasks
             if isinstance(
                 one.waiting, dict
@@ -265,18 +259,21 @@ def _own_source(
         }
 
     def known(name: str, start: int, stop: int) -> Sequence[InputRecord]:
-        if name in internal:
-            stop = min(stop, kept.get(name, 0))
+        if asked is None and name in internal:
+            return ()
         return read(name, start, stop) if start < stop else ()
 
     def whose(name: str, record: InputRecord) -> Whose:
-        origin = origin_of(record, app)
-        if record.offset < kept.get(name, 0):
-            later = origin is not None and origin[0] in sent and origin[1] >= sent[origin[0]]
-            return "sent" if later else "others"
+        sender, in_flight = origin_of(record, app), record.offset < kept.get(name, 0)
         if redriven_ids(record.headers, plan.dead_letters_topic):
-            return "redriven"
-        return "others" if origin is None else "sent"
+            original = redriven_of(record.headers)[-1].origin
+            if original is not None and original[0] == number and original[1] >= begins.get(name, 0):
+                return "sent"
+            return "others" if in_flight else "redriven"
+        if in_flight:
+            later = sender is not None and sender[0] in sent and sender[1] >= sent[sender[0]]
+            return "sent" if later else "others"
+        return "others" if sender is None else "sent"
 
     return known, whose
 

@@ -25,13 +25,14 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.core.values.keys import KeyCodec
-from tailrace.history.dead_letters.handled import handled_in
+from tailrace.history.dead_letters.handled import check_not_redriven_since
 from tailrace.history.last_reads import last_reads
 from tailrace.history.left_inputs import left_from
 from tailrace.history.named_keys import named_keys
 from tailrace.history.rebuilding.code_digest import CodeDigest, changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
-from tailrace.history.rebuilding.job import Job, Unit, UnitKind, UnitResult
+from tailrace.history.rebuilding.failed_before import letters_before
+from tailrace.history.rebuilding.job import Job, Letters, Unit, UnitKind, UnitResult
 from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder
 from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.own_sends import first_difference
@@ -39,7 +40,6 @@ from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request
-from tailrace.history.rebuilding.settled_letters import letters_before
 from tailrace.history.rebuilding.targets import Settled, settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.history.same_topics import check_ids
@@ -109,8 +109,12 @@ class _Rebuild:
                 job = self._begin(job)
             results, report = self._run(job, resumed=resumed)
             if (difference := first_difference(results)) is not None:
-                job = self._begin_untaped(job, difference)
-                results, report = self._run(job, resumed=False)
+                _discard(job)
+                work.clear()
+                raise ReplayDivergedError(
+                    f"{difference} is not what is recorded, and along the tape the recorded messages and own topics are read",
+                    hint="Rebuild with --order canonical, where they come from this code.",
+                )
             self._publish(job, results, report)
             # These notes are about this run only. The snapshot is the same, no matter how often the driver was killed.
             if resumed:
@@ -132,42 +136,32 @@ class _Rebuild:
 
     # --- beginning
 
-    def _begin_untaped(self, taped: Job, difference: str) -> Job:
-        """Begin again in canonical order, because this code sends the app other records than the first run."""
-        if taped.request.order == "tape":
-            raise ReplayDivergedError(
-                f"{difference} is not what is recorded, and along the tape the recorded messages and own topics are read",
-                hint="Rebuild with --order canonical, where they come from this code.",
-            )
-        self._request = replace(self._request, order="canonical")
-        note = f"{difference} is not what is recorded: in canonical order, where it comes from this code"
-        return self._begin(taped, note)
-
-    def _begin(self, other: Job | None, *notes: str) -> Job:
+    def _begin(self, other: Job | None) -> Job:
         """Settle the job. ``other`` was begun by other code, or must not be resumed: remove all of its results."""
-        if other is not None and not (Place.at(other.folder) / MANIFEST).exists():
-            Place.at(other.folder).remove_folder()
-            if other.request.to.outputs != "none":
-                Place.at(outputs_folder(other)).remove_folder()
+        if other is not None:
+            _discard(other)
         self._work.empty()  # without a job, too: an interrupted removal may have left files
-        job = self._settled(*notes)
+        job = self._settled()
         self._work.begin(job)
         return job
 
-    def _settled(self, *notes: str) -> Job:
+    def _settled(self) -> Job:
         request, plan = self._request, self._plan
         base, opened = None, None
         if request.source.base is not None:
             opened = Snapshots(request.source.base, plan.app).open(request.source.base_id)
             _check_whole(opened, request)
             base = opened.manifest.id
-            _check_retried(opened, request)
         with opened_past(request, plan, taped=request.order == "tape") as past:
             settled = settle(request, past)
-            if opened is not None and settled.together:
-                _check_under_way(opened, plan, settled)
+            if opened is not None:
+                check_not_redriven_since(past.log, opened.manifest)
+                if settled.together:
+                    _check_under_way(opened, plan, settled)
             check_topics(request, past)
-            letters = letters_before(request, past, settled)
+            letters: tuple[Letters, ...] = ()
+            if settled.order == "canonical":
+                letters = letters_before(past, together=settled.together)
             draft = Snapshots(request.to.uri, plan.app).begin()
             job = Job(
                 id=self._id,
@@ -186,14 +180,13 @@ class _Rebuild:
                 finish=settled.finish,
                 lenient=request.failures.lenient
                 or request.failures.on_error != "stop"
-                or request.source.after_deleted
-                or request.failures.retry_failed,
+                or request.source.after_deleted,
                 targets=settled.targets,
                 base=base,
                 ends=settled.ends,
                 topics=settled.topics,
                 position=settled.position,
-                notes=notes + settled.notes,
+                notes=settled.notes,
                 letters=letters,
             )
             return _split(job)
@@ -273,11 +266,9 @@ class _Rebuild:
         request = job.request
         for result in results:
             report.add(result)
+        report.note_letters()
         report.note_idle()
-        report.note_retries(limited=request.limited)
         report.note_gaps()
-        if request.failures.retry_failed and not report.retried:
-            report.note("nothing that had failed when it ran first was run again")
         whole = not (request.limited or request.keys)
         if request.keys:
             named = f"the key{'' if len(request.keys) == 1 else 's'} {', '.join(request.keys)}"
@@ -315,6 +306,14 @@ class _Rebuild:
 def settled_job(request: Request) -> Job:
     """The job that a rebuild would settle now, without beginning it."""
     return _Rebuild(request, LocalEngine(1), None)._settled()
+
+
+def _discard(job: Job) -> None:
+    """Remove what a job has made, unless it is published."""
+    if not (Place.at(job.folder) / MANIFEST).exists():
+        Place.at(job.folder).remove_folder()
+        if job.request.to.outputs != "none":
+            Place.at(outputs_folder(job)).remove_folder()
 
 
 def _split(job: Job) -> Job:
@@ -406,18 +405,6 @@ def _check_under_way(base: Snapshot, plan: Plan, settled: Settled) -> None:
 def _delivered_ends(job: Job, plan: Plan) -> dict[str, list[int]]:
     """The ends for a rebuild up to a limit: if all tasks run as one, no record of the app to itself is in flight."""
     return {name: job.ends[name] for name in own_inputs(plan) if name in job.ends} if job.together else {}
-
-
-def _check_retried(base: Snapshot, request: Request) -> None:
-    if (
-        request.order != "canonical"
-        and not request.failures.retry_failed
-        and any(map(handled_in, base.manifest.tasks))
-    ):
-        raise SnapshotMismatchError(
-            f"what had failed is handled in the snapshot {base.manifest.id}: what was redriven of it would be handled twice",
-            hint="Continue from it with --retry-failed, as it was made.",
-        )
 
 
 def _absolute(request: Request) -> Request:

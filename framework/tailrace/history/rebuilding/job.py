@@ -45,41 +45,16 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Letters(msgspec.Struct, frozen=True):
-    """The app's dead letters of one partition. A record is named by its input and offset; see ``retrying``."""
+    """In canonical order, the app's dead letters of one partition: inputs and offsets. See ``failed_before``."""
 
-    originals: dict[str, tuple[tuple[str, int], ...]] = {}
-    """By letter id: a record that failed and was redriven into this partition, before the end of the rebuild. If it had
-    itself been redriven for another app, its original follows, which a rebuild from the beginning handles instead."""
-    left: tuple[tuple[str, int], ...] = ()
-    """Records that failed and were redriven elsewhere: into another partition, or beyond the end of the rebuild."""
+    redriven: tuple[tuple[str, int], ...] = ()
+    """Records that failed and were redriven: they are skipped."""
     failed: tuple[tuple[str, int], ...] = ()
-    """Failed records that no tape names: those that were refused. In canonical order, all failed records."""
-    timers: tuple[tuple[str, str, str], ...] = ()
-    """In canonical order, the timers that failed: actor, key, name with time."""
-    contents: tuple[tuple[str, int, bytes], ...] = ()
-    """In canonical order, for inputs that the app writes itself: failed records with their content; see ``own_letters``."""
-
-
-class Retries(msgspec.Struct):
-    """The outcome of records and timers that failed in the service, and were run again or redriven."""
-
-    run: int = 0
-    """Records and timers that were run again, in their original place."""
-    again: int = 0
-    """Those that failed again."""
-    passed_over: int = 0
-    """Redriven records that were skipped because their originals had been handled."""
-    left: int = 0
-    """Records that were not run again because they were redriven to a position that this rebuild does not reach."""
-    undelivered: int = 0
-    """Messages and events to the app itself that these records and timers have sent, and that are not in the log."""
-    shown: list[str] = []
-    """The first ones that failed again."""
-
-    def add(self, more: Retries) -> None:
-        """Add the counts of another task."""
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(more, name))
+    """Records that failed and were not redriven: they are handled."""
+    sent: tuple[tuple[str, int, bytes], ...] = ()
+    """Records that the app has sent to itself, that failed, and were not redriven, with digests of their contents."""
+    redriven_sent: tuple[bytes, ...] = ()
+    """Of those that were redriven: digests of their contents."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +224,6 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """Late events since the first of them became idle."""
     gaps: dict[str, int] = {}
     """In canonical order, by compacted input: offsets that were read and hold no record."""
-    retries: Retries = msgspec.field(default_factory=Retries)
     handled: dict[str, list[int]] = {}
     """See ``TaskEntry.handled``."""
     waiting: dict[str, int] | None = None

@@ -42,16 +42,13 @@ _SHOWN = 3
 _DELETED = hash(None)
 
 
-OTHER_CODE = "the code is not the one that ran, though its version is the same, or it is not deterministic (--twice tells)"
-RETRIED = "what had failed when it ran first was run again"
+_OTHER_CODE = "the code is not the one that ran, though its version is the same, or it is not deterministic (--twice tells)"
 
 
-def check_own(
-    result: UnitResult, past: HistorySource, found: Callable[[], Rows], why: str = OTHER_CODE
-) -> None:
+def check_own(result: UnitResult, past: HistorySource, found: Callable[[], Rows]) -> None:
     """Check that a task with the service's cut also has the service's rows. If not, it is no part of the service's history.
 
-    ``found`` returns the rows of its keys, from the start at each call; ``why`` explains rows that differ.
+    ``found`` returns the rows of its keys, from the start at each call.
     """
     position, number = result.changelog_position, result.partition
     if position is None:
@@ -68,7 +65,7 @@ def check_own(
         more = ["…"] if check.other > len(check.shown) else []
         note = (
             f"partition {number}: {counted(check.other, 'row')} {'is' if check.other == 1 else 'are'} not what the service has stored ({', '.join(named + more)}): "
-            f"{why}. A service begins with this snapshot with --replace-state, or beside under another name (--as)"
+            f"{_OTHER_CODE}. A service begins with this snapshot with --replace-state, or beside under another name (--as)"
         )
         result.notes += (note,)
 

@@ -9,7 +9,7 @@ sender. The driver compares the two. No digest of the code is needed, and a chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -55,12 +55,6 @@ class Sends:
             if one.topic in self.topics:
                 self.chains.add(one.topic, partition_of(one.key or b"", self._partitions), one)
 
-    def noted(self, outputs: Iterable[Output]) -> Iterator[Output]:
-        """Iterates over the outputs, and adds each with ``take``."""
-        for one in outputs:
-            self.take((one,))
-            yield one
-
     def fill(self, result: UnitResult, job: Job, past: HistorySource, number: int) -> None:
         """Put into the result the digests of the task's sends, and of the records in its partition of the app's own inputs."""
         recorded = _recorded(job, past, number)
@@ -72,9 +66,7 @@ class Sends:
 
 def compares_sends(job: Job, plan: Plan) -> bool:
     """Whether the app's sends to itself must be compared. They cannot be if only a part of history is replayed."""
-    request = job.request
-    partial = request.limited or bool(request.keys) or request.source.after_deleted or bool(request.cuts)
-    return job.order == "tape" and not partial and bool(own_inputs(plan))
+    return job.order == "tape" and not job.request.partial and bool(own_inputs(plan))
 
 
 def first_difference(results: Sequence[UnitResult]) -> str | None:

@@ -47,18 +47,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     """Units and records that failed in the rebuild, but not in the service: all went to the dead letters."""
     failed: list[str] = []
     """The first of these."""
-    retried: int = 0
-    """Records and timers that had failed in the service, and were run again in their original place."""
-    failed_again: int = 0
-    """Those that failed again."""
-    again: list[str] = []
-    """The first of these."""
-    passed_over: int = 0
-    """Redriven records that were skipped because their originals were handled in their original place."""
-    left_to_redriven: int = 0
-    """Records that had failed and were not run again, because their redriven records take effect elsewhere or later."""
-    undelivered: int = 0
-    """Messages and events to the app itself that these records and timers have sent, and that are not in the log."""
+    settled: int = 0
+    """In canonical order, records that had failed in the service, and were handled."""
     same_rows: int = 0
     """Rows that were compared with the service's stored rows, and are equal, byte for byte."""
     other_rows: int = 0
@@ -89,12 +79,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.for_others += totals.for_others
         self.failed_here += result.failed_here
         self.failed += result.dead_letters
-        self.again += result.retries.shown
-        self.retried += result.retries.run
-        self.failed_again += result.retries.again
-        self.passed_over += result.retries.passed_over
-        self.left_to_redriven += result.retries.left
-        self.undelivered += result.retries.undelivered
+        self.settled += sum(map(len, result.handled.values()))
         self.keys += result.keys
         self.rows += result.rows
         self.same_rows += result.same_rows
@@ -123,36 +108,14 @@ class RebuildReport(msgspec.Struct, kw_only=True):
                 "more: the state differs from that of a service that has read those records"
             )
 
-    def note_retries(self, *, limited: bool) -> None:
-        """Note the outcome of running failed records and timers again, and of redriven records.
-
-        ``limited``: the rebuild may have stopped within a commit, of which the tape has no counts.
-        """
-        if self.retried:
-            many = "1 record or timer" if self.retried == 1 else f"{self.retried:,} records and timers"
-            again = f"; {self.failed_again:,} failed again" if self.failed_again else ""
-            self.note(f"what had failed when it ran first was run again in its place: {many}{again}")
-        if self.retried and self.order == "tape":
-            of = ", up to the last whole commit" if limited else ""
-            self.note(
-                "so state and outputs are not the service's; events, timers, outputs and failures are counted as its tape has "
-                f"them{of}"
-            )
+    def note_letters(self) -> None:
+        """Note records that were redriven for other apps, and dead letters that the rebuild has settled."""
         if self.for_others:
             self.note(f"{counted(self.for_others, 'record')} redriven for other apps, skipped")
-        if self.passed_over:
+        if self.settled:
             self.note(
-                f"{counted(self.passed_over, 'redriven record')} skipped, as the original was handled in its place"
-            )
-        if self.left_to_redriven:
-            self.note(
-                f"{counted(self.left_to_redriven, 'record')} that had failed not run again: the redriven record counts, which "
-                "is in another partition, or behind the end of this rebuild"
-            )
-        if self.undelivered:
-            self.note(
-                "messages and events to the app itself, sent by what was run again, are not delivered, as the log does not "
-                f"hold them: {self.undelivered:,}"
+                f"{counted(self.settled, 'record')} handled that had failed in the service: a service that starts from this "
+                "snapshot does not redrive them"
             )
 
     def note_idle(self) -> None:
@@ -195,7 +158,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             said.append(f"continued an interrupted rebuild: {self.taken:,} of the events were left to do")
         if self.written:
             said.append(f"{counted(self.written, 'output')} written")
-        said += [f"failed again: {one}" for one in self.again]
         if self.failed_here:
             said.append(f"{self.failed_here:,} failed that had not failed when they ran first:")
         said += [f"dead letter: {one}" for one in self.failed]

@@ -65,8 +65,6 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 
     on_error: OnError = "stop"
     """For a failure that the service did not have: of a handler, or of decoding a record."""
-    retry_failed: bool = False
-    """Run what failed in the service again, in its original place; see ``retrying``."""
     any_environment: bool = False
     """Accept another Python, msgspec or time zone data than the first run had."""
     lenient: bool = False
@@ -122,6 +120,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def limited(self) -> bool:
         """Whether the rebuild may stop before the last commit."""
         return self.until.any
+
+    @property
+    def partial(self) -> bool:
+        """Whether the rebuild may leave out a part of history."""
+        return self.limited or bool(self.keys or self.cuts) or self.source.after_deleted
 
     def limit(self, partition: int) -> Limit | None:
         """Where the task of a partition stops."""

@@ -19,6 +19,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.counting import counted
 from tailrace.core.engine import tape
+from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.replay import Replay, Source
 from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import (
@@ -32,14 +33,13 @@ from tailrace.core.records import InputRecord
 from tailrace.history.beginnings import rows_of_keys
 from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, other_version, replay_of
 from tailrace.history.named_keys import named_keys
-from tailrace.history.rebuilding.failures import Failed, RebuildWatch
+from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.output_files import OutputFrames, frames, is_whole
 from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
-from tailrace.history.rebuilding.own_rows import OTHER_CODE, RETRIED, check_own
+from tailrace.history.rebuilding.own_rows import check_own
 from tailrace.history.rebuilding.own_sends import Chains, Sends, compares_sends
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.rebuilding.retrying import Retrying, RetryProgress, RetryWatch
 from tailrace.history.rebuilding.unit_files import messages_of, write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
@@ -52,11 +52,10 @@ _KEPT_ROW = rows.KEEP + b"rebuild"
 
 
 class _Kept(msgspec.Struct):
-    """Data that is stored with the state of a task: the failures so far, the units run again, and the digests of its sends."""
+    """Data that is stored with the state of a task: the failures so far, and the digests of its sends."""
 
     failed: int = 0
     shown: list[str] = []
-    progress: RetryProgress = msgspec.field(default_factory=RetryProgress)
     more_outputs: int = 0
     missing: int = 0
     sends: Chains = msgspec.field(default_factory=Chains)
@@ -74,12 +73,8 @@ class TaskRun(TapeSink):
         self._number = unit.partition
         self._target = next(one for one in job.targets if one.partition == unit.partition)
         self._own: Path | None = None
-        self._failed = Failed()
-        self._retrying = (
-            Retrying(job.letters_of(unit.partition)) if job.request.failures.retry_failed else None
-        )
+        self._failed = Failed(job.request.failures.on_error)
         self._lenient = job.lenient
-        self._other_code = False
         self._sends = Sends(self._plan) if compares_sends(job, self._plan) else None
         self._more_outputs = 0
         """Number of outputs so far, less those of the first run up to the same commit."""
@@ -99,7 +94,7 @@ class TaskRun(TapeSink):
         """Run the task to its end.
 
         Raises:
-            TailraceError: See ``Replay.take`` and ``RebuildWatch``.
+            TailraceError: See ``Replay.take`` and ``Failed``.
         """
         begun_s = time.perf_counter()
         try:
@@ -151,8 +146,6 @@ class TaskRun(TapeSink):
             self._recall(self._store.get(_KEPT_ROW))
             return stands
         begun = self._past.beginning(self._job, self._number)
-        if self._retrying is not None:
-            self._retrying.begin_with(begun)
         return begun.load(self._store, rows_of_keys(self._plan, self._keys))
 
     # --- along the tape
@@ -167,9 +160,6 @@ class TaskRun(TapeSink):
         end = tape.decode_cut(target.cut)
         self._of = end.totals.records
         request = job.request
-        watch = RebuildWatch(None, self._keys, request.failures.on_error, self._failed)
-        if self._retrying is not None:
-            watch = RetryWatch(None, self._keys, request.failures.on_error, self._failed, self._retrying)
         self._replay = replay_of(
             self._plan,
             self._number,
@@ -177,7 +167,7 @@ class TaskRun(TapeSink):
             stands.core,
             self._source(),
             lineage=end.lineage,
-            watch=watch,
+            watch=Watch(None, self._keys, self._failed),
             settings=request.execution.variant.settings(),
             limit=request.limit(self._number),
             lenient=self._lenient,
@@ -197,21 +187,13 @@ class TaskRun(TapeSink):
         result.cut = _core(self._store)
         result.totals = task.totals
         result.failed_here, result.dead_letters = self._failed.count, tuple(self._failed.shown)
-        if self._retrying is not None:
-            self._retrying.fill(result)
         if whole and not self._lenient and self._keys is None and result.cut != target.cut:
             raise ReplayDivergedError(
                 f"the rebuilt cut of app {self._plan.app!r} partition {self._number} is not that of the changelog",
                 hint="The code differs from the one that ran, or it depends on something that is not on the tape.",
             )
-        if whole and self._keys is None and (not self._lenient or self._retries_alone(target.cut)):
+        if whole and self._keys is None and not self._lenient:
             result.changelog_position = target.changelog_position  # cleared by ``check_own`` if rows differ
-
-    def _retries_alone(self, cut: bytes) -> bool:
-        """Whether only the units that were run again can cause a difference to the service's rows."""
-        request = self._job.request
-        lenient = request.failures.lenient or request.source.after_deleted or self._other_code
-        return self._retrying is not None and not (lenient or self._failed.count) and self._result.cut == cut
 
     def _source(self) -> Source:
         """A timed source of past records. With ``after_deleted`` it skips the records that the log has deleted."""
@@ -235,7 +217,7 @@ class TaskRun(TapeSink):
         said = other_version(version, self._plan.version)
         self._result.notes += (said,) if said not in self._result.notes else ()
         assert self._replay is not None
-        self._lenient = self._replay.lenient = self._other_code = True
+        self._lenient = self._replay.lenient = True
 
     def failed(self, task: Task, step: Step, error: TailraceError, /) -> None:
         """See ``TapeSink.failed``."""
@@ -249,9 +231,9 @@ class TaskRun(TapeSink):
             if self._job.request.failures.on_error == "stop":
                 self._name_refused(task, step, None)
             new = task.totals.refused - max(before.refused, record.totals.refused)
-            for one in self._failed.refused[:new] if new > 0 else ():
-                self._failed.note(str(one).partition(one.hint)[0].strip())
-        self._failed.refused.clear()
+            for one in self._failed.records[:new] if new > 0 else ():
+                self._failed.note(one)
+        self._failed.records.clear()
         begun_s = time.perf_counter()
         if self._outputs is None and self._sends is None:
             task.discard_outputs()
@@ -289,10 +271,9 @@ class TaskRun(TapeSink):
 
     def _remembered(self) -> bytes:
         """The data, besides the state, that a later attempt needs to continue the task."""
-        progress = RetryProgress() if self._retrying is None else self._retrying.progress
         sends = Chains() if self._sends is None else self._sends.chains
         missing = 0 if self._replay is None else self._replay.missing
-        kept = _Kept(self._failed.count, self._failed.shown, progress, self._more_outputs, missing, sends)
+        kept = _Kept(self._failed.count, self._failed.shown, self._more_outputs, missing, sends)
         return msgspec.msgpack.encode(kept)
 
     def _recall(self, data: bytes | None) -> None:
@@ -301,17 +282,15 @@ class TaskRun(TapeSink):
         self._more_outputs, self._missing = kept.more_outputs, kept.missing
         if self._sends is not None:
             self._sends.chains = kept.sends
-        if self._retrying is not None:
-            self._retrying.progress = kept.progress
 
     def _name_refused(self, task: Task, step: Step, cause: Exception | None) -> None:
         """Raise an error that names a record that no longer decodes: different totals are only its consequence."""
         record, before = step.record, step.before.refused
         then, now = record.totals.refused - before, task.totals.refused - before
-        if now <= then or not self._failed.refused:
+        if now <= then or not self._failed.records:
             return
-        first = self._failed.refused[0]
-        places = ", ".join(f"{one.topic} {one.offset}" for one in self._failed.refused[:5])
+        first = self._failed.records[0]
+        places = ", ".join(f"{one.topic} {one.offset}" for one in self._failed.records[:5])
         raise BadRecordError(
             f"{first.what.rstrip('.')}; it was handled when it ran first"
             if then == 0
@@ -331,9 +310,7 @@ class TaskRun(TapeSink):
             return
         result.schema = store.get(rows.SCHEMA_ROW) or b""
         write_rows(job, result, store.rows(), messages_of(job, self._past, self._number, result))
-        retried = self._retrying is not None and self._retrying.progress.counts.run
-        why = RETRIED if retried else OTHER_CODE
-        check_own(result, self._past, lambda: (one for one in store.rows() if one[0][:1] == rows.STATE), why)
+        check_own(result, self._past, lambda: (one for one in store.rows() if one[0][:1] == rows.STATE))
         if self._outputs is not None:
             self._outputs.close()
             write_frames(job, result, frames(self._folder / "outputs"))

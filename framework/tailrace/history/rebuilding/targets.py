@@ -116,6 +116,8 @@ def settle(request: Request, past: HistorySource) -> Settled:
             "events, timers and outputs are counted as the service's tape has them, what is left out included",
         )
     notes += tuple(_begun_with(request, beginnings))
+    if request.partial and own_inputs(plan):
+        notes += (_NOT_COMPARED,)
     if request.source.archive is None:
         notes += tuple(until_when(plan, past.log))
     for number, cut in cuts.items():
@@ -348,6 +350,10 @@ def _deleted(
 
 
 _ANEW = "Read an archive (--archive), start from a newer snapshot (--from-snapshot)"
+_NOT_COMPARED = (
+    "what the app sends to itself is taken as it was recorded, as only a part is rebuilt: it is not compared with what this "
+    "code sends"
+)
 _SHOWN = 5
 """Tasks named in a note."""
 _WITHOUT = (

@@ -15,10 +15,8 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
 from tailrace.history.comparing.states import Recorder
 from tailrace.history.driving import TapeSink, drive_along_tape, replay_of
-from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.rebuilding.retrying import Retrying, RetryWatch
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import MemoryStore
 
@@ -45,11 +43,6 @@ def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) 
     begun = past.beginning(job, number)
     cut = begun.load(store).core
     keys = frozenset(_meant(plan, unit.keys))
-    watch = Watch(recorder, keys)
-    if job.request.failures.retry_failed:
-        retrying = Retrying(job.letters_of(number))
-        retrying.begin_with(begun)
-        watch = RetryWatch(recorder, keys, "dead-letter", Failed(), retrying)
     replay = replay_of(
         plan,
         number,
@@ -57,7 +50,7 @@ def run_trace(unit: Unit, past: HistorySource, _work: WorkFolder, attempt: str) 
         cut,
         past.source(number),
         lineage=end.lineage,
-        watch=watch,
+        watch=Watch(recorder, keys),
         settings=job.request.execution.variant.settings(),
         limit=job.request.limit(number),
         lenient=True,

@@ -11,14 +11,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tailrace.core.storage import Store
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus, replay
 from tailrace.history.state_folders import LiveFolder
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, wait_for
 from tailrace.processes.hash_seeds import another_seed, given_seed
-from tailrace.state import StateIdentity, StateMemory, open_store
 
 _IF_MEMORY_IS_SHORT = "If the system ended it for want of memory, replay with fewer workers."
 
@@ -27,26 +25,19 @@ _IF_MEMORY_IS_SHORT = "If the system ended it for want of memory, replay with fe
 class ReplayJob:
     """A replay in a form that can be sent to another process. ``options.observer`` must be None.
 
-    ``to``: the folder for the replayed state, in the form of a service's; ``state``: the service's folder to compare with.
+    ``state``: the service's folder to compare with.
     """
 
     app: str
     """A reference for ``find_app``."""
     log: Path | str
     options: ReplayOptions
-    to: Path | None = None
     state: Path | None = None
 
 
 def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None = None) -> ReplayReport:
     """Run a job in this process. Raises the errors of ``replay``."""
     plan = find_app(job.app).plan()
-    memory = StateMemory()
-
-    def open_to(number: int) -> Store:
-        assert job.to is not None
-        return open_store(job.to / plan.app / str(number), StateIdentity(plan.app, number), memory)
-
     compare = job.options.compare and job.state is not None
     with (
         closing(open_log(job.log)) as log,
@@ -56,7 +47,6 @@ def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None =
             plan,
             log,
             job.options,
-            open_store=None if job.to is None else open_to,
             live=live.states if compare else None,
             on_progress=on_progress,
         )

@@ -49,7 +49,6 @@ from tailrace.history.replayable import ELSEWHERE, check_kept, until_when
 from tailrace.history.same_topics import check_history, check_unchanged
 from tailrace.log.interface import OneCommitLog
 from tailrace.state import MemoryStore
-from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
 
 LiveStates: TypeAlias = Callable[[int], Sequence[LiveState]]
 
@@ -224,7 +223,6 @@ class _PartitionReplay(TapeSink):
         self._options = options
         self._report = report
         self._cut = None if committed.cut is None else tape.decode_cut(committed.cut)
-        self._position = committed.position
         self._live = list(live)
         if committed.rows is not None:
             self._live.append(LiveState("the changelog", committed.rows, committed.cut, indexed=False))
@@ -249,8 +247,7 @@ class _PartitionReplay(TapeSink):
         self._live = [one for one in self._live if self._is_of_this_history(one)]
         begun = taped_beginning(history, number, cut)
         check_kept(history.log, number, begun.positions, cut.positions, "replay", ELSEWHERE)
-        # A service must not start from this store before the replay has reached its end.
-        begun.load(self.store, rows_of_keys(self._plan, options.keys), position=UNFINISHED)
+        begun.load(self.store, rows_of_keys(self._plan, options.keys))
         if begun.snapshot is not None:
             report.note(f"partition {number} begins with the snapshot {cut.base} that it was started from")
             self._compare_state_at(begun.tape_number, begun.cut)
@@ -321,14 +318,10 @@ class _PartitionReplay(TapeSink):
         self._outputs.take(first, stop, made)
 
     def write(self, batch: CommitBatch, /) -> None:
-        """Write the state, and compare it. A service can continue from the store if it holds the whole last commit."""
+        """Write the state, and compare it."""
         step = self._step
         assert step is not None
-        finished = step.last and step.whole and self._options.keys is None
-        position = self._position if finished else UNFINISHED
-        at_ms = tape.decode_cut(batch.cut).now if finished else 0
-        cut = StoreCut(FORMAT, position, at_ms, batch.cut)
-        self.store.write(batch.rows | batch.index_rows, cut.encode())
+        super().write(batch)
         if step.whole:
             self._compare_state_at(step.record.number + 1, batch.cut)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from heapq import merge
@@ -31,19 +32,21 @@ from tailrace.core.engine.key_split.course import Course, Series, ShardRecords, 
 from tailrace.core.engine.key_split.first_pass import FirstPass, KeySplitPlan
 from tailrace.core.engine.key_split.shard import Ordered, ShardResult, ShardTask, check, in_order, numbered
 from tailrace.core.engine.task import Task
+from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
+from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.beginnings import Beginning
 from tailrace.history.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
 from tailrace.history.rebuilding.canonical_unit import one_commit, past_of
 from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
+from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
 from tailrace.history.rebuilding.job import Unit, UnitKind, UnitResult
 from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, mark_of, marks_wanted
 from tailrace.history.rebuilding.own_rows import check_own
 from tailrace.history.rebuilding.own_sends import Sends, compares_sends
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.rebuilding.retrying import Retrying, RetryProgress, RetryWatch, fill
 from tailrace.history.rebuilding.unit_files import messages_of, write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.splitting.blocks import BlockReader, BlockWriter
@@ -67,10 +70,19 @@ class _Part:
         self.target = unit.job.targets[unit.partition].cut
         self.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
         self.settings = self.job.request.execution.variant.settings()
+        self.again = FailedAgain(past.plan, unit.job.letters_of(unit.partition))
 
     def path(self, what: str, shard: int) -> Path:
         """The path of a file of this attempt."""
         return self.work.blocks / f"{self.number}-{shard}-{what}-{self.attempt}"
+
+    def look(self, outputs: Iterable[Output], sends: Sends | None) -> Iterator[Output]:
+        """Iterates over the outputs, and looks at each."""
+        for one in outputs:
+            self.again.look((one,))
+            if sends is not None:
+                sends.take((one,))
+            yield one
 
     def beginning(self) -> Beginning:
         """The beginning of the task."""
@@ -138,6 +150,7 @@ def _first_untaped(part: _Part) -> None:
         positions=begun.positions,
         settings=part.settings,
     )
+    task.follow(skips_of(part.plan, number, job.letters_of(number)), FOREVER)
     compacted = CompactedInputs(part.plan, part.past.log)
     taken = past_of(job, part.past, number, part.result.phases, compacted)
     of = sum(end - task.positions[name] for name, end in taken.ends.items())
@@ -245,14 +258,10 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     begun = part.beginning()
     begun.load(store, lambda row: is_of_shard(row, shard, course.shards))
     replaying = job.order == "tape"
-    retrying, watch = Retrying(job.letters_of(part.number)), None
-    if job.letters:
-        retrying.begin_with(begun)
-        watch = RetryWatch(retrying=retrying, as_declared=True, sharded=True)
     task = ShardTask(
-        part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying, watch=watch
+        part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying
     )
-    wanted = None if job.request.to.outputs != "none" else _compared(part)
+    wanted = None if job.request.to.outputs != "none" else _looked_at(part)
     phases, of, read = result.phases, made["records"][shard], 0
     files = (part.path("rows", shard), part.path("outputs", shard))
     with BlockWriter(files[0]) as kept, BlockWriter(files[1]) as outputs:
@@ -286,14 +295,14 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
     result.made = {
         "files": [file.name for file in files],
         "counted": msgspec.msgpack.encode(counted),
-        "retried": msgspec.msgpack.encode(retrying.progress),
     }
     part.work.report(part.unit.name, of, of, now=True)
 
 
-def _compared(part: _Part) -> frozenset[str]:
-    """The topics whose outputs must be compared with the recorded ones."""
-    return Sends(part.plan).topics if compares_sends(part.job, part.plan) else frozenset()
+def _looked_at(part: _Part) -> frozenset[str]:
+    """The topics whose outputs must be looked at: those that are compared with the recorded ones, and dead letters."""
+    topics = Sends(part.plan).topics if compares_sends(part.job, part.plan) else frozenset[str]()
+    return topics | {part.plan.dead_letters_topic} if part.job.letters else topics
 
 
 class _ShardSink(Sink):
@@ -353,7 +362,6 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     first = part.done("first")
     result.idle, result.late_after_idle = first.idle, first.late_after_idle
     result.gaps = first.gaps
-    fill(result, (msgspec.msgpack.decode(one.made["retried"], type=RetryProgress) for one in shards))
     result.cut, result.schema = cut, shards[0].schema
     result.totals = tape.decode_cut(cut).totals
     if whole:
@@ -371,18 +379,27 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
 
     write_rows(job, result, state(), messages_of(job, part.past, number, result))
     check_own(result, part.past, state)
-    sends = Sends(part.plan) if _compared(part) else None
+    _merge_outputs(part, shards, course, first.marks)
+    if job.order == "canonical":
+        base = part.beginning()
+        begins = {} if base.decoded is None else base.decoded.positions
+        result.handled = by_input(base.handled | part.again.handled(begins, tape.decode_cut(cut).positions))
+    result.phases.write = time.perf_counter() - begun_s
+
+
+def _merge_outputs(part: _Part, shards: Sequence[UnitResult], course: Course, marks: bytes) -> None:
+    job, result, number = part.job, part.result, part.number
+    sends = Sends(part.plan) if compares_sends(job, part.plan) else None
     emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
-    outputs = numbered(emitted, part.plan, number, course)
+    outputs = part.look(numbered(emitted, part.plan, number, course), sends)
     if job.request.to.outputs != "none":
         begins = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
-        write_frames(job, result, _framed(outputs if sends is None else sends.noted(outputs), begins))
-        result.marks = first.marks
-    elif sends is not None:
-        sends.take(outputs)
+        write_frames(job, result, _framed(outputs, begins))
+        result.marks = marks
+    else:
+        deque(outputs, 0)
     if sends is not None:
         sends.fill(result, job, part.past, number)
-    result.phases.write = time.perf_counter() - begun_s
 
 
 def _flat(part: _Part, name: str, type: Any) -> Iterator[Any]:

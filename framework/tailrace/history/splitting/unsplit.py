@@ -20,7 +20,6 @@ def whole_because(job: Job) -> str:
         (request.failures.on_error != "stop", "that may write dead letters"),
         (request.source.after_deleted, "that continues without deleted records"),
         (request.failures.lenient, "that is compared with another"),
-        (request.failures.retry_failed and job.order == "tape", "that runs again what had failed"),
     ):
         if wanted:
             return f"a rebuild {what} is done in one piece for each partition"

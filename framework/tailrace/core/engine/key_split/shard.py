@@ -52,7 +52,6 @@ from tailrace.core.engine.key_split.course import (
     unpack,
 )
 from tailrace.core.engine.key_split.first_pass import Says, stated
-from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
 from tailrace.core.engine.timers import Entry, TimerQueue
@@ -247,7 +246,6 @@ class ShardTask(Task):
         *,
         settings: TaskSettings | None = None,
         replaying: bool = True,
-        watch: Watch | None = None,
     ) -> None:
         super().__init__(
             plan,
@@ -257,7 +255,6 @@ class ShardTask(Task):
             lineage=course.lineage,
             settings=settings,
             replaying=replaying,
-            watch=watch,
         )
         self.addressees.sorted_out = True  # the first pass has removed them
         self.shard = shard

@@ -1,0 +1,158 @@
+"""What failed in the service, for a rebuild in canonical order: each event takes effect at most once.
+
+Theory. Along the tape, records that failed are skipped and redriven records are handled, as in the service. In canonical order no
+tape names the failed records, so the dead letters do::
+
+    the letter was redriven        the original is skipped, and the redriven record is handled in its own place. If that place is
+                                   behind the end of the rebuild, the service will handle it there
+    it was not redriven            the record is handled in its place. A service that starts from the snapshot settles the letter,
+                                   so that it is not redriven as well (see ``dead_letters.handled``)
+
+Records that the app sends to itself come from the present code (see ``core.engine.delivery``), and their letters are about records
+that the earlier code has sent. So redriven ones are left out (see ``canonical_unit``), and the letters are settled. A record that
+fails again cannot be identified by its offset, but by its *content*: topic, key and value. Its letter stays open. If it was
+redriven, the rebuild is refused, because its redriven record has no place here.
+
+A timer has no record: every timer fires in its place, and its letter stays listed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.redriven import redriven_of
+from tailrace.core.errors import HANDLER_FAILED, BadReason, OptionError, ReplayDivergedError
+from tailrace.core.records import Headers, InputRecord, Output, RawOutput
+from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, notes, read
+from tailrace.history.rebuilding.job import Letters
+from tailrace.history.rebuilding.past import HistorySource
+
+_FOREIGN: BadReason = "foreign-partition"
+
+Skips = dict[tuple[int, int], Headers]
+"""By input number and offset: a record to skip, with the headers of its dead letter."""
+
+
+def letters_before(past: HistorySource, *, together: bool) -> tuple[Letters, ...]:
+    """The app's dead letters by partition; an empty tuple if there are none. ``together``: the rebuild delivers own inputs."""
+    plan, log = past.plan, past.log
+    if plan.dead_letters_topic not in log.topics():
+        return ()
+    redriven: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+    failed: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+    sent: defaultdict[int, set[tuple[str, int, bytes]]] = defaultdict(set)
+    redriven_sent: defaultdict[int, set[bytes]] = defaultdict(set)
+    inputs, own = {one.name for one in plan.inputs}, own_inputs(plan) if together else {}
+    done = {id_ for id_, one in notes(log, plan.app).items() if not one.snapshot}
+    for letter in dead_letters(log, plan.app):
+        name, number, offset = letter.topic, letter.origin_partition, letter.origin_offset
+        if name not in inputs or number is None or offset is None:
+            continue
+        if name in own:
+            if letter.id not in done:
+                sent[number].add((name, offset, _content(letter)))
+            elif (
+                letter.reason != _FOREIGN
+            ):  # the redriven record of such a one is in another partition, and handled
+                redriven_sent[number].add(_content(letter))
+        elif letter.id not in done:
+            _check_own(letter, plan)
+            failed[number].add((name, offset))
+        else:
+            redriven[number].add((name, offset))
+            # It may itself have been redriven for an app whose history this one continues, and the original failed there.
+            for one in redriven_of(letter.record.headers):
+                if one.origin is not None:
+                    redriven[one.origin[0]].add((name, one.origin[1]))
+    if not (redriven or failed or sent or redriven_sent):
+        return ()
+    return tuple(
+        Letters(
+            tuple(sorted(redriven[n])),
+            tuple(sorted(failed[n] - redriven[n])),
+            tuple(sorted(sent[n])),
+            tuple(sorted(redriven_sent[n] - {content for *_, content in sent[n]})),
+        )
+        for n in range(plan.partitions)
+    )
+
+
+def _content(letter: DeadLetter) -> bytes:
+    """A digest of the topic, key and value of a failed record."""
+    record = letter.record
+    return blake2b(msgspec.msgpack.encode((letter.topic, record.key, record.value)), digest_size=16).digest()
+
+
+def _check_own(letter: DeadLetter, plan: Plan) -> None:
+    """Refuse the letter of a record that was redriven for another app: canonical order handles its original instead."""
+    said = redriven_of(letter.record.headers)
+    if said and said[-1].topic != plan.dead_letters_topic and letter.topic not in own_inputs(plan):
+        raise OptionError(
+            f"the dead letter {letter.id} of the app {plan.app!r} is a record that was redriven for an app whose history it continues: "
+            "in canonical order its original would be handled, and the letter could be redriven as well",
+            hint=f"Redrive it first: tailrace dead-letters redrive {plan.app} --id {letter.id}",
+        )
+
+
+def skips_of(plan: Plan, partition: int, letters: Letters) -> Skips:
+    """The records that a task must skip, because their redriven records are handled."""
+    numbers = {one.name: one.index for one in plan.inputs}
+    return {
+        (numbers[name], offset): (
+            ("tailrace-reason", HANDLER_FAILED.encode()),
+            ("tailrace-error", b"It failed when it ran first, and was redriven since."),
+            ("tailrace-topic", name.encode()),
+            ("tailrace-partition", str(partition).encode()),
+            ("tailrace-offset", str(offset).encode()),
+        )
+        for name, offset in letters.redriven
+    }
+
+
+class FailedAgain:
+    """The records of one task that fail in this rebuild, by the dead letters that it emits."""
+
+    def __init__(self, plan: Plan, letters: Letters) -> None:
+        self._topic, self._letters = plan.dead_letters_topic, letters
+        self.records: set[tuple[str | None, int | None]] = set()
+        self._contents: set[bytes] = set()
+
+    def look(self, outputs: Iterable[Output] | Iterable[RawOutput]) -> None:
+        """Add the dead letters among the outputs.
+
+        Raises:
+            ReplayDivergedError: A record that the app sends to itself fails, and was redriven.
+        """
+        for topic, key, value, time_ms, headers in outputs:
+            if topic == self._topic:
+                letter = read(0, InputRecord(0, time_ms, key, value, headers))
+                self.records.add((letter.topic, letter.origin_offset))
+                self._contents.add(content := _content(letter))
+                if content in self._letters.redriven_sent:
+                    raise ReplayDivergedError(
+                        f"a record that the app sends to itself in {letter.topic!r} fails, as before, and it was redriven "
+                        f"then: it would be lost here ({letter.error})",
+                        hint="Correct the code so that it does not fail, or rebuild along the tape (--order tape).",
+                    )
+
+    def handled(self, before: Mapping[str, int], after: Mapping[str, int]) -> set[tuple[str, int]]:
+        """The records whose letters are settled by the rebuild: those between two positions that have not failed again."""
+        failed = {(name, offset) for name, offset in self._letters.failed if offset < after.get(name, 0)}
+        sent = {
+            (name, offset) for name, offset, content in self._letters.sent if content not in self._contents
+        }
+        return {one for one in (failed - self.records) | sent if one[1] >= before.get(one[0], 0)}
+
+
+def by_input(records: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """The offsets of records by input, ascending."""
+    found: dict[str, list[int]] = {}
+    for name, offset in sorted(records):
+        found.setdefault(name, []).append(offset)
+    return found
