@@ -53,7 +53,7 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "log verify": [],
         "log list": [],
         "log tail": ["purchases", "--no-follow"],
-        "migrate": ["--from", place / "log", "--to", tmp_path / "new", "--app", SHOP, "--check"],
+        "migrate": ["--from", place / "log", "--to", tmp_path / "new", "--app", SHOP],
         "rebuild": [SHOP, "--to", tmp_path / "rebuilt", "--workers", 1],
         "replay": [SHOP],
         "retire": ["shop"],

@@ -1,4 +1,4 @@
-"""Moves between embedded logs: what is refused, what an interruption leaves, and what a comparison finds."""
+"""Moves between embedded logs: what is refused, and what an interruption leaves."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tailrace.core.errors import AppMovedError, LogUnavailableError, TaskOwnedError, UsageError
 from tailrace.core.records import Output
 from tailrace.history.app_topics import prepare_topics
+from tailrace.history.changelog import Folded
 from tailrace.history.moving import copying, moving
-from tailrace.history.moving.moving import MoveOptions, give_up_move, move_apps
+from tailrace.history.moving.moving import give_up_move, move_apps
 from tailrace.history.moving.residence import check_lives_here
-from tailrace.history.retirement import retire
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.appending import Appender
@@ -24,7 +25,6 @@ from tests.soak import checks, feed
 from tests.soak.apps import first_app, second_app
 
 PLANS = [first_app(rich=False).plan(), second_app().plan()]
-CHECKED = MoveOptions(check=True)
 SEED = 3
 
 
@@ -68,11 +68,19 @@ def logs(tmp_path) -> Iterator[Logs]:
     made.new.close()
 
 
+def lives(log: EmbeddedLog, app: str) -> bool:
+    try:
+        check_lives_here(log, app)
+    except AppMovedError:
+        return False
+    return True
+
+
 def test_apps_that_moved_start_there_alone_and_go_on(logs) -> None:
-    found = move_apps(PLANS, logs.old, logs.new, CHECKED)
-    assert found.is_done
-    assert found.compared is not None
-    assert found.compared.differences == ()
+    assert move_apps(PLANS, logs.old, logs.new).rows > 50
+    ends = logs.new.ends(logs.new.topics())
+    assert move_apps(PLANS, logs.old, logs.new).topics == []
+    assert logs.new.ends(logs.new.topics()) == ends, "a move that has ended has no effect when it is repeated"
     ended = run("run", "tests.soak.apps:first", *logs.places(logs.old), "--until-end")
     assert ended.code == 1
     assert f"was moved from this log to {logs.new.path}" in ended.err
@@ -82,49 +90,22 @@ def test_apps_that_moved_start_there_alone_and_go_on(logs) -> None:
     logs.check(logs.new)
 
 
-def test_a_move_is_repeated_without_effect_and_then_only_compares(logs) -> None:
-    move_apps(PLANS, logs.old, logs.new, MoveOptions())
-    ends = logs.new.ends(logs.new.topics())
-    again = move_apps(PLANS, logs.old, logs.new, CHECKED)
-    assert again.is_done
-    assert again.topics == []
-    assert again.compared is not None
-    assert (again.compared.differences, again.compared.has_run) == ((), False)
-    assert logs.new.ends(logs.new.topics()) == ends
+def test_a_log_that_the_app_has_lived_on_before_is_refused(logs) -> None:
+    move_apps(PLANS, logs.old, logs.new)
     logs.live(logs.new)
-    compared = move_apps(PLANS, logs.old, logs.new, CHECKED).compared
-    assert compared is not None
-    assert (compared.differences, compared.has_run) == ((), True)
-
-
-def test_a_move_back_copies_what_came_since(logs) -> None:
-    move_apps(PLANS, logs.old, logs.new, CHECKED)
-    logs.live(logs.new)
-    back = move_apps(PLANS, logs.new, logs.old, CHECKED)
-    assert back.is_done
-    assert {one.topic: one.records for one in back.topics}["steps"] == 200
-    logs.live(logs.old)
-    logs.check(logs.old)
-    with pytest.raises(AppMovedError, match="was moved from this log"):
-        check_lives_here(logs.new, "first")
-
-
-def test_an_app_that_was_moved_and_then_retired_on_the_source_is_not_retired_on_the_target(logs) -> None:
-    move_apps(PLANS[:1], logs.old, logs.new, CHECKED)
-    before = logs.new.publications()
-    assert before["passed", "first-0"] is not None
-    retire(logs.old, "first")  # so that its reader does not wait for it there
-    assert move_apps(PLANS[1:], logs.old, logs.new, CHECKED).is_done
-    assert {one: mark for one, mark in logs.new.publications().items() if one in before} == before
+    with pytest.raises(AppMovedError, match="the target has records in") as refused:
+        move_apps(PLANS, logs.new, logs.old)
+    assert "use another log or prefix" in refused.value.hint
+    assert [lives(log, "first") for log in (logs.old, logs.new)] == [False, True]
 
 
 def test_a_move_that_is_interrupted_anywhere_is_repeated_until_it_is_done(logs) -> None:
-    """Each write to the target fails once. In between, no app may start on both logs."""
+    """Each write to a log fails once. In between, no app may start on both logs."""
     interrupted, found = 0, None
     while found is None:
         try:
             with failing(logs.new, interrupted):
-                found = move_apps(PLANS, logs.old, logs.new, CHECKED)
+                found = move_apps(PLANS, logs.old, logs.new)
         except LogUnavailableError:
             interrupted += 1
             for plan in PLANS:
@@ -134,9 +115,6 @@ def test_a_move_that_is_interrupted_anywhere_is_repeated_until_it_is_done(logs) 
                     and lives(logs.new, plan.app)
                 )
     assert interrupted > 10
-    assert found.is_done
-    assert found.compared is not None
-    assert found.compared.differences == ()
     logs.live(logs.new)
     logs.check(logs.new)
 
@@ -159,122 +137,102 @@ def failing(log: EmbeddedLog, passed: int) -> Generator[None]:
         yield
 
 
-def lives(log: EmbeddedLog, app: str) -> bool:
-    try:
-        check_lives_here(log, app)
-    except AppMovedError:
-        return False
-    return True
-
-
-def test_history_can_be_copied_before_while_the_apps_run(logs) -> None:
-    owned = TaskOwnership(logs.old.path, "first", [2])
-    try:
-        with pytest.raises(TaskOwnedError, match="an app that runs is not moved"):
-            move_apps(PLANS, logs.old, logs.new, MoveOptions())
-        prepared = move_apps(PLANS, logs.old, logs.new, MoveOptions(prepare=True))
-        assert not prepared.is_done
-        assert sum(one.records for one in prepared.topics) > 400
-    finally:
-        owned.release()
-    with pytest.raises(AppMovedError, match="is being moved to this log"):
-        check_lives_here(logs.new, "first")
-    logs.live(logs.old)
-    moved = move_apps(PLANS, logs.old, logs.new, CHECKED)
-    assert moved.is_done
-    assert {one.topic: one.records for one in moved.topics}["steps"] == 200
-
-
-def test_a_move_can_be_given_up_until_it_has_ended(logs) -> None:
+def interrupted_at_its_end(logs: Logs) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            moving._Moving,
-            "_commit_positions",
-            lambda _: (_ for _ in ()).throw(LogUnavailableError("struck")),
-        )
+        patch.setattr(moving._Moving, "_commit_positions", lambda _: _raise())
         with pytest.raises(LogUnavailableError):
-            move_apps(PLANS, logs.old, logs.new, MoveOptions())
+            move_apps(PLANS, logs.old, logs.new)
     assert not lives(logs.old, "first")
+    assert not lives(logs.new, "first")
+
+
+def _raise() -> None:
+    raise LogUnavailableError("struck")
+
+
+def test_a_move_that_is_given_up_leaves_the_apps_where_they_were(logs, tmp_path) -> None:
+    interrupted_at_its_end(logs)
     give_up_move(PLANS, logs.old, logs.new)
     logs.live(logs.old)
-    assert not lives(logs.new, "first")
-    assert move_apps(PLANS, logs.old, logs.new, CHECKED).is_done
+    with pytest.raises(AppMovedError, match="its move to this log was given up"):
+        check_lives_here(logs.new, "first")
+    with pytest.raises(AppMovedError, match="the target has records in"):
+        move_apps(PLANS, logs.old, logs.new)  # its copies are older than what the apps have done since
+    third = EmbeddedLog(tmp_path / "third")
+    move_apps(PLANS, logs.old, third)
     with pytest.raises(AppMovedError, match="lives on the target"):
-        give_up_move(PLANS, logs.old, logs.new)
+        give_up_move(PLANS, logs.old, third)
+    logs.live(third)
+    logs.check(third)
+    third.close()
 
 
-def test_without_history_the_target_begins_where_the_apps_stand(logs, tmp_path) -> None:
-    moved = move_apps(PLANS, logs.old, logs.new, MoveOptions(history=False, check=True))
-    assert moved.is_done
-    assert {one.topic: one.records for one in moved.topics}["steps"] == 0
-    assert logs.new.start_offset("steps", 0) == logs.old.end_offset("steps", 0)
-    logs.live(logs.new)
-    assert logs.new.end_offset("steps", 0) > logs.old.end_offset("steps", 0)
-    ended = run("replay", "tests.soak.apps:first", "--compare", *logs.places(logs.new))
-    assert ended.code == 1
-    assert "A part of the tape is missing" in ended.out
+def test_an_app_that_runs_is_not_moved(logs) -> None:
+    owned = TaskOwnership(logs.old.path, "first", [2])
+    with pytest.raises(TaskOwnedError, match="an app that runs is not moved"):
+        move_apps(PLANS, logs.old, logs.new)
+    owned.release()
+    assert lives(logs.old, "first")
 
 
 def test_an_app_is_not_parted_from_the_writers_that_it_follows(logs) -> None:
     with pytest.raises(UsageError, match="'second' follows 'alarms', which the app 'first' writes"):
-        move_apps(PLANS[1:], logs.old, logs.new, MoveOptions())
-    move_apps(PLANS[:1], logs.old, logs.new, CHECKED)
-    done("run", "tests.soak.apps:first", *logs.places(logs.new), "--until-end")
-    assert move_apps(PLANS[1:], logs.old, logs.new, CHECKED).is_done
+        move_apps(PLANS[1:], logs.old, logs.new)
 
 
-def test_a_target_with_another_history_is_refused(logs, tmp_path) -> None:
+def test_a_target_with_records_in_the_topics_is_refused(logs) -> None:
     with pytest.raises(UsageError, match="the same log"):
-        move_apps(PLANS, logs.old, logs.old, MoveOptions())
-    strange = EmbeddedLog(tmp_path / "strange")
-    strange.create_topic("steps", logs.old.topics()["steps"])
-    strange.append_all([Output("steps", b"k", b"v", 1)] * 3, 0)
-    with pytest.raises(AppMovedError, match="'steps' partition 0 has another record"):
-        move_apps(PLANS, logs.old, strange, MoveOptions())
+        move_apps(PLANS, logs.old, logs.old)
+    settings = logs.old.topics()
+    for topic in ("steps", "alarms"):
+        logs.new.create_topic(topic, settings[topic])  # without records it does no harm
+    logs.new.append_all([Output("steps", b"k", b"v", 1)] * 3, 0)
+    with pytest.raises(AppMovedError, match="the target has records in 'steps' already"):
+        move_apps(PLANS, logs.old, logs.new)
     assert lives(logs.old, "first")
-    strange.close()
-    other = Logs(tmp_path / "others")
-    other.live(other.old)
-    with pytest.raises(AppMovedError, match="an app 'first' of its own"):
-        move_apps(PLANS, logs.old, other.old, MoveOptions())
-    other.old.close()
-    other.new.close()
 
 
-@pytest.mark.parametrize("what", ["a row", "a record", "a watermark", "a position"])
-def test_a_comparison_finds_what_is_missing_and_the_app_does_not_arrive(logs, monkeypatch, what) -> None:
-    def without_last_row(*_):
-        return 0
+def test_what_others_write_to_the_target_between_two_attempts_is_found(logs) -> None:
+    with failing(logs.new, 12), pytest.raises(LogUnavailableError):
+        move_apps(PLANS, logs.old, logs.new)
+    logs.new.append_all([Output("steps", b"k", b"v", 1)], 0)
+    with pytest.raises(AppMovedError, match="'steps' partition 0 has records on the target that are not"):
+        move_apps(PLANS, logs.old, logs.new)
 
-    def without_a_record(self, reader, places, ends):
-        return [one._replace(records=one.records[1:]) for one in read(self, reader, places, ends)]
 
-    read = copying.TopicCopy._read
-    if what == "a row":
-        monkeypatch.setattr(moving, "copy_changelog", without_last_row)
-    elif what == "a record":
-        monkeypatch.setattr(copying.TopicCopy, "_read", without_a_record)
-    elif what == "a watermark":
-        monkeypatch.setattr(moving._Moving, "_publish", lambda *_: None)
+@pytest.mark.parametrize("what", ["a row", "a cut", "an end"])
+def test_an_app_does_not_arrive_if_the_copy_differs(logs, monkeypatch, what) -> None:
+    def changed(plan, number, target, state: Folded, left) -> None:
+        if what == "a row":
+            state.rows.popitem()
+        elif what == "a cut":
+            cut = msgspec.msgpack.decode(state.cut or b"")
+            cut[4]["steps"] += 1
+            state = state._replace(cut=msgspec.msgpack.encode(cut))
+        write(plan, number, target, state, left)
+
+    def one_more(self) -> None:
+        commit(self)
+        logs.new.append_all([Output("steps", b"k", b"v", 1)], 0)
+
+    write, commit = copying._write, moving._Moving._commit_positions
+    if what == "an end":
+        monkeypatch.setattr(moving._Moving, "_commit_positions", one_more)
     else:
-        place = TopicPartition("steps", 0)
-        commit = moving._Moving._commit_positions
-
-        def astray(self):
-            commit(self)
-            writer = logs.new.writer("astray")
-            writer.commit({place: 1}, "first")
-
-        monkeypatch.setattr(moving._Moving, "_commit_positions", astray)
-    found = move_apps(PLANS, logs.old, logs.new, CHECKED)
-    assert found.compared is not None
-    assert found.compared.differences
-    assert not found.is_done
+        monkeypatch.setattr(copying, "_write", changed)
+    said = (
+        r"'steps' partition 0 ends at \d+ on the target"
+        if what == "an end"
+        else "differs from the one on the source"
+    )
+    with pytest.raises(AppMovedError, match=said):
+        move_apps(PLANS, logs.old, logs.new)
     assert not lives(logs.old, "first")
     assert not lives(logs.new, "first")
 
 
-def test_a_move_that_is_given_up_is_told_as_json(logs) -> None:
-    names = ("--from", logs.old.path, "--to", logs.new.path, "--app", "tests.soak.apps:first")
-    (said,) = done("migrate", *names, "--cancel", "--json").lines
-    assert said == {"apps": ["first"], "done": False, "given_up": True}
+def test_positions_and_watermarks_are_those_of_the_source(logs) -> None:
+    move_apps(PLANS, logs.old, logs.new)
+    assert logs.new.publications() == logs.old.publications()
+    places = [TopicPartition("steps", number) for number in range(PLANS[0].partitions)]
+    assert logs.new.committed_offsets("first", places) == logs.old.committed_offsets("first", places)

@@ -14,7 +14,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
 from tailrace.history.app_topics import prepare_topics
 from tailrace.history.dead_letters import letters
-from tailrace.history.moving.moving import MoveOptions, move_apps
+from tailrace.history.moving.moving import move_apps
 from tailrace.history.retirement import retire_rebuilds
 from tailrace.history.stretches import scan
 from tailrace.log import TopicSettings, Writer
@@ -22,7 +22,6 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.options import LogOptions
 from tailrace.processes.app_loading import find_app
-from tailrace.runtime.task_notes import committed_versions
 from tests.cli.commands import run
 from tests.kafka.apps import Total
 from tests.kafka.commands import tailrace
@@ -188,13 +187,9 @@ def test_a_letter_that_was_redriven_before_a_move_is_not_redriven_after_it(
     tailrace("run", APP, "--log", log, *options)
     (id_,) = letters.redrive(log, PLAN.app, lambda _: True, now_ms=1).sent
     moved = KafkaLog(f"{kafka_url}two.") if to == "kafka" else EmbeddedLog(tmp_path / "moved")
-    assert move_apps([PLAN], log, moved, MoveOptions(check=True)).is_done
+    move_apps([PLAN], log, moved)
     again = letters.redrive(moved, PLAN.app, lambda _: True, now_ms=1)
     assert (again.sent, again.before) == ([], [id_])
-    if to == "kafka":  # the embedded log notes no versions
-        versions = [committed_versions(PLAN, log, number) for number in range(PLAN.partitions)]
-        assert any(versions)
-        assert [committed_versions(PLAN, moved, number) for number in range(PLAN.partitions)] == versions
     log.close()
     moved.close()
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tailrace.core.errors import TopicReplacedError
-from tailrace.history.moving.moving import MoveOptions, move_apps
+from tailrace.history.moving.moving import move_apps
 from tailrace.history.snapshots.start_from_snapshot import Start, open_start, start_from
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog
@@ -46,8 +46,7 @@ class Life:
 
     def move(self, name: str) -> None:
         target = self.log(name)
-        found = move_apps([tills("cash")], self.service.log, target, MoveOptions(check=True))
-        assert (found.is_done, found.compared and found.compared.differences) == (True, ())
+        move_apps([tills("cash")], self.service.log, target)
         self.service.log = target
         self.expire()
 

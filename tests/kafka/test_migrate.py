@@ -11,10 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.history.moving.moving import move_apps
+from tailrace.core.errors import AppMovedError
+from tailrace.history.moving.residence import check_lives_here
+from tailrace.log.kafka import KafkaLog
+from tailrace.log.opening import open_log
 from tests.cli.commands import Ended, done, run
+from tests.kafka.killed_move import STEPS
 from tests.kafka.members import Members, await_tasks, stopped
-from tests.soak.processes import wait_until
+from tests.soak.processes import Process, wait_until
 
 APP = "tests.kafka.apps:app"
 KEYS = [f"k{number}" for number in range(20)]
@@ -45,12 +49,12 @@ class Life:
         found = Counter((line["value"]["key"], line["value"]["count"]) for line in dumped)
         assert found == {(key, OF_A_LEG * leg): 1 for key in KEYS for leg in range(1, self.legs + 1)}
 
-    def to(self, log: object, *options: object) -> list[object]:
+    def to(self, log: object) -> list[object]:
         """The command that moves it."""
-        return ["migrate", "--from", self.log, "--to", log, "--app", APP, "--json", *options]
+        return ["migrate", "--from", self.log, "--to", log, "--app", APP, "--json"]
 
-    def move(self, log: object, *options: object) -> dict[str, Any]:
-        (found,) = done(*self.to(log, *options)).lines
+    def move(self, log: object) -> dict[str, Any]:
+        (found,) = done(*self.to(log)).lines
         assert found["done"]
         self.log = log
         return dict(found)
@@ -61,84 +65,66 @@ def refused(ended: Ended, said: str) -> None:
     assert said in ended.err
 
 
-def compared(found: dict[str, Any]) -> dict[str, Any]:
-    assert found["compared"]["differences"] == []
-    return dict(found["compared"])
-
-
-def test_an_app_moves_to_kafka_and_back_and_each_record_is_compared(kafka_url: str, tmp_path: Path) -> None:
+def test_an_app_moves_to_kafka_to_another_prefix_and_to_a_folder(kafka_url: str, tmp_path: Path) -> None:
     life = Life(tmp_path, tmp_path / "log")
     life.live()
-    there = compared(life.move(kafka_url, "--check"))
-    assert there["rows"] > len(KEYS)
-    assert there["records"] > 2 * len(KEYS)
-    assert not there["has_run"]
+    for log in (f"{kafka_url}one.", f"{kafka_url}other.", tmp_path / "other log"):
+        before = life.log
+        moved = life.move(log)
+        assert moved["rows"] > len(KEYS)
+        assert {one["topic"]: one["records"] for one in moved["topics"]}[
+            "seen"
+        ] == life.legs * OF_A_LEG * len(KEYS)
+        refused(
+            run("run", APP, "--until-end", "--log", before, "--state", tmp_path / "unused"),
+            f"was moved from this log to {log}",
+        )
+        life.live()
+    (replayed,) = done("replay", APP, "--compare", "--json", "--log", life.log).lines
+    assert replayed["differences"] == 0
+    assert replayed["records"] == life.legs * OF_A_LEG * len(KEYS)
+
+
+def test_an_app_returns_once_its_topics_there_are_deleted(kafka_url: str, tmp_path: Path) -> None:
+    life = Life(tmp_path, f"{kafka_url}one.")
     life.live()
-    refused(
-        run("run", APP, "--until-end", "--log", tmp_path / "log", "--state", tmp_path / "other"),
-        f"was moved from this log to {kafka_url}",
-    )
-    back = life.move(tmp_path / "log", "--check")
-    assert compared(back)["records"] > there["records"]
-    copied = {one["topic"]: one["records"] for one in back["topics"]}
-    assert copied["seen"] == OF_A_LEG * len(KEYS)  # only what came since
+    life.move(f"{kafka_url}other.")
+    life.live()
+    refused(run(*life.to(f"{kafka_url}one.")), "the target has records in")
+    log = KafkaLog(f"{kafka_url}one.")
+    log.admin.delete_topics(list(log.topics()))
+    log.close()
+    life.move(f"{kafka_url}one.")
+    life.live()
+
+
+@pytest.mark.parametrize("to", ["kafka", "embedded"])
+def test_a_move_that_is_killed_ends_with_the_same_command(kafka_url: str, tmp_path: Path, to: str) -> None:
+    """It is killed at every step. As long as the app lives on the old log it goes on there, and it never lives on both."""
+    kafka, folder = f"{kafka_url}one.", tmp_path / "log"
+    source, target = (folder, kafka) if to == "kafka" else (kafka, folder)
+    life = Life(tmp_path, source)
+    life.live()
+    for step in STEPS:
+        process = Process(tmp_path / f"{step}.log", "tests.kafka.killed_move", step, *life.to(target))
+        assert process.ended() == -signal.SIGKILL, process.text()
+        assert not lives(target)
+        assert lives(source) == (step in ("arriving", "reading"))
+        if step == "reading":
+            life.live()
+    life.move(target)
     life.live()
     (replayed,) = done("replay", APP, "--compare", "--json", "--log", life.log).lines
     assert replayed["differences"] == 0
-    assert replayed["records"] == 3 * OF_A_LEG * len(KEYS)
 
 
-def test_an_app_moves_to_another_prefix_and_what_was_prepared_is_not_copied_again(
-    kafka_url: str, tmp_path: Path
-) -> None:
-    life = Life(tmp_path, f"{kafka_url}one.")
-    life.live()
-    target = f"{kafka_url}other."
-    (prepared,) = done(*life.to(target, "--prepare")).lines
-    assert not prepared["done"]
-    life.live()  # it still lives on the old log
-    moved = life.move(target, "--check")
-    compared(moved)
-    assert {one["topic"]: one["records"] for one in moved["topics"]}["seen"] == OF_A_LEG * len(KEYS)
-    life.live()
-    life.log = f"{kafka_url}one."
-    again = life.move(target, "--check")
-    assert again["topics"] == []
-    assert compared(again)["has_run"]
-
-
-def test_an_interrupted_move_ends_with_the_same_command_or_is_given_up(
-    kafka_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    life = Life(tmp_path, tmp_path / "log")
-    life.live()
-    starts = ("run", APP, "--until-end", "--state", tmp_path / "other", "--log")
-
-    def interrupted(*arguments: Any, **options: Any) -> Any:
-        """Ctrl-C once the app has left the source."""
-        with monkeypatch.context() as patch:
-            patch.setattr("tailrace.history.moving.moving._Moving._commit_positions", lambda _: _interrupt())
-            return move_apps(*arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tailrace.cli.migrate.move_apps", interrupted)
-        for _ in range(2):
-            assert run(*life.to(kafka_url)).code == 130
-            refused(run(*starts, life.log), "was moved from this log")
-            refused(run(*starts, kafka_url), "is being moved to this log")
-        (given_up,) = done(*life.to(kafka_url, "--cancel")).lines
-        assert given_up["given_up"]
-        life.live()
-        refused(run(*starts, kafka_url), "is being moved to this log")
-        assert run(*life.to(kafka_url)).code == 130
-    compared(life.move(kafka_url, "--check"))
-    life.live()
-    life.log = tmp_path / "log"
-    refused(run(*life.to(kafka_url, "--cancel")), "lives on the target")
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
+def lives(place: Path | str) -> bool:
+    with closing(open_log(place)) as log:
+        try:
+            check_lives_here(log, "totals")
+        except AppMovedError:
+            return False
+        return True
 
 
 def test_an_app_that_runs_is_not_moved(kafka_url: str, tmp_path: Path) -> None:
@@ -148,14 +134,12 @@ def test_an_app_that_runs_is_not_moved(kafka_url: str, tmp_path: Path) -> None:
     with closing(Members(source, tmp_path)) as members:
         service = members.start(APP, "running")
         await_tasks(service, 4)
-        refused(run(*life.to(target, "--check")), "runs")
+        refused(run(*life.to(target)), "runs")
         assert service.code() is None
-        (prepared,) = done(*life.to(target, "--prepare")).lines
-        assert not prepared["done"]
         stopped(service)
 
         def is_moved() -> bool:
-            return run(*life.to(target, "--check")).code == 0
+            return run(*life.to(target)).code == 0
 
         wait_until(is_moved, "the group has no member any more, and the app is moved")
     life.log = target
@@ -174,7 +158,7 @@ def test_a_process_that_was_suspended_while_the_app_moved_does_not_continue_on_t
         service.signal(signal.SIGSTOP)
 
         def is_moved() -> bool:
-            return run(*life.to(target, "--check")).code == 0
+            return run(*life.to(target)).code == 0
 
         wait_until(is_moved, "its session is over, and the app is moved")
         service.signal(signal.SIGCONT)

@@ -423,7 +423,7 @@ class TaskOwnedError(TailraceError):
 
 
 class AppMovedError(TailraceError):
-    """The app lives on another log, or is being moved: run it there, or finish the move (``tailrace migrate``)."""
+    """The app lives on another log or is being moved, or a move to this log is refused (``tailrace migrate``)."""
 
 
 class WorkerLostError(TailraceError):

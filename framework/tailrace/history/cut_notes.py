@@ -9,11 +9,10 @@ A cut is the same in every log that has the history. A note is about one log, or
     left_topics  which topics these are, by their ids                            ``history.same_topics``
     versions     the versions of the code that have committed the task           ``runtime.task_notes``
 
-A note may be absent: an older version wrote the cut, the log needs no such note, or there was nothing to say. Then nothing is known, and
+A note may be absent: the log needs no such note, or there was nothing to say. Then nothing is known, and
 the reader continues without it. A note that cannot be read is an error, as it would be in the cut itself.
 
-A move to another log takes the versions along, and notes there where inputs were left. The other notes are about the log that the app
-leaves.
+A move to another log notes there where inputs were left. The other notes are about the log that the app leaves.
 A start that replaces the state by a snapshot's keeps the versions and the inputs that were left.
 """
 
@@ -53,11 +52,6 @@ def note_in(headers: Headers, name: str, kind: type[_T]) -> _T | None:
 def note_of(cut: InputRecord | None, name: str, kind: type[_T]) -> _T | None:
     """The same of the record of a cut, which may not exist."""
     return None if cut is None else note_in(cut.headers, name, kind)
-
-
-def moved_notes(cut: InputRecord | None) -> Headers:
-    """The notes of a cut that a move to another log takes along."""
-    return () if cut is None else tuple(one for one in cut.headers if one[0] == VERSIONS)
 
 
 def kept_notes(cut: InputRecord | None) -> Headers:

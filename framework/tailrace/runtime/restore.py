@@ -67,7 +67,7 @@ from tailrace.history.same_topics import check_changelog, check_topics, left_top
 from tailrace.history.tape_records import check_tape_end
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.first_positions import first_positions, inputs_read
-from tailrace.runtime.task_notes import has_versions, versions_header
+from tailrace.runtime.task_notes import versions_header
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
 _log = logging.getLogger("tailrace.restore")
@@ -194,7 +194,6 @@ class Restore:
             if noted:
                 noted += left_header(self.plan, left)
                 noted += left_topics_header(last, noted, inputs_left(self.plan, left))
-            if noted or has_versions(newest):
                 noted += versions_header(self.plan, newest)
             passed = noted_with(last)
             over = self._step_over(after.core, positions, passed)

@@ -21,8 +21,8 @@ The group deletes its notes when it has had no member for a week (``offsets.rete
 its task, too, in a header of the cut, and a task without a note is judged by these. A version that has committed nothing is not among
 them; it has done nothing that another version could not continue.
 
-A move takes the list along, and deletes the notes of a group that the app had on the target before: they are older. The embedded log
-refuses no version, but where an app brought its list there, commits continue it: the app may return.
+The embedded log refuses no version and keeps no list, and a move to another log does not take the list along: there the first version
+that runs begins it.
 
 A note is written before a task is restored, by its owner only (``log.kafka.membership``). A process that dies right after it has done
 nothing yet, and its version counts all the same: that errs on the safe side.
@@ -167,11 +167,6 @@ def versions_header(plan: Plan, last: InputRecord | None) -> Headers:
     version = version_of(plan)
     versions = [*(one for one in _versions_of(last) if one != version), version][-_MOST_WITH_CUTS:]
     return note_header(VERSIONS, versions)
-
-
-def has_versions(last: InputRecord | None) -> bool:
-    """Whether the last cut of a task notes who has committed it. On the embedded log only those that came from Kafka do."""
-    return bool(_versions_of(last))
 
 
 def _versions_of(cut: InputRecord | None) -> Sequence[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.core.errors import AppMovedError, CorruptStateError, OffsetGoneError, OffsetsDisagreeError
 from tailrace.history.app_history import AppHistory
-from tailrace.history.moving.moving import MoveOptions, move_apps
+from tailrace.history.moving.moving import move_apps
 from tailrace.history.moving.residence import check_lives_here
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog
@@ -52,7 +52,7 @@ def test_a_changelog_that_has_lost_rows_is_not_taken_for_the_state(kafka_url: st
         with pytest.raises(OffsetGoneError, match=gone):
             AppHistory(PLAN, shop.log).committed(0, with_rows=True)
         with pytest.raises(OffsetGoneError, match=gone):
-            move_apps([PLAN], shop.log, other, MoveOptions(check=True))
+            move_apps([PLAN], shop.log, other)
         with pytest.raises(AppMovedError):
             check_lives_here(other, "shop")
 

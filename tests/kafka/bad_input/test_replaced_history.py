@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.errors import ArchiveError, TopicReplacedError
-from tailrace.history.moving.moving import MoveOptions, move_apps
+from tailrace.history.moving.moving import move_apps
 from tailrace.history.opening import open_archive
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
@@ -63,7 +63,7 @@ def snapshot(url: str, folder: Path) -> None:
 def moved(url: str, _: Path) -> None:
     source, target = KafkaLog(url), KafkaLog(f"{url.rstrip('.')}-moved.")
     try:
-        move_apps([PLAN], source, target, MoveOptions())
+        move_apps([PLAN], source, target)
     finally:
         source.close()
         target.close()

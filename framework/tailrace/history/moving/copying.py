@@ -1,25 +1,20 @@
 """Copies of topics: the same records at the same offsets, so all that refers to an offset stays right.
 
 Theory. Positions in cuts and groups, causes on the tape, seeds of randomness, dead letters, snapshots and archives refer to offsets.
-They need no translation if every record keeps its own. A partition is copied from where the target's ends::
-
-    the target's partition              then
-    has no records                      it begins where the source's begins, or later if history is left behind
-    ends within the source's            the last record that both should have is compared, and the rest is appended
-    ends behind the source's            the same, for a topic that other apps write, too, and which they continue on the target;
-                                        refused for a topic that belongs to the app: it has run there
-    has another record there            refused: it is another topic
+They need no translation if every record keeps its own. A partition begins on the target where it begins on the source. A copy that was
+interrupted continues where the target's partition ends, after the last record that both should have was compared.
 
 The changelog is different. It is compacted, so its offsets mean nothing, but for one thing: a state folder or a snapshot that stands at
 a position of it must find every later change behind that position. So the copy begins behind the end of the source, and has the
-last value of each row, deletions included. A row that only an older copy has is deleted. A task's rows and its cut are one commit
-under its transactional id.
+last value of each row, deletions included. A task's rows and its cut are one commit under its transactional id. Then the rows
+and the cut that the target has are compared with the source's, by a digest.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
 
@@ -28,13 +23,13 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import AppMovedError, OffsetGoneError, TopicMismatchError
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.changelog import Folded, beginning, fold, last_cut
-from tailrace.history.cut_notes import moved_notes
 from tailrace.history.left_inputs import left_headers
 from tailrace.history.same_topics import noted_topics
 from tailrace.history.stretches import first, last
 from tailrace.history.upstream_watermarks import transactional_id
-from tailrace.log.interface import MovableLog, Placer, Reader, Stretch, TopicPartition, TopicSettings
+from tailrace.log.interface import MovableLog, Placer, Reader, Stretch, TopicPartition
 
+BEGIN_AGAIN = "Delete the topics of the app on the target, or use another log or prefix, and move it again."
 _AT_ONCE = 5_000
 _ROWS_AT_ONCE = 20_000
 
@@ -45,8 +40,6 @@ class Copied(NamedTuple):
     topic: str
     partitions: int
     records: int
-    begins: list[int]
-    """The first offset of each partition on the target."""
 
 
 class CopyStatus(NamedTuple):
@@ -58,8 +51,7 @@ class CopyStatus(NamedTuple):
 
 
 class TopicCopy:
-    """Copies topics from one log to another: once, or again up to later ends. ``begins`` gives where a partition begins that has no
-    records on the target yet; ``of_app`` tells the topics that belong to the app.
+    """Copies topics from one log to another: once, or again up to later ends.
 
     Raises:
         TopicMismatchError, AppMovedError: A topic of the target has other settings or other records.
@@ -71,19 +63,14 @@ class TopicCopy:
         target: MovableLog,
         placer: Placer,
         topics: Sequence[str],
-        begins: Callable[[TopicPartition, int], int],
-        of_app: Callable[[str], bool],
         tell: Callable[[CopyStatus], None] | None = None,
     ) -> None:
-        self._source, self._target, self._placer, self._tell = source, target, placer, tell
-        settings = source.topics()
+        self._source, self._placer, self._tell = source, placer, tell
         for topic in topics:
-            _create(target, topic, settings[topic])
-        ends = source.ends(topics).offsets
+            create_topic(source, target, topic)
         self._positions = {
-            place: _position(source, target, placer, place, end, begins(place, end), of_app(place.topic))
-            for topic in topics
-            for place, end in _places(topic, ends[topic])
+            place: _position(source, target, placer, place, end)
+            for place, end in _places(source.ends(topics).offsets)
         }
         self._counts = dict.fromkeys(topics, 0)
 
@@ -94,10 +81,7 @@ class TopicCopy:
             OffsetGoneError: The source has deleted records that were to be copied next.
         """
         positions = self._positions
-        found = self._source.ends(self._counts).offsets
-        ends: dict[TopicPartition, int] = {}
-        for topic, some in found.items():
-            ends.update(_places(topic, some))
+        ends = dict(_places(self._source.ends(self._counts).offsets))
         left: list[TopicPartition] = [place for place in ends if positions[place] < ends[place]]
         reader = self._source.reader({place: positions[place] for place in left})
         try:
@@ -117,16 +101,7 @@ class TopicCopy:
 
     def report(self) -> list[Copied]:
         """What was copied so far."""
-        places = {topic: self._target.partitions(topic) for topic in self._counts}
-        return [
-            Copied(
-                topic,
-                many,
-                self._counts[topic],
-                [self._target.start_offset(topic, one) for one in range(many)],
-            )
-            for topic, many in places.items()
-        ]
+        return [Copied(topic, self._source.partitions(topic), count) for topic, count in self._counts.items()]
 
     def _read(
         self, reader: Reader, places: Sequence[TopicPartition], ends: Mapping[TopicPartition, int]
@@ -142,11 +117,24 @@ class TopicCopy:
         return found
 
 
-def _places(topic: str, ends: Sequence[int]) -> Iterator[tuple[TopicPartition, int]]:
-    return ((TopicPartition(topic, number), end) for number, end in enumerate(ends))
+def create_topic(source: MovableLog, target: MovableLog, topic: str) -> None:
+    """Create a topic as it is on the source. One that exists may have another retention.
+
+    Raises:
+        TopicMismatchError: It has another number of partitions, or only one of both is compacted.
+    """
+    settings, known = source.topics()[topic], target.topics().get(topic)
+    if known is None:
+        target.create_topic(topic, settings)
+    elif (known.partitions, known.compacted) != (settings.partitions, settings.compacted):
+        raise TopicMismatchError(
+            f"the target has the topic with {known}, the source with {settings}",
+            topic=topic,
+            hint=BEGIN_AGAIN,
+        )
 
 
-def copy_changelog(
+def copy_state(
     plan: Plan,
     number: int,
     source: MovableLog,
@@ -155,93 +143,82 @@ def copy_changelog(
     end: int,
     left: Mapping[str, int],
 ) -> int:
-    """Copy the state of a task. ``left``: where it has left inputs. Returns the number of records written: 0 if the target has the same
-    state.
+    """Copy the state of a task, if the target does not have it yet, and compare it. Returns the number of rows. ``end``: of the source's
+    changelog. ``left``: where the task has left inputs.
 
     Raises:
         OffsetGoneError: The source has deleted rows of the state.
+        AppMovedError: The target has another state.
     """
     place = TopicPartition(plan.changelog_topic, number)
     state = fold(source, place, beginning(source, place), end)
-    before = fold(target, place, target.start_offset(*place))
-    if is_same_state(state, before) or state.cut is None:
+    if state.cut is None:
         return 0
-    if target.end_offset(*place) < end:
-        placer.append([Stretch(place, (), end)])
-    gone = {row: None for row, value in before.rows.items() if value is not None and row not in state.rows}
-    changed: dict[bytes, bytes | None] = {**gone, **state.rows}
-    now_ms, some = time.time_ns() // 1_000_000, iter(changed.items())
+    wanted, count = _digest(state), sum(value is not None for value in state.rows.values())
+    if last_cut(target, place) is None:
+        if target.end_offset(*place) < end:
+            placer.append([Stretch(place, (), end)])
+        _write(plan, number, target, state, left)
+    del state  # two states at a time may not fit
+    if _digest(fold(target, place, target.start_offset(*place))) != wanted:
+        raise AppMovedError(
+            f"the state of {plan.app!r} partition {number} on the target differs from the one on the source",
+            hint=BEGIN_AGAIN,
+        )
+    return count
+
+
+def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Mapping[str, int]) -> None:
+    """Write the rows and the cut of a task in one commit."""
+    topic, now_ms, some = plan.changelog_topic, time.time_ns() // 1_000_000, iter(state.rows.items())
     writer = target.writer(transactional_id(plan.app, number))
     try:
         while batch := list(islice(some, _ROWS_AT_ONCE)):
-            writer.append([Output(place.topic, row, value, now_ms) for row, value in batch], number)
-        headers = noted_topics(plan, target) + moved_notes(last_cut(source, place, end))
-        headers += left_headers(target, left)
-        writer.append([Output(place.topic, rows.CUT_ROW, state.cut, now_ms, headers)], number)
+            writer.append([Output(topic, row, value, now_ms) for row, value in batch], number)
+        headers = noted_topics(plan, target) + left_headers(target, left)
+        writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, headers)], number)
         writer.commit()
     finally:
         writer.close()
-    return len(changed) + 1
 
 
-def is_same_state(one: Folded, other: Folded) -> bool:
-    """Whether two changelogs have the same rows and the same cut, byte for byte."""
-    return one.cut == other.cut and live_rows(one) == live_rows(other)
+def _digest(state: Folded) -> bytes:
+    """Of the live rows and the cut."""
+    made = blake2b(state.cut or b"", digest_size=16)
+    for row in sorted(state.rows):
+        if (value := state.rows[row]) is not None:
+            made.update(b"%d %d %b%b" % (len(row), len(value), row, value))
+    return made.digest()
 
 
-def live_rows(folded: Folded) -> dict[bytes, bytes]:
-    """The rows that are not deleted."""
-    return {row: value for row, value in folded.rows.items() if value is not None}
+def _places(ends: Mapping[str, Sequence[int]]) -> Iterator[tuple[TopicPartition, int]]:
+    for topic, some in ends.items():
+        for number, end in enumerate(some):
+            yield TopicPartition(topic, number), end
 
 
-def _create(target: MovableLog, topic: str, settings: TopicSettings) -> None:
-    known = target.topics().get(topic)
-    if known is None:
-        target.create_topic(topic, settings)
-    elif (known.partitions, known.compacted) != (settings.partitions, settings.compacted):
-        raise TopicMismatchError(
-            f"the target has the topic with {known}, the source with {settings}",
-            topic=topic,
-            hint="Keys would be spread in another way. Use another prefix or cluster, or delete the topic on the target.",
-        )
-
-
-def _position(
-    source: MovableLog,
-    target: MovableLog,
-    placer: Placer,
-    place: TopicPartition,
-    end: int,
-    begin: int,
-    is_of_app: bool,
-) -> int:
-    """Where to continue a copy; see the head of this file."""
-    here = target.end_offset(*place)
-    if not here or (here <= begin and first(target, *place) is None):
-        if begin:
-            placer.begin_at(place, begin)
-        return begin
-    start = source.start_offset(*place)
+def _position(source: MovableLog, target: MovableLog, placer: Placer, place: TopicPartition, end: int) -> int:
+    """Where to begin or continue a copy; see the head of this file."""
+    start, here = source.start_offset(*place), target.end_offset(*place)
+    if here <= start and first(target, *place) is None:
+        if start:
+            placer.begin_at(place, start)
+        return start
     if here < start:
         raise OffsetGoneError(
             f"the source has deleted offsets {here} to {start - 1}, which the target does not have yet",
             topic=place.topic,
             partition=place.partition,
             offset=here,
-            hint="Delete the topic on the target, and run the command again.",
+            hint=BEGIN_AGAIN,
         )
-    shared = max(start, target.start_offset(*place)), min(here, end)
-    if _last(source, place, *shared) != _last(target, place, *shared):
+    if here > end or _last(source, place, start, here) != _last(target, place, start, here):
         raise AppMovedError(
-            f"{place.topic!r} partition {place.partition} has another record before offset {shared[1]} on the target than on the source",
-            hint="It is another topic of the same name. Use another prefix or cluster, or delete it on the target.",
+            f"{place.topic!r} partition {place.partition} has records on the target that are not those of the source: something else "
+            "has written there",
+            hint=BEGIN_AGAIN,
         )
-    if here > end and is_of_app:
-        raise AppMovedError(
-            f"{place.topic!r} partition {place.partition} ends at {end} on the source and at {here} on the target: the app has run there",
-            hint="An app has one history. Delete its topics on the target to replace the history there.",
-        )
-    return min(here, end)
+    return here
 
 
 def _last(log: MovableLog, place: TopicPartition, start: int, stop: int) -> InputRecord | None:

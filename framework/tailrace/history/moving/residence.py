@@ -4,10 +4,11 @@ Theory. The topic ``<app>.moves`` has one partition. Its last record decides whe
 
     last record   the app                                     written to
     none          may run: it was never moved
-    left          may not run                                 the source, before its last records are copied
     arriving      may not run: its history is not complete    the target, before the first record is copied
+    left          may not run                                 the source, before its last records are copied
     arrived       may run                                     the target, when everything is copied and compared
-    stayed        may run: the move was given up              the source
+    given up      may not run: its history is not complete    the target of a move that was given up
+    stayed        may run: the move was given up              the source of it
 
 So a move that is killed anywhere leaves an app that runs on the source alone, on the target alone, or, between ``left`` and
 ``arrived``, on neither of the two until the move is repeated or given up. A record does not expire, unlike offsets of a group on Kafka.
@@ -21,6 +22,7 @@ restores a task that the group has given it.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -30,7 +32,7 @@ from tailrace.core.records import Output
 from tailrace.history.stretches import last
 from tailrace.log.interface import Log, TopicSettings
 
-Step = Literal["left", "arriving", "arrived", "stayed"]
+Step = Literal["arriving", "left", "arrived", "given up", "stayed"]
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -39,7 +41,6 @@ class Move(msgspec.Struct, frozen=True):
     step: Step
     other: str
     place: str
-    at_ms: int = 0
 
 
 def moves_topic(app: str) -> str:
@@ -62,18 +63,15 @@ def last_move(log: Log, app: str) -> Move | None:
         ) from error
 
 
-def note_move(log: Log, app: str, move: Move) -> None:
-    """Add a record to an app's moves, unless it would repeat the last one."""
-    topic = moves_topic(app)
-    before = last_move(log, app)
-    if before is not None and (before.step, before.other) == (move.step, move.other):
-        return
-    log.create_topic(topic, TopicSettings(1))
+def note_move(log: Log, apps: Sequence[str], move: Move) -> None:
+    """Add a record to the moves of some apps, in one commit."""
+    for app in apps:
+        log.create_topic(moves_topic(app), TopicSettings(1))
     now_ms = time.time_ns() // 1_000_000
-    writer = log.writer(topic)
+    writer = log.writer(moves_topic(apps[0]))
     try:
-        value = msgspec.json.encode(msgspec.structs.replace(move, at_ms=now_ms))
-        writer.append([Output(topic, None, value, now_ms)], 0)
+        value = msgspec.json.encode(move)
+        writer.append([Output(moves_topic(app), None, value, now_ms) for app in apps], 0)
         writer.commit()
     finally:
         writer.close()
@@ -96,4 +94,9 @@ def check_lives_here(log: Log, app: str) -> None:
         raise AppMovedError(
             f"the app {app!r} is being moved to this log from {found.place}, and not everything is here yet",
             hint="Run the same 'tailrace migrate' again: it continues where it was interrupted.",
+        )
+    if found is not None and found.step == "given up":
+        raise AppMovedError(
+            f"the app {app!r} lives on {found.place}: its move to this log was given up, and not everything is here",
+            hint=f"Run it there (--log {found.place}).",
         )
