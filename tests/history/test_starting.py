@@ -16,11 +16,12 @@ from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchE
 from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import LEFT, LEFT_TOPICS, VERSIONS, note_header, note_of
+from tailrace.history.cut_notes import LEFT, VERSIONS, cut_header, header_of
+from tailrace.history.left_inputs import Left, left_with
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.history.snapshots.start_from_snapshot import Start, all_have_begun, open_start, start_from
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import TopicIds, TopicPartition
+from tailrace.log.interface import TopicPartition
 from tailrace.runtime.service import ServiceOptions, prepare_log, with_snapshot_settled
 from tailrace.runtime.worker import Worker
 from tailrace.state import MemoryStore
@@ -337,22 +338,17 @@ def test_the_processes_of_a_service_are_told_which_snapshot_it_is(world) -> None
 
 def test_a_state_that_is_replaced_keeps_its_versions_and_where_inputs_were_left(world, monkeypatch) -> None:
     """Otherwise an older version would be admitted, and an input that is declared again would be read from another place."""
-    left = note_header(LEFT, {"gone": 7})
-    left_topics = note_header(LEFT_TOPICS, TopicIds(b"log", {"gone": "id"}))
+    left = {"gone": Left(7, b"note")}
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "tailrace.runtime.restore.noted_topics",
-            lambda *_: note_header("topics", TopicIds(b"log", {})),
-        )
-        patch.setattr("tailrace.runtime.restore.left_header", lambda *_: left + left_topics)
+        patch.setattr("tailrace.runtime.cut_headers.left_header", lambda *_: cut_header(LEFT, left))
+        patch.setattr(EmbeddedLog, "note", lambda *_: b"note")
         lived(world)
     place = TopicPartition(world.plan.changelog_topic, 0)
-    versions = note_of(last_cut(world.log, place), VERSIONS, list[str])
+    versions = header_of(last_cut(world.log, place), VERSIONS, list[str])
     assert versions
     edited(world, lambda _, value: value)
     start = world.start(replace=True)
     assert start_from(world.plan, 0, world.log, MemoryStore(), start, 1) == "replaced"
     seeded = last_cut(world.log, place)
-    assert note_of(seeded, VERSIONS, list[str]) == versions
-    assert note_of(seeded, LEFT, dict[str, int]) == {"gone": 7}
-    assert note_of(seeded, LEFT_TOPICS, TopicIds) == TopicIds(b"log", {"gone": "id"})
+    assert header_of(seeded, VERSIONS, list[str]) == versions
+    assert left_with(seeded) == left

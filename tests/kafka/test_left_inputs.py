@@ -11,14 +11,13 @@ from confluent_kafka.admin import AdminClient
 
 from tailrace.core.errors import TopicReplacedError
 from tailrace.history.moving.moving import move_apps
-from tailrace.history.snapshots.start_from_snapshot import Start, open_start, start_from
+from tailrace.history.snapshots.start_from_snapshot import Start, open_start
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import prepare_log
-from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Snapshots
-from tests.history.tills import EVERY, PARTITIONS, Tills, payments, tills
+from tests.history.tills import EVERY, Tills, payments, tills
 from tests.kafka.test_expired_notes import expire
 from tests.soak.processes import wait_until
 
@@ -134,17 +133,6 @@ def test_it_continues_where_it_was_left_in_a_state_from_a_snapshot(life: Life) -
     life.expire("other")
     life.pay_both()
     life.service.run("cash", "cards", name="other")
-
-
-def test_a_topic_that_was_left_may_be_replaced_while_a_state_from_a_snapshot_is_in_use(life: Life) -> None:
-    life.begin("one")
-    start = life.start("other")
-    log = KafkaLog(str(life.service.log))
-    life.closing.callback(log.close)
-    for number in range(PARTITIONS):
-        start_from(tills("cash", name="other"), number, log, MemoryStore(), start, 1)
-    life.replace_cards()
-    log.check_topic_ids()
 
 
 def test_no_snapshot_is_taken_of_an_input_that_was_replaced_since_it_was_left(life: Life) -> None:

@@ -279,6 +279,15 @@ class LogContract:
 
     # --- offsets and the order of commits
 
+    def test_positions_are_resumed_where_they_were_noted_and_never_before(self, topics) -> None:
+        noted = {A: 5, TopicPartition("b", 1): 3}
+        note = topics.note(noted)
+        assert topics.resume(note, noted) == noted
+        assert topics.resume(note, {A: 7}) == {A: 7}
+        assert topics.resume(b"", {A: 4}) == {A: 4}
+        assert topics.resume(note, {A: 4})[A] in (4, 5)  # on a log with gaps, there is no record at offset 4
+        assert topics.resume(note, {TopicPartition("absent", 0): 1}) == {TopicPartition("absent", 0): 1}
+
     def test_offsets_are_told_without_waiting_while_a_transaction_is_open(self, topics) -> None:
         writer = topics.writer("w")
         writer.append(said("a", b"1"))

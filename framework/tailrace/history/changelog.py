@@ -24,7 +24,7 @@ from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, OffsetGoneError
 from tailrace.core.records import InputRecord
 from tailrace.history.stretches import batches, last
-from tailrace.log.interface import KnowsTopicIds, Log, TopicPartition
+from tailrace.log.interface import Log, TopicPartition
 
 WITHOUT_CHANGELOG = (
     "The state cannot be restored from this changelog. If a copy of the state folder of this task is left that has read further, "
@@ -79,10 +79,10 @@ def beginning(log: Log, place: TopicPartition) -> int:
     """The offset from which a changelog has to be read to have all rows.
 
     Raises:
-        OffsetGoneError: Rows are deleted. Kafka's compaction moves no start, only retention does.
+        OffsetGoneError: Rows are deleted. Compaction moves no start, only retention does.
     """
     start = log.start_offset(*place)
-    if start and isinstance(log, KnowsTopicIds):
+    if start:
         topic, partition = place
         raise OffsetGoneError(
             f"the log has deleted the first {start} offsets of the changelog, and with them rows of the state",

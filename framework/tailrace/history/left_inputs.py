@@ -4,7 +4,7 @@ Theory. The state has the effects of what was read from such an input. Were the 
 would count twice. So the position where it was left goes wherever the state goes::
 
     the state                        the position is
-    on the log of the app            among the offsets of its group; where these can expire, in a note with each cut as well
+    on the log of the app            in a header of each cut, with the log's note: offsets of a group can expire
     moves to another log             the same there. The topic is copied with those that the app declares, record by record
     in a snapshot, a rebuilt state   in the entry of the task (``TaskEntry.left``), with the mark of the last record before it
     begins from a snapshot           the same as on the log of the app
@@ -19,45 +19,55 @@ is carried otherwise (see ``history.in_flight``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+
+import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.beginnings import Beginning, is_own
 from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import LEFT, note_header, note_of
+from tailrace.history.cut_notes import LEFT, NOTE, cut_header, header_of
 from tailrace.history.last_reads import has_read_other
-from tailrace.history.same_topics import current_topics_header, replaced_topics
-from tailrace.log.interface import KnowsTopicIds, Log, TopicPartition
+from tailrace.log.interface import Log, TopicPartition
 from tailrace.state.snapshots import TaskEntry
+
+
+class Left(msgspec.Struct, array_like=True):
+    """Where a task has left an input, and what the log had noted then (``Log.note``)."""
+
+    position: int
+    note: bytes
+
+
+def left_with(last: InputRecord | None) -> dict[str, Left]:
+    """The inputs that a task has left, by the record of its last cut."""
+    return header_of(last, LEFT, dict[str, Left]) or {}
 
 
 def positions_left(last: InputRecord | None) -> dict[str, int]:
     """By input that a task has ever read: where it stands, or has left it. ``last`` is the record of its last cut."""
     if last is None:
         return {}
-    left = note_of(last, LEFT, dict[str, int]) or {}
+    left = {name: one.position for name, one in left_with(last).items()}
     return {**left, **tape.decode_cut(last.value or b"").positions}
 
 
-def inputs_left(plan: Plan, left: Mapping[str, int]) -> dict[str, int]:
-    """Of the positions in inputs that a task has ever read, those in inputs that the app does not read any more."""
-    declared = {one.name for one in plan.inputs}
-    return {name: at for name, at in left.items() if name not in declared}
-
-
-def left_header(plan: Plan, left: Mapping[str, int]) -> Headers:
-    """The header of the cuts of a task that has left inputs."""
-    kept = inputs_left(plan, left)
-    return note_header(LEFT, kept) if kept else ()
-
-
-def left_headers(log: Log, left: Mapping[str, int]) -> Headers:
-    """The headers of a cut on a log that the positions are new to. Empty on a log that needs no notes."""
-    if not left or not isinstance(log, KnowsTopicIds):
+def left_header(plan: Plan, last: InputRecord | None) -> Headers:
+    """The header of the cuts of a task that has left inputs. ``last`` is the record of the last cut before them."""
+    if last is None:
         return ()
-    return note_header(LEFT, dict(left)) + current_topics_header(log, left)
+    left, note = left_with(last), header_of(last, NOTE, bytes) or b""
+    left |= {name: Left(at, note) for name, at in tape.decode_cut(last.value or b"").positions.items()}
+    declared = {one.name for one in plan.inputs}
+    return cut_header(LEFT, {name: one for name, one in left.items() if name not in declared})
+
+
+def left_header_of(log: Log, partition: int, left: Mapping[str, int]) -> Headers:
+    """The header of a cut on a log that the positions are new to."""
+    places = {name: {TopicPartition(name, partition): at} for name, at in left.items()}
+    return cut_header(LEFT, {name: Left(at, log.note(places[name])) for name, at in left.items()})
 
 
 def left_by(plan: Plan, log: Log, partition: int, end: int | None = None) -> dict[str, int]:
@@ -65,28 +75,11 @@ def left_by(plan: Plan, log: Log, partition: int, end: int | None = None) -> dic
     counts, too, until the task has committed.
     """
     last = last_cut(log, TopicPartition(plan.changelog_topic, partition), end)
-    if last is None:
-        return {}
-    reads = tape.decode_cut(last.value or b"").positions
-    positions = positions_left(last)
-    if not isinstance(log, KnowsTopicIds):  # its groups keep their offsets
-        places = [
-            TopicPartition(name, partition)
-            for name, one in log.topics().items()
-            if partition < one.partitions
-        ]
-        of_group = log.committed_offsets(plan.app, places)
-        positions = {place.topic: at for place, at in of_group.items()} | positions
+    reads = {} if last is None else tape.decode_cut(last.value or b"").positions
     declared = {one.name for one in plan.inputs}
-    return {name: at for name, at in positions.items() if name not in declared or name not in reads}
-
-
-def still_there(app: str, log: Log, names: Iterable[str]) -> set[str]:
-    """Those topics that the log has, and that are the same as when the tasks of the app have read them."""
-    wanted = set(names) & set(log.topics())
-    if wanted:
-        wanted -= {topic for topic, _ in replaced_topics(app, log, wanted)}
-    return wanted
+    return {
+        name: at for name, at in positions_left(last).items() if name not in declared or name not in reads
+    }
 
 
 def left_from(begun: Beginning, cut: bytes) -> dict[str, int]:

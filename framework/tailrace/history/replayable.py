@@ -37,6 +37,13 @@ def check_kept(
             raise gone(log, name, number, began, what, hint)
 
 
+MAY_BE_EMPTY = (
+    "On Kafka, these offsets may have held no record, but only transactions that were aborted, and markers of transactions: if you know that "
+    "nothing was committed to the topic in that time, nothing is lost. "
+)
+"""What errors about deleted offsets add."""
+
+
 def gone(log: Log, name: str, number: int, began: int, what: str, hint: str) -> OffsetGoneError:
     """The error for records that the log has deleted. ``what`` would begin with them: a replay, a rebuild."""
     start = log.start_offset(name, number)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tailrace.core.counting import counted
 from tailrace.core.durations import spelled
@@ -120,14 +120,6 @@ class Stretch(NamedTuple):
     place: TopicPartition
     records: Sequence[InputRecord]
     end: int
-
-
-class TopicIds(NamedTuple):
-    """Ids of topics: one that is deleted and created again has another id. Ids of two logs do not compare."""
-
-    log: bytes
-    """The log's identity."""
-    of: dict[str, str]
 
 
 class Ends(NamedTuple):
@@ -328,6 +320,27 @@ class Log(Protocol):
         """The offsets last committed for a group. A partition without one (never committed, expired) is left out."""
         ...
 
+    def note(self, positions: Mapping[TopicPartition, int], /) -> bytes:
+        """What ``resume`` has to know about positions later, to be stored with them. Empty if the log needs nothing.
+
+        A reader at each position has found no record between the last one that it returned and the position.
+        From then on, writers of this log refuse to commit if one of these topics is deleted and created again.
+
+        Raises:
+            UnknownTopicError: A topic does not exist.
+        """
+        ...
+
+    def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
+        """Where to continue from positions: there, or behind offsets without a record that were noted. ``note``: what ``note`` returned for
+        them. Topics that do not exist, or that it does not name, are not checked; neither is an empty note, or one of another log.
+
+        Raises:
+            TopicReplacedError: A topic was deleted and created again since.
+            CorruptStateError: The note cannot be read.
+        """
+        ...
+
     def commit_order(self, topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
         """For each commit to a topic, in order: the partition, and the end offset there after the commit.
 
@@ -349,28 +362,6 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Release all resources. A closed log may be closed again."""
-        ...
-
-
-@runtime_checkable
-class KnowsTopicIds(Protocol):
-    """A log whose topics can be deleted, and created again with the same name."""
-
-    def topic_ids(self, topics: Iterable[str], /, *, watched: bool = True) -> TopicIds:
-        """The ids of topics. If they are ``watched``, writers refuse to commit from then on if one of them has another id.
-
-        Raises:
-            UnknownTopicError: One of them does not exist.
-        """
-        ...
-
-    def check_topic_ids(self) -> None:
-        """Compare the ids that were asked for with the present ones.
-
-        Raises:
-            TopicReplacedError: A topic has another id.
-            UnknownTopicError: A topic does not exist any more.
-        """
         ...
 
 

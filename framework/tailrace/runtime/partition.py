@@ -37,11 +37,11 @@ from tailrace.core.errors import FencedError, TailraceError
 from tailrace.core.handling.promises import Behind, Promises
 from tailrace.core.storage import Store
 from tailrace.history.commit_identity import new_nonce
-from tailrace.history.passed_offsets import NONE_PASSED
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log, Part, Reader, TopicPartition, Transaction, Writer
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
+from tailrace.runtime.passed_offsets import NONE_PASSED
 from tailrace.runtime.restore import Clock, Restore, Restored, await_log
 from tailrace.runtime.slices import PartitionSettings, Slices
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut

@@ -57,17 +57,17 @@ from tailrace.core.errors import (
     OffsetGoneError,
     OffsetsDisagreeError,
 )
-from tailrace.core.records import Headers, InputRecord
+from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.history.changelog import beginning, changes, check_whole, last_cut
 from tailrace.history.commit_identity import standing
-from tailrace.history.left_inputs import inputs_left, left_header, positions_left
-from tailrace.history.passed_offsets import may_be_empty, noted_with
-from tailrace.history.same_topics import check_changelog, check_topics, left_topics_header, noted_topics
+from tailrace.history.left_inputs import positions_left
+from tailrace.history.replayable import MAY_BE_EMPTY
+from tailrace.history.same_topics import check_changelog, resumed
 from tailrace.history.tape_records import check_tape_end
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
+from tailrace.runtime.cut_headers import CutHeaders
 from tailrace.runtime.first_positions import first_positions, inputs_read
-from tailrace.runtime.task_notes import versions_header
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
 _log = logging.getLogger("tailrace.restore")
@@ -104,10 +104,9 @@ class Restored:
     stepped_over: Mapping[str, int]
     """Positions to continue at in inputs of the cut whose next records the log has deleted."""
     records_applied: int
-    cut_headers: Headers
-    """Go with each cut in the changelog; see ``history.same_topics``."""
+    cut_headers: CutHeaders
     passed: Mapping[str, int]
-    """By input, what was noted with the cut; see ``passed_offsets``."""
+    """By input, where to continue behind offsets without a record; see ``passed_offsets``."""
 
 
 class ChangelogEnd:
@@ -175,13 +174,11 @@ class Restore:
         """
         self.check_owned()
         writer = self.log.writer(self.transactional_id)
-        begun_ms, noted = self.clock(), noted_topics(self.plan, self.log)
-        end = self.end()
+        begun_ms, end = self.clock(), self.end()
         try:
-            newest = end.last_cut
-            last = newest if noted else None
-            if noted:
-                check_topics(self.plan, self.partition, last, noted)
+            last = end.last_cut
+            headers = CutHeaders(self.plan, self.log, self.partition, last)
+            passed = resumed(self.plan, self.log, self.partition, last)
             before = yield from self.held(end, begun_ms)
             after, applied = yield from self._catch_up(before, end, begun_ms)
             left = positions_left(last)
@@ -189,13 +186,7 @@ class Restore:
                 positions = self._check_offsets(after.core, left)
                 if after.core is None:
                     check_changelog(self.plan, self.log, self.partition)
-                if noted:
-                    check_tape_end(self.plan, self.log, self.partition, after.core)
-            if noted:
-                noted += left_header(self.plan, left)
-                noted += left_topics_header(last, noted, inputs_left(self.plan, left))
-                noted += versions_header(self.plan, newest)
-            passed = noted_with(last)
+                check_tape_end(self.plan, self.log, self.partition, after.core)
             over = self._step_over(after.core, positions, passed)
         except (Exception, GeneratorExit):
             writer.close()
@@ -206,7 +197,7 @@ class Restore:
             extra={"app": self.plan.app, "partition": self.partition, "applied": applied},
         )
         return Restored(
-            writer, after.core, after.changelog_position, positions | over, over, applied, noted, passed
+            writer, after.core, after.changelog_position, positions | over, over, applied, headers, passed
         )
 
     # --- step 3 and 4: the changelog
@@ -413,7 +404,7 @@ class Restore:
                 topic=name,
                 partition=self.partition,
                 offset=positions[name],
-                hint=f"{may_be_empty(self.log)}To continue without them, run the app once with --after-deleted. "
+                hint=f"{MAY_BE_EMPTY}To continue without them, run the app once with --after-deleted. "
                 "If there is an archive of the log, rebuild with --archive and --order canonical, and start from "
                 "the result under another name (--as, --from-snapshot).",
             )

@@ -45,11 +45,11 @@ from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import LogUnavailableError
-from tailrace.core.records import FOR_OTHERS, Head, Headers, Output, output_of
-from tailrace.history.passed_offsets import NONE_PASSED
+from tailrace.core.records import FOR_OTHERS, Head, Output, output_of
 from tailrace.history.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
-from tailrace.runtime.passed_offsets import PassedOffsets
+from tailrace.runtime.cut_headers import CutHeaders
+from tailrace.runtime.passed_offsets import NONE_PASSED, PassedOffsets
 
 _log = logging.getLogger("tailrace.worker")
 
@@ -111,6 +111,7 @@ class Slices:
         "_limited",
         "_merge",
         "_moved",
+        "_notes",
         "_owes",
         "_published",
         "_reader",
@@ -133,10 +134,10 @@ class Slices:
         settings: PartitionSettings,
         now_ms: int,
         published: Mapping[str, int | None],
-        cut_headers: Headers = (),
+        cut_headers: CutHeaders | None = None,
         passed: Mapping[str, int] = NONE_PASSED,
     ) -> None:
-        """``published``: what it has published last, by topic and channel. ``passed``: see there. ``cut_headers`` go with each cut."""
+        """``published``: what it has published last, by topic and channel. ``passed``: see there. ``cut_headers`` makes those of each cut."""
         count = len(task.plan.inputs)
         self.task = task
         self.writer = writer
@@ -147,7 +148,8 @@ class Slices:
         self._reader = reader
         self._settings = settings
         self._cut_headers = cut_headers
-        self.passed = PassedOffsets(passed, is_noted=bool(cut_headers and any(task.positions.values())))
+        self._notes = cut_headers is not None and cut_headers.has_notes
+        self.passed = PassedOffsets(passed, is_noted=self._notes and any(task.positions.values()))
         self._merge = Merge(task.plan.inputs, settings.merge_tolerance_ms)
         self._left: _Run | None = None
         self._later: deque[Callable[[], None]] = deque()
@@ -281,7 +283,8 @@ class Slices:
         changelog, partition = task.plan.changelog_topic, task.partition
         changes = [output_of((changelog, row, value, now_ms, ())) for row, value in batch.rows.items()]
         # The cut comes last: a reader that has read it has read the whole commit.
-        headers = self._cut_headers and self._cut_headers + self.passed.headers(batch.positions)
+        noted = self.passed.commit(batch.positions, is_noted=self._notes)
+        headers = () if self._cut_headers is None else self._cut_headers.of(noted)
         changes.append(Output(changelog, rows.CUT_ROW, batch.cut, now_ms, headers))
         self.writer.append(changes, partition)
         self.writer.append((Output(task.plan.tape_topic, None, batch.tape, now_ms),), partition)

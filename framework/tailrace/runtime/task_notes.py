@@ -42,7 +42,7 @@ from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.errors import InputsChangedError, ReplacedVersionError
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import VERSIONS, note_header, note_of
+from tailrace.history.cut_notes import VERSIONS, cut_header, header_of
 from tailrace.log.interface import Log, TopicPartition
 
 _log = logging.getLogger("tailrace.service")
@@ -166,11 +166,11 @@ def versions_header(plan: Plan, last: InputRecord | None) -> Headers:
     """The header of the cuts of a task that this version continues. ``last`` is the record of its last cut."""
     version = version_of(plan)
     versions = [*(one for one in _versions_of(last) if one != version), version][-_MOST_WITH_CUTS:]
-    return note_header(VERSIONS, versions)
+    return cut_header(VERSIONS, versions)
 
 
 def _versions_of(cut: InputRecord | None) -> Sequence[str]:
-    return note_of(cut, VERSIONS, list[str]) or ()
+    return header_of(cut, VERSIONS, list[str]) or ()
 
 
 def _decoded(text: str) -> TaskNote | None:

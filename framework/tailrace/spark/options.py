@@ -22,7 +22,7 @@ _READ = {
     "schema": "module:Type of the events, where no app declares the topic",
     "format": "json or msgpack, with schema",
     "columns": "the columns that are wanted, with commas between",
-    "topicId": "the id that Kafka has given to the topic; if another topic has its name now, that is an error",
+    "topicId": "which topic it is, as `cut` returns it; if another topic has its name now, that is an error",
     "startingOffsets": "earliest, a number, or a number by partition as JSON",
     "endingOffsets": "latest, a number, or a number by partition as JSON",
     "startingTime": "an instant; records with this timestamp or a later one",

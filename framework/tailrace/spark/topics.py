@@ -24,7 +24,7 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.history.stretches import batches
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
-from tailrace.log.interface import KnowsTopicIds, OneCommitLog, TopicPartition
+from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.spark.bounds import Bounds, Range
 from tailrace.spark.columns import Column
 from tailrace.spark.events import events_of
@@ -146,23 +146,25 @@ class TopicTable:
         }
 
     def check_topic(self, log: OneCommitLog) -> str:
-        """The id of the topic, if the log has ids. It is called before something is looked up or read, and again afterwards.
+        """What the log notes of the topic, in hex. It is called before something is looked up or read, and again afterwards.
 
         Raises:
             TopicReplacedError: Another topic has its name now.
         """
-        if not isinstance(log, KnowsTopicIds):
-            return ""
-        found = log.topic_ids([self.topic]).of.get(self.topic, "")
-        log.check_topic_ids()
-        wanted = self.options.get("topicId")
-        if wanted and found and found != wanted:
+        place = {TopicPartition(self.topic, 0): 0}
+        note, wanted = log.note(place), self.options.get("topicId")
+        try:
+            for one in (note, bytes.fromhex(wanted or "")):
+                log.resume(one, place)
+        except ValueError:
+            raise UsageError(f"topicId is {wanted!r}", hint="Take it from tailrace.spark.cut().") from None
+        except TopicReplacedError as error:
             raise TopicReplacedError(
                 "the topic was deleted and created again since this DataFrame was loaded: its offsets mean other records now",
                 topic=self.topic,
                 hint=_LOAD_AGAIN,
-            )
-        return found
+            ) from error
+        return note.hex()
 
     def spans(self, log: OneCommitLog, ends: Sequence[int]) -> list[Range]:
         """The offsets of each partition that the options ask for; those of a partition that is not read are unchecked."""

@@ -81,7 +81,7 @@ class MemoryLog:
 
     @property
     def admin(self) -> Admin:
-        """See ``Log.admin``."""
+        """What an operator asks of the log: its topics and their settings."""
         return PlainAdmin(self, self._keep_all)
 
     def _keep_all(self, topic: str) -> None:
@@ -167,6 +167,16 @@ class MemoryLog:
     ) -> Mapping[TopicPartition, int]:
         """See ``Log.offsets_before_open_transactions``: nothing is waited for here."""
         return self.committed_offsets(group, partitions)
+
+    def note(self, _positions: Mapping[TopicPartition, int], /) -> bytes:
+        """See ``Log.note``: empty, as no topic is ever deleted."""
+        return b""
+
+    def resume(
+        self, _note: bytes, positions: Mapping[TopicPartition, int], /
+    ) -> Mapping[TopicPartition, int]:
+        """The same positions: nothing is noted of them."""
+        return positions
 
     def commit_order(self, _topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
         """See ``Log.commit_order``: it is not kept."""

@@ -18,7 +18,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Output
 from tailrace.history.changelog import last_cut
-from tailrace.history.passed_offsets import noted_with
+from tailrace.history.cut_notes import NOTE, header_of
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition
 from tailrace.runtime import passed_offsets
@@ -102,7 +102,12 @@ def test_aborted_transactions_that_a_service_has_passed_are_not_missed_when_they
 
         def noted() -> dict[int, int]:
             cuts = [last_cut(shop.log, TopicPartition("shop.changelog", number)) for number in range(2)]
-            return {number: noted_with(cut).get("orders", 0) for number, cut in enumerate(cuts)}
+            places = [TopicPartition("orders", number) for number in range(2)]
+            notes = [header_of(cut, NOTE, bytes) or b"" for cut in cuts]
+            return {
+                place.partition: shop.log.resume(note, {place: 0})[place]
+                for place, note in zip(places, notes, strict=True)
+            }
 
         shop.work(lambda: noted() == ends)
         shop.stop()

@@ -22,6 +22,7 @@ from tailrace.core.records import InputRecord
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
 from tailrace.log.archive.files import Wanted
+from tailrace.log.archive.layout import FORMAT
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Place
 from tests.log.archive import lived
@@ -338,8 +339,8 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, log):
 
 def test_an_archive_of_a_newer_format_is_refused(tmp_path, log):
     archive_log(log, archive_in(tmp_path), SMALL)
-    (tmp_path / "archive" / "_archive.json").write_text(json.dumps({"format": 2}))
-    with pytest.raises(NewerFormatError, match="format 2"):
+    (tmp_path / "archive" / "_archive.json").write_text(json.dumps({"format": FORMAT + 1}))
+    with pytest.raises(NewerFormatError, match=f"format {FORMAT + 1}"):
         archive_in(tmp_path)
 
 

@@ -43,7 +43,7 @@ from tailrace.core.formats import check_format
 
 RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
-FORMAT = 5
+FORMAT = 6
 """The format of cuts and tapes."""
 
 

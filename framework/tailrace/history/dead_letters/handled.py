@@ -18,7 +18,7 @@ from tailrace.core.records import Output
 from tailrace.history.dead_letters.letters import (
     Note,
     dead_letters,
-    letters_id,
+    letters_note,
     notes,
     redriven_topic,
     topic_of,
@@ -67,12 +67,12 @@ def settle_letters(log: Log, writer: Writer, app: str, entry: TaskEntry, snapsho
     if not handled or topic_of(app) not in log.topics():
         return
     log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
-    done, of = notes(log, app), letters_id(log, app)
+    done, of = notes(log, app), letters_note(log, app)
     for letter in dead_letters(log, app):
         place = (letter.topic or "", letter.origin_offset if letter.origin_offset is not None else -1)
         if letter.origin_partition == entry.partition and place in handled and letter.id not in done:
             origin = entry.partition, place[1]
-            note = Note(place[0], origin=origin, snapshot=snapshot, letters=of.topic, log=of.log)
+            note = Note(place[0], origin=origin, snapshot=snapshot, letters=of)
             writer.append(
                 [Output(redriven_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)]
             )

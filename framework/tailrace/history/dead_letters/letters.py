@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import NamedTuple, get_args
 
 import msgspec
@@ -22,6 +23,7 @@ from tailrace.core.errors import (
     BadReason,
     ForeignLogError,
     LogUnavailableError,
+    TopicReplacedError,
     UnknownTopicError,
 )
 from tailrace.core.records import Headers, InputRecord, Output
@@ -30,7 +32,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.history.app_topics import apps_in
 from tailrace.history.moving.residence import check_lives_here
 from tailrace.history.stretches import OnHidden, scan
-from tailrace.log.interface import KnowsTopicIds, Log, TopicPartition, TopicSettings, Writer
+from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 
 REASONS = (HANDLER_FAILED, *get_args(BadReason))
 """All reasons."""
@@ -81,10 +83,8 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """It was not redriven: the app was started from this snapshot, in which it is handled."""
     at_ms: int = 0
     """The time of the redrive: the timestamp of the note's record, which is not stored in the note itself."""
-    letters: str = ""
-    """The id of the topic that the letter is in, if the log has ids: one that is created again has other letters under the same ids."""
-    log: str = ""
-    """The identity of the log with that topic: after a move, the same letters are in a topic with another id."""
+    letters: bytes = b""
+    """What the log notes of the topic that the letter is in. One that is created again has other letters under the same ids."""
 
 
 def is_before(note: Note, topic: str | None, partition: int | None, offset: int) -> bool:
@@ -178,40 +178,32 @@ def notes(log: Log, app: str, on_hidden: OnHidden | None = None) -> dict[str, No
     if topic not in log.topics():
         return {}
     found: dict[str, Note] = {}
-    of = letters_id(log, app)
+    is_there = cache(partial(_is_there, log, app))
     for record in scan(log, topic, 0, on_hidden=on_hidden):
         if record.key is None:
             continue
         try:
             note = msgspec.json.decode(record.value or b"", type=Note)
-            if _is_of(note, of):
+            if is_there(note.letters):
                 found[record.key.decode()] = msgspec.structs.replace(note, at_ms=record.timestamp_ms)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise _foreign_note(app, record, error) from error
     return found
 
 
-class LettersId(NamedTuple):
-    """The id of the topic of an app's dead letters, and the identity of its log; both are empty if the log has no ids."""
-
-    topic: str = ""
-    log: str = ""
-
-
-def letters_id(log: Log, app: str) -> LettersId:
-    """Which topic has the dead letters of an app now."""
+def letters_note(log: Log, app: str) -> bytes:
+    """What the log notes of the topic that has the dead letters of an app now."""
     topic = topic_of(app)
-    if not isinstance(log, KnowsTopicIds) or topic not in log.topics():
-        return LettersId()
-    found = log.topic_ids([topic])
-    return LettersId(found.of[topic], found.log.hex()) if topic in found.of else LettersId()
+    return log.note({TopicPartition(topic, 0): 0}) if topic in log.topics() else b""
 
 
-def _is_of(note: Note, of: LettersId) -> bool:
-    """Whether a note is of a letter in a topic. A log without ids does not know. A note of another log has been moved here, with the
-    letters.
-    """
-    return note.letters in ("", of.topic) or not of.topic or note.log not in ("", of.log)
+def _is_there(log: Log, app: str, letters: bytes) -> bool:
+    """Whether the topic of an app's dead letters is still the one of which ``letters`` was noted."""
+    try:
+        log.resume(letters, {TopicPartition(topic_of(app), 0): 0})
+    except TopicReplacedError:
+        return False
+    return True
 
 
 def _foreign_note(app: str, record: InputRecord, error: Exception) -> ForeignLogError:
@@ -259,7 +251,7 @@ def redrive(
     open_: list[str] = []
     try:
         noted = notes(log, app, on_hidden if dry_run else _refuse_hidden)
-        of = letters_id(log, app)
+        of = letters_note(log, app)
         for letter in letters:
             if not wanted(letter):
                 continue
@@ -295,14 +287,14 @@ def _refuse_hidden(place: TopicPartition, first: int, stop: int) -> None:
     )
 
 
-def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, of: LettersId, now_ms: int) -> None:
+def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, of: bytes, now_ms: int) -> None:
     assert letter.topic is not None
     _, timestamp_ms, key, value, headers = letter.record
     origin = _origin(letter)
     again: Headers = (*headers, redriven_header(topic_of(app), letter.id, origin))
     partition = _goes_to(letter, log.partitions(letter.topic))
     start = log.end_offset(letter.topic, partition)
-    note = Note(letter.topic, partition, start, origin, letters=of.topic, log=of.log)
+    note = Note(letter.topic, partition, start, origin, letters=of)
     writer.append([Output(letter.topic, key, value, timestamp_ms, again)], partition)
     writer.append([Output(redriven_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
 

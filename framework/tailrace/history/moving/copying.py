@@ -20,11 +20,12 @@ from typing import NamedTuple
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
 from tailrace.core.errors import AppMovedError, OffsetGoneError, TopicMismatchError
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.changelog import Folded, beginning, fold, last_cut
-from tailrace.history.left_inputs import left_headers
-from tailrace.history.same_topics import noted_topics
+from tailrace.history.left_inputs import left_header_of
+from tailrace.history.same_topics import noted_header
 from tailrace.history.stretches import first, last
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import MovableLog, Placer, Reader, Stretch, TopicPartition
@@ -175,7 +176,9 @@ def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Map
     try:
         while batch := list(islice(some, _ROWS_AT_ONCE)):
             writer.append([Output(topic, row, value, now_ms) for row, value in batch], number)
-        headers = noted_topics(plan, target) + left_headers(target, left)
+        assert state.cut is not None
+        headers = noted_header(plan, target, number, tape.decode_cut(state.cut).positions)
+        headers += left_header_of(target, number, left)
         writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, headers)], number)
         writer.commit()
     finally:

@@ -36,7 +36,7 @@ from tailrace.core.records import CHANNEL
 from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import begun_group, topics_of
 from tailrace.history.dead_letters.letters import redriven_topic
-from tailrace.history.left_inputs import left_by, still_there
+from tailrace.history.left_inputs import left_by
 from tailrace.history.moving.copying import (
     BEGIN_AGAIN,
     Copied,
@@ -47,7 +47,7 @@ from tailrace.history.moving.copying import (
 )
 from tailrace.history.moving.residence import Move, Step, last_move, moves_topic, note_move
 from tailrace.history.retirement import publishers_of, refuse_members
-from tailrace.history.same_topics import check_history
+from tailrace.history.same_topics import check_history, still_there
 from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Placer, StoredLog, TopicPartition

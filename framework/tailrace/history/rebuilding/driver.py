@@ -25,6 +25,7 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.core.values.keys import KeyCodec
+from tailrace.history.app_topics import topics_of
 from tailrace.history.dead_letters.handled import check_not_redriven_since
 from tailrace.history.last_reads import last_reads
 from tailrace.history.left_inputs import left_from
@@ -42,7 +43,7 @@ from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.targets import Settled, settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
-from tailrace.history.same_topics import check_ids
+from tailrace.history.same_topics import check_same_topics
 from tailrace.history.splitting.split_units import UNSPLIT
 from tailrace.history.splitting.unsplit import whole_because
 from tailrace.log.opening import is_url
@@ -280,7 +281,7 @@ class _Rebuild:
         if request.limited and self._plan.inbox_topic is not None:
             report.note("messages that were under way where it stops are not in it")
         with opened_past(request, self._plan, taped=False) as past:
-            check_ids(job.topics, past.log)
+            check_same_topics(past.log, job.topics, topics_of(self._plan, past.log))
         publish_outputs(job, self._plan, results)
         with opened_past(request, self._plan, taped=False) as past:
             tasks = tuple(_entry(one, job, past) for one in results)

@@ -29,7 +29,6 @@ from tailrace.core.engine.replay import Source
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.history.rebuilding.request import Request
-from tailrace.log.interface import TopicIds
 from tailrace.state.snapshots import FileInfo
 
 UnitKind: TypeAlias = Literal["task", "first", "shard", "merge", "canonical", "trace"]
@@ -91,8 +90,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ends: dict[str, list[int]] = {}
     position: int | None = None
     """The commit of the log that targets and ends belong to."""
-    topics: TopicIds | None = None
-    """The ids of the topics that it reads, where the log has ids."""
+    topics: bytes = b""
+    """What the log notes of the topics that it reads."""
     notes: tuple[str, ...] = ()
     letters: tuple[Letters, ...] = ()
     """By partition; empty if no unit needs them."""

@@ -36,10 +36,10 @@ from tailrace.history.rebuilding.job import Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.replayable import check_kept, gone, until_when
-from tailrace.history.same_topics import check_history, ids_of, replaced_topics
+from tailrace.history.same_topics import check_history, note_of_topics, replaced_topics
 from tailrace.history.stretches import first
 from tailrace.history.upstream_watermarks import without_watermark
-from tailrace.log.interface import Log, TopicIds
+from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 
@@ -57,7 +57,7 @@ class Settled(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     finish: bool = False
     """In canonical order: end the inputs, as the service's last run did."""
-    topics: TopicIds | None = None
+    topics: bytes = b""
     """The ids of the topics that are read, where the log has ids."""
 
 
@@ -77,7 +77,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
     why += tuple(_replaced(past)) if order == "canonical" else ()
     with past.uncleaned():
         read = topics_of(plan, past.log)
-        topics = ids_of(read, past.log)
+        topics = note_of_topics(past.log, read)
         position, ends = past.ends(read)
         targets: list[Target] = []
         for number in range(plan.partitions):
@@ -128,9 +128,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
 def _replaced(past: HistorySource) -> Iterator[str]:
     """Notes about topics of which the app has read another one of the same name."""
     plan = past.plan
-    for topic in dict.fromkeys(
-        topic for topic, _ in replaced_topics(plan.app, past.log, (one.name for one in plan.inputs))
-    ):
+    for topic in replaced_topics(plan.app, past.log, (one.name for one in plan.inputs)):
         yield (
             f"{topic} was deleted and created again since the service has read it: this is the state that follows from what the new "
             "one holds"

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, TailraceError
+from tailrace.history.app_topics import topics_of
 from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.code_digest import differences
 from tailrace.history.rebuilding.job import Failure, Job, Unit, UnitKind, UnitResult
@@ -17,7 +18,7 @@ from tailrace.history.rebuilding.tape_unit import TaskRun
 from tailrace.history.rebuilding.tracing import run_trace
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
-from tailrace.history.same_topics import check_ids
+from tailrace.history.same_topics import check_same_topics
 from tailrace.history.splitting.split_units import run_first, run_merge, run_shard
 from tailrace.processes.app_loading import find_app
 
@@ -40,7 +41,7 @@ def run_unit(unit: Unit) -> UnitResult:
         _check(plan, unit.job)
         taped = unit.job.order == "tape"
         with opened_past(unit.job.request, plan, taped=taped, log=unit.log) as past, seldom_collected():
-            check_ids(unit.job.topics, past.log)
+            check_same_topics(past.log, unit.job.topics, topics_of(plan, past.log))
             result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
         return UnitResult(

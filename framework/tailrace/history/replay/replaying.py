@@ -33,6 +33,7 @@ from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedError, TailraceError
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
+from tailrace.history.app_topics import topics_of
 from tailrace.history.beginnings import rows_of_keys, taped_beginning
 from tailrace.history.commit_identity import standing
 from tailrace.history.comparing.differences import Difference, Differences
@@ -46,7 +47,7 @@ from tailrace.history.end_offsets import (
     check_forwarded,
 )
 from tailrace.history.replayable import ELSEWHERE, check_kept, until_when
-from tailrace.history.same_topics import check_history, check_unchanged
+from tailrace.history.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.log.interface import OneCommitLog
 from tailrace.state import MemoryStore
 
@@ -137,6 +138,8 @@ def replay(
     """
     options = options or ReplayOptions()
     history = AppHistory(plan, log)
+    topics = topics_of(plan, log)
+    noted = note_of_topics(log, topics)
     check_history(plan.app, log, plan.inputs)
     check_end_offsets(plan, log, options.limits.offsets)
     report = ReplayReport()
@@ -168,7 +171,7 @@ def replay(
                 ).run()
             finally:
                 store.close()
-    check_unchanged(log)
+    check_same_topics(log, noted, topics)
     if options.compare:
         _say_what_was_compared(options, report)
     for note in until_when(plan, log):

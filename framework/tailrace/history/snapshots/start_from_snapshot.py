@@ -56,12 +56,12 @@ from tailrace.history.app_history import AppHistory, Committed
 from tailrace.history.beginnings import Beginning, base_name, begun_cut, here, is_own, rows_of
 from tailrace.history.changelog import last_cut
 from tailrace.history.commit_identity import new_nonce, standing
-from tailrace.history.cut_notes import kept_notes
+from tailrace.history.cut_notes import kept_headers
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
 from tailrace.history.last_reads import check_last_reads
-from tailrace.history.left_inputs import left_headers, left_there
-from tailrace.history.passed_offsets import may_be_empty, passed_from
-from tailrace.history.same_topics import noted_topics
+from tailrace.history.left_inputs import left_header_of, left_there
+from tailrace.history.replayable import MAY_BE_EMPTY
+from tailrace.history.same_topics import noted_header, resumed_from
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.processes.environment import timezones_version
@@ -336,7 +336,11 @@ class _Task:
             self._append(writer, ((row, None) for row in gone))
             encoded = tape.encode(cut)
             left = {} if before is not None else left_there(self._entry, log)
-            headers = noted_topics(plan, log) + kept_notes(before) + left_headers(log, left)
+            headers = (
+                noted_header(plan, log, partition, positions)
+                + kept_headers(before)
+                + left_header_of(log, partition, left)
+            )
             writer.append(
                 [Output(plan.changelog_topic, rows.CUT_ROW, encoded, self._now_ms, headers)], partition
             )
@@ -413,14 +417,16 @@ class _Task:
                     hint="It belongs to another log.",
                 )
             if position < start:
-                position = passed_from(self._log, self._cut.app, TopicPartition(name, self._number), position)
+                position = resumed_from(
+                    self._log, self._cut.app, TopicPartition(name, self._number), position
+                )
             if position < start:
                 raise OffsetGoneError(
                     f"the snapshot {self._id} continues from an offset that retention has deleted; the first kept is {start}",
                     topic=here,
                     partition=self._number,
                     offset=position,
-                    hint=f"{may_be_empty(self._log)}Start from a newer snapshot, or rebuild from an archive.",
+                    hint=f"{MAY_BE_EMPTY}Start from a newer snapshot, or rebuild from an archive.",
                 )
             found[here] = position
         return found

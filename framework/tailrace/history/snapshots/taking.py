@@ -36,8 +36,8 @@ from tailrace.history.changelog import beginning, fold
 from tailrace.history.commit_identity import standing
 from tailrace.history.in_flight import InFlight
 from tailrace.history.last_reads import last_reads
-from tailrace.history.left_inputs import left_by, still_there
-from tailrace.history.same_topics import check_history, check_unchanged
+from tailrace.history.left_inputs import left_by
+from tailrace.history.same_topics import check_history, check_same_topics, note_of_topics, still_there
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.environment import environment
 from tailrace.state.snapshots import FileInfo, Manifest, Snapshot, Snapshots, TaskEntry, write_task
@@ -112,8 +112,10 @@ class _Taking:
     def run(self) -> Manifest:
         plan, options = self._plan, self._options
         with self._log.uncleaned([plan.changelog_topic]):
+            topics = topics_of(plan, self._log)
+            noted = note_of_topics(self._log, topics)
             check_history(plan.app, self._log, plan.inputs)
-            position, ends = self._log.ends(topics_of(plan, self._log))
+            position, ends = self._log.ends(topics)
             parent = self._parent() if options.incremental else None
             changelogs = ends[plan.changelog_topic]
             cuts = {
@@ -139,7 +141,7 @@ class _Taking:
                 )
                 for number, one in left.items()
             ]
-        check_unchanged(self._log)
+        check_same_topics(self._log, noted, topics)
         manifest = Manifest(
             id=draft.id,
             app=plan.app,

@@ -140,9 +140,7 @@ def inspect_app(
 
 
 def _problems(plan: Plan, log: Log) -> Iterator[str]:
-    for topic in dict.fromkeys(
-        topic for topic, _ in replaced_topics(plan.app, log, (one.name for one in plan.inputs))
-    ):
+    for topic in replaced_topics(plan.app, log, (one.name for one in plan.inputs)):
         yield f"{topic} was deleted and created again since the app has read it: the app does not start on it"
     for number in range(plan.partitions):
         place = TopicPartition(plan.tape_topic, number)

@@ -40,7 +40,7 @@ from tailrace.core.records import RecordMark
 from tailrace.log.archive.places import Folder
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
 
-FORMAT = 1
+FORMAT = 2
 LABEL = "_archive.json"
 _TOPICS, _CHUNKS, _ENDS = "_topics", "_chunks", "_ends"
 _T = TypeVar("_T")
@@ -90,8 +90,8 @@ class _Topic(msgspec.Struct):
     compacted: bool = False
     retention_ms: int | None = None
     retention_bytes: int | None = None
-    id: str = ""
-    """The id of the topic in the log (see ``KnowsTopicIds``); empty if it is not known."""
+    note: bytes = b""
+    """What the log noted of the topic (see ``Log.note``)."""
 
     @property
     def settings(self) -> TopicSettings:
@@ -149,7 +149,7 @@ class Archive:
         self.log_identity = ""
         """The identity of the log that was archived, in hex; empty if it is not known."""
         self.exists = self._check()
-        self._ids: dict[str, str] = {}
+        self._notes: dict[str, bytes] = {}
 
     def __reduce__(self) -> tuple[type[Archive], tuple[Folder]]:
         return Archive, (self.folder,)
@@ -196,20 +196,20 @@ class Archive:
             if one.name.endswith(".json") and not one.name.startswith("."):
                 stored = self._decoded((folder / one.name).read(), _Topic, f"{_TOPICS}/{one.name}")
                 name = unquote(one.name.removesuffix(".json"))
-                found[name], self._ids[name] = stored.settings, stored.id
+                found[name], self._notes[name] = stored.settings, stored.note
         return found
 
-    def topic_id(self, topic: str) -> str:
-        """The id that a topic had when it was first archived; empty if it is not known."""
-        if topic not in self._ids:
+    def topic_note(self, topic: str) -> bytes:
+        """What the log noted of a topic when it was first archived."""
+        if topic not in self._notes:
             self.topics()
-        return self._ids.get(topic, "")
+        return self._notes.get(topic, b"")
 
-    def note_topic(self, topic: str, settings: TopicSettings, id_: str = "") -> None:
-        """Note how a topic is kept, and its id."""
-        stored = _Topic(**settings._asdict(), id=id_)
+    def note_topic(self, topic: str, settings: TopicSettings, note: bytes = b"") -> None:
+        """Note how a topic is kept, and what the log notes of it."""
+        stored = _Topic(**settings._asdict(), note=note)
         (self.folder / _TOPICS / f"{quoted(topic)}.json").write(msgspec.json.encode(stored))
-        self._ids[topic] = id_
+        self._notes[topic] = note
 
     # --- chunks
 

@@ -31,11 +31,9 @@ from tailrace.log.archive.same_log import check_same_log
 from tailrace.log.interface import (
     Ends,
     Fetch,
-    KnowsTopicIds,
     OneCommitLog,
     Publication,
     Reader,
-    TopicIds,
     TopicPartition,
     TopicSettings,
     Writer,
@@ -79,26 +77,18 @@ class ArchivedLog:
         """See ``Log.admin``; of the log, if there is one."""
         return PlainAdmin(self, lambda _topic: self._refuse()) if self.log is None else self.log.admin
 
-    def topic_ids(self, topics: Iterable[str], /, *, watched: bool = True) -> TopicIds:
-        """See ``KnowsTopicIds.topic_ids``; those of the log, or those that the archive has noted."""
-        found: dict[str, str] = {}
-        live = self._with_ids()
-        for topic in topics:
-            if live is not None and self._in_log(topic):
-                found |= live.topic_ids([topic], watched=watched).of
-            elif noted := self.archive.topic_id(topic):
-                found[topic] = noted
-        return TopicIds(self.identity, found)
+    def note(self, positions: Mapping[TopicPartition, int], /) -> bytes:
+        """See ``Log.note``; of the log, for the topics that it has."""
+        return b"" if self.log is None else self.log.note(self._of_log(positions))
 
-    def check_topic_ids(self) -> None:
-        """See ``KnowsTopicIds.check_topic_ids``."""
-        live = self._with_ids()
-        if live is not None:
-            live.check_topic_ids()
+    def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
+        """See ``Log.resume``. Topics that only the archive has are not checked: they were when they were archived."""
+        if self.log is None:
+            return positions
+        return {**positions, **self.log.resume(note, self._of_log(positions))}
 
-    def _with_ids(self) -> KnowsTopicIds | None:
-        live: object = self.log
-        return live if isinstance(live, KnowsTopicIds) else None
+    def _of_log(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {place: position for place, position in positions.items() if self._in_log(place.topic)}
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``; of the log, where there is one: an archive has them with its records only."""

@@ -5,7 +5,7 @@ before a partition is joined, or archived further, archive and log are compared:
 
     the log's identity     of the log, and of the one that was archived; if both are known they must be equal. A copy of a log
                            has the same, so this does not tell whether the log has lost its end
-    the topic's id         where a log has ids: of the topic that is there, and of the one that was archived first
+    the topic              must not have been deleted and created again since it was archived first (``Log.resume``)
     its end                the log must reach as far as the archive
     a record               the last archived one or, if the log has compacted it away, the oldest one that both hold; it must be
                            the same in the archive and in the log
@@ -24,11 +24,11 @@ import logging
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from tailrace.core.errors import ArchiveError
+from tailrace.core.errors import ArchiveError, TopicReplacedError
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.log.archive.files import ChunkRecords
 from tailrace.log.archive.layout import Archive, Chunk, Witness
-from tailrace.log.interface import KnowsTopicIds, OneCommitLog, TopicPartition
+from tailrace.log.interface import OneCommitLog, TopicPartition
 
 _HINT = (
     "It is the archive of another log, or the log has lost its end since. Archive into another folder, and read the two apart: "
@@ -51,15 +51,11 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
         raise _other(
             archive, f"the archive is of the log {archive.log_identity}, and this is the log {identity}"
         )
-    archived_id = archive.topic_id(place.topic) if isinstance(log, KnowsTopicIds) else ""
-    if (
-        archived_id
-        and isinstance(log, KnowsTopicIds)
-        and log.topic_ids([place.topic]).of[place.topic] != archived_id
-    ):
-        raise _other(
-            archive, f"the topic {place.topic!r} was deleted and created again since it was archived"
-        )
+    try:
+        log.resume(archive.topic_note(place.topic), {place: 0})
+    except TopicReplacedError as error:
+        said = f"the topic {place.topic!r} was deleted and created again since it was archived"
+        raise _other(archive, said) from error
     last, end = chunks[-1], log.end_offset(*place)
     where = f"{place.topic!r} partition {place.partition}"
     if last.stop > end:

@@ -25,7 +25,7 @@ from tailrace.log.archive.layout import (
     folder_of,
 )
 from tailrace.log.archive.same_log import check_same_log, witnesses_of
-from tailrace.log.interface import KnowsTopicIds, OneCommitLog, TopicPartition
+from tailrace.log.interface import OneCommitLog, TopicPartition
 
 _AT_ONCE = 2_000
 _LOCK = "_lock"
@@ -120,7 +120,9 @@ class _Archiving:
                 for number in range(known[name].partitions if name in archived else 0):
                     check_same_log(archive, self._log, TopicPartition(name, number))
             archive.note_log(self._log.identity.hex())
-            ids = self._log.topic_ids(names).of if isinstance(self._log, KnowsTopicIds) else {}
+            beginnings = {name: {TopicPartition(name, 0): 0} for name in names}
+            all_topics = {place: 0 for one in beginnings.values() for place in one}
+            noted = self._log.note(all_topics)
             for name in names:
                 before = archived.get(name)
                 if before is not None and before.partitions != known[name].partitions:
@@ -130,14 +132,13 @@ class _Archiving:
                         path=archive.folder.shown,
                         hint="It is the archive of another log: archive into another folder.",
                     )
-                id_ = ids.get(name, "") or archive.topic_id(name)
-                if before != known[name] or id_ != archive.topic_id(name):
-                    archive.note_topic(name, known[name], id_)
+                note = archive.topic_note(name) or self._log.note(beginnings[name])
+                if before != known[name] or note != archive.topic_note(name):
+                    archive.note_topic(name, known[name], note)
                 for number, end in enumerate(ends.offsets[name]):
                     self._partition(TopicPartition(name, number), end)
                 self._report.topics += 1
-            if isinstance(self._log, KnowsTopicIds):
-                self._log.check_topic_ids()
+            self._log.resume(noted, all_topics)
             archive.note_ends(ends, witnesses_of(self._log))
         return self._report
 

@@ -132,6 +132,16 @@ class EmbeddedLog:
         """See ``Log.offsets_before_open_transactions``: nothing is waited for here."""
         return self.committed_offsets(group, partitions)
 
+    def note(self, _positions: Mapping[TopicPartition, int], /) -> bytes:
+        """See ``Log.note``: empty, as no topic is deleted and no offset is without a record."""
+        return b""
+
+    def resume(
+        self, _note: bytes, positions: Mapping[TopicPartition, int], /
+    ) -> Mapping[TopicPartition, int]:
+        """See ``Log.resume``."""
+        return positions
+
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``."""
         found: dict[tuple[str, str], int | None] = {}

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
@@ -14,7 +15,8 @@ from uuid import uuid4
 from tailrace.core.errors import LogUnavailableError, OptionError
 from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.consistent_ends import consistent_ends
-from tailrace.log.interface import Ends, PublishedAt, TopicIds, TopicPartition, TopicSettings
+from tailrace.log.interface import Ends, PublishedAt, TopicPartition, TopicSettings
+from tailrace.log.kafka import note as notes
 from tailrace.log.kafka.administration import KafkaAdmin
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
@@ -104,13 +106,17 @@ class KafkaLog:
         """See ``Log.partitions``."""
         return self._cluster.known(topic).partitions
 
-    def topic_ids(self, topics: Iterable[str], /, *, watched: bool = True) -> TopicIds:
-        """See ``KnowsTopicIds.topic_ids``."""
-        return TopicIds(self.identity, self._topics.ids(topics, watched=watched))
+    def note(self, positions: Mapping[TopicPartition, int], /) -> bytes:
+        """See ``Log.note``, and ``note.py``."""
+        return notes.encode(self.identity, self._topics.ids(notes.topics_of(positions)), positions)
 
-    def check_topic_ids(self) -> None:
-        """See ``KnowsTopicIds.check_topic_ids``."""
-        self._topics.check(self._topics.ask())
+    def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
+        """See ``Log.resume``, and ``note.py``."""
+        noted = notes.Noted(note) if note else None
+        if noted is None or not positions or not noted.is_of(self.identity):
+            return positions
+        noted.check(self._topics.now(notes.topics_of(positions)), positions)
+        return {place: noted.continued(place, position) for place, position in positions.items()}
 
     def start_offset(self, topic: str, partition: int, /) -> int:
         """See ``Log.start_offset``."""
@@ -209,6 +215,10 @@ class KafkaLog:
     @property
     def identity(self) -> bytes:
         """See ``OneCommitLog.identity``: the cluster and the prefix."""
+        return self._identity
+
+    @cached_property
+    def _identity(self) -> bytes:
         return sha256(self._cluster.identity() + self._cluster.prefix.encode()).digest()[:16]
 
     def last_written(self) -> Mapping[TopicPartition, int]:

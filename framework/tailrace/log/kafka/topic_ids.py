@@ -9,7 +9,7 @@ and asked for again within each commit, after the last record of the transaction
 everything in the transaction was read from, and written to, the topic that was there at the start. If not, the commit is refused.
 The question is on its way while the transaction's records are sent, so it hardly delays the commit.
 
-What happens while no process runs is found by the next start, from the ids in the changelog: see ``history.same_topics``.
+What happens while no process runs is found by the next start, from the notes in the changelog: see ``note``.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class WatchedTopics:
         """By topic, its id and its number of partitions at the first look."""
         self._looked_at, self._looking = time.monotonic(), dict[str, Future[Any]]()
 
-    def ids(self, topics: Iterable[str], *, watched: bool = True) -> dict[str, str]:
-        """The ids that topics have, or had at the first look. With ``watched`` they are compared with these from then on.
+    def ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids that topics had at the first look. From then on they are compared with these.
 
         Raises:
             UnknownTopicError: One of them does not exist.
@@ -61,10 +61,14 @@ class WatchedTopics:
             new = [topic for topic in wanted if topic not in self._known]
         found = self._cluster.ids(new) if new else {}
         with self._mutex:
-            known = {**found, **self._known}
-            if watched:
-                self._known = known
+            known = self._known = {**found, **self._known}
             return {topic: known[topic][0] for topic in wanted}
+
+    def now(self, topics: Iterable[str]) -> dict[str, str]:
+        """The present ids of topics, without those that do not exist."""
+        names = self._cluster.names()
+        found = self._cluster.ids([topic for topic in topics if topic in names])
+        return {topic: id_ for topic, (id_, _) in found.items()}
 
     def ask(self) -> Mapping[str, Future[Any]]:
         """Ask for the present ids, without waiting."""
