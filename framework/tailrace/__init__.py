@@ -29,7 +29,7 @@ from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.event_marks import EventTime, Key, Keyed
-from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME, WatermarkGenerator
+from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME
 from tailrace.core.declare.fields import field
 from tailrace.core.declare.handlers import on_message, on_processing_timer, on_timer, process, query
 from tailrace.core.declare.topic import Stream, Topic
@@ -75,7 +75,6 @@ __all__ = [
     "TailraceError",
     "Topic",
     "UsageError",
-    "WatermarkGenerator",
     "field",
     "on_message",
     "on_processing_timer",

@@ -80,7 +80,7 @@ def test_a_replay_comes_to_the_identities_on_the_tape_whether_it_commits_or_not(
             replay.task.discard_outputs()
             assert tape.decode_cut(replay.task.commit_batch().cut).identity == record.identity
             if record.number % every:
-                replay.task.put_off()
+                replay.task.defer_commit()
             else:
                 replay.task.committed()
             assert replay.task.identity == record.identity
@@ -106,4 +106,4 @@ def test_commits_of_two_histories_are_not_replayed_as_one(join: int) -> None:
         for record in records:
             replay.take(record)
             replay.task.discard_outputs()
-            replay.task.put_off()
+            replay.task.defer_commit()

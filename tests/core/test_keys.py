@@ -362,7 +362,7 @@ def test_a_key_that_is_not_there_is_refused_at_definition(path: Any, said: str) 
 
 @pytest.mark.parametrize("event_type", [dict[str, str], Any, bytes])
 def test_the_key_of_an_event_that_is_no_struct_needs_a_function(event_type: Any) -> None:
-    with pytest.raises(DefinitionError, match="function as key="):
+    with pytest.raises(DefinitionError, match="a function of the event"):
         key_type_of(event_type, "tail")
 
 

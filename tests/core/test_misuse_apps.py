@@ -241,24 +241,21 @@ def key_that_is_a_number(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' takes its event time from 'when', but Departure has no field 'when'. It has tail, "
-    "at, gate, delay."
+    "the topic 'more': the event time 'when' of Departure: Departure has no field 'when'. Its fields are: tail, ..."
 )
 def event_time_that_is_no_field(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="when")
 
 
 @said(
-    "the topic 'more' takes its event time from 'gate', which is a str. Name an int of milliseconds since"
-    " 1970 or a datetime, or give a function of the event that returns one."
+    "the topic 'more': the event time 'gate' of Departure is of type str. Name an int of milliseconds since 1970 ..."
 )
 def event_time_that_is_text(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="gate")
 
 
 @said(
-    "the topic 'more' takes its event time from 'at.ms', but 'ms' is looked for in a int. Name a field of"
-    " a struct."
+    "the topic 'more': the event time 'at.ms' of Departure looks for 'ms' in int, which has no fields. Name ..."
 )
 def event_time_inside_a_number(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="at.ms")
@@ -331,23 +328,6 @@ def late_topic_of_another_type(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has watermark=<class 'tailrace.core.declare.event_time.WatermarkGenerator'>. Write True, "
-    'False, "upstream", a function (event, event_time_ms) -> int | None, or an instance of a '
-    "tr.WatermarkGenerator."
-)
-def watermark_class(d: Deck) -> None:
-    d.app.topic("more", Departure, key="tail", watermark=tr.WatermarkGenerator)
-
-
-@said("set[int] cannot be stored (owner 'Slow', field 'seen'). ...")
-def watermark_with_fields_that_cannot_be_stored(d: Deck) -> None:
-    class Slow(tr.WatermarkGenerator):
-        seen: set[int] = set()
-
-    d.app.topic("more", Departure, key="tail", watermark=Slow())
-
-
-@said(
     "the topic 'more' has no option 'out_of_ordr'. Did you mean 'out_of_order'? The options are: key, key_type, ..."
 )
 def topic_option_misspelt(d: Deck) -> None:
@@ -375,19 +355,10 @@ def topic_watermark_misspelt(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' takes its event time from 'dealy', but Departure has no field 'dealy'. Did you mean "
-    "'delay'? ..."
+    "the topic 'more': the event time 'dealy' of Departure: Departure has no field 'dealy'. Did you mean 'delay'? ..."
 )
 def topic_event_time_misspelt(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="dealy")
-
-
-@said(
-    "the app 'flights' has no option 'partitons'. Did you mean 'partitions'? The options are: partitions, on_error, "
-    "version, code_files."
-)
-def app_option_misspelt(d: Deck) -> None:
-    tr.App("flights", partitons=3)
 
 
 @said(
@@ -400,19 +371,6 @@ def app_code_files_as_one_text(d: Deck) -> None:
 @said("the app 'flights' has on_error='deadletter'. Did you mean 'dead-letter'? Write ...")
 def app_on_error_misspelt(d: Deck) -> None:
     tr.App("flights", on_error="deadletter")
-
-
-@said("@app.actor has no option 'nmae'. Did you mean 'name'? The options are: name, emits.")
-def actor_option_misspelt(d: Deck) -> None:
-    @d.app.actor(nmae="plane")
-    class Aircraft(tr.Actor):
-        legs: int = 0
-
-
-@said("@app.process has no option 'nane'. Did you mean 'name'? The options are: name, emits.")
-def function_option_misspelt(d: Deck) -> None:
-    @d.app.process(d.departures, nane="other")
-    def departed(event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
 @said("the topic 'more' has on_error='ignore'. Write one of None, 'stop', 'dead-letter', 'dead-letter-all'.")

@@ -25,14 +25,6 @@ class Seen(msgspec.Struct):
 
 
 @said(
-    "tr.field has no option 'defualt'. Did you mean 'default'? The options are: default, default_factory, name, ttl, "
-    "ttl_time."
-)
-def field_option_misspelt(d: Deck) -> None:
-    tr.field(defualt=0)
-
-
-@said(
     "Aircraft.legs has ttl_time='procesing'. Did you mean 'processing'? Write ttl_time=\"event\" or \"processing\"."
 )
 def field_ttl_time_misspelt(d: Deck) -> None:

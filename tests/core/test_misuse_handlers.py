@@ -30,29 +30,6 @@ def process_without_topic(d: Deck) -> None:
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
-@said("@tr.process has no option 'name'. It takes only topics and streams.")
-def process_with_an_option(d: Deck) -> None:
-    class Aircraft(tr.Actor):
-        @tr.process(d.departures, name="departed")
-        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
-
-
-@said(
-    "@tr.on_timer has no option 'name'. Its only argument is the name of the timers: @tr.on_timer(\"overdue\")."
-)
-def timer_with_an_option(d: Deck) -> None:
-    class Aircraft(tr.Actor):
-        @tr.on_timer(name="overdue")
-        def overdue(self, ctx: tr.Context[str]) -> None: ...
-
-
-@said("@tr.on_message has no option 'nmae'. Did you mean 'name'? The options are: name.")
-def message_option_misspelt(d: Deck) -> None:
-    class Aircraft(tr.Actor):
-        @tr.on_message(nmae="told")
-        def told(self, message: Departure, ctx: tr.Context[str]) -> None: ...
-
-
 @said("@tr.process names no topic. Write @tr.process(topic) with the topics and streams that it takes.")
 def process_with_empty_brackets(d: Deck) -> None:
     class Aircraft(tr.Actor):

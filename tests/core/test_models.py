@@ -119,7 +119,7 @@ def test_a_validator_that_can_be_applied_again_is_no_obstacle() -> None:
 
 
 def test_a_validator_that_changes_its_own_result_is_refused_at_each_emit() -> None:
-    with pytest.raises(EventValueError, match=r"text changes when its record is decoded.*f\(f\(x\)\)"):
+    with pytest.raises(EventValueError, match=r"text is not what was emitted.*f\(f\(x\)\)"):
         topic_of(Growing).encode_emitted(Growing(text="hey"))
 
 
@@ -157,7 +157,7 @@ def test_a_set_is_read_and_never_emitted() -> None:
     assert topic.decode(b'{"tags":["a"]}') == Tags(tags={"a"})
     with pytest.raises(tr.DefinitionError, match="it contains a set"):
         topic.encode_emitted(Tags(tags={"a"}))
-    with pytest.raises(EventValueError, match="holds a set"):
+    with pytest.raises(EventValueError, match="what is not what was emitted"):
         topic_of(Free).encode_emitted(Free(what={"a", "b"}))
     assert topic_of(Free).encode_emitted(Free.model_validate({"what": [1], "more": {"b": 1, "a": 2}})) == (
         b'{"more":{"a":2,"b":1},"what":[1]}'
@@ -181,29 +181,29 @@ class Varying(pydantic.BaseModel):
     a: str = pydantic.Field(default_factory=lambda: str(uuid4()))
 
 
-class Nested(pydantic.BaseModel):
-    inner: list[OneWay]
-
-
 @pytest.mark.parametrize(
     ("declared", "options", "said"),
     [
-        (Excluding, {}, r"Excluding\.a is excluded, and would be lost"),
-        (Private, {}, r"the private attribute Private\._b would be lost"),
-        (OneWay, {}, r"OneWay\.a is written as 'a' and read as 'b'"),
-        (Nested, {}, r"OneWay\.a is written as 'a' and read as 'b'"),
         (Varying, {}, r"Varying\.a has a default_factory that returns a different value at each call"),
         (pydantic.RootModel[int], {}, "RootModel"),
         (Order | Shout, {}, "cannot be distinguished"),
         (Order, {"format": "msgpack"}, "pydantic models are written as JSON"),
         (Order, {"key": "shops"}, "Did you mean 'shop'"),
         (Order, {"event_time": "when"}, "Order has no field 'when'"),
-        (Order, {"event_time": "lines"}, "which is a list"),
+        (Order, {"event_time": "lines"}, "is of type list"),
     ],
 )
-def test_a_model_whose_events_would_lose_something_is_refused(declared: Any, options: Any, said: str) -> None:
+def test_a_model_that_cannot_be_a_type_of_events_is_refused(declared: Any, options: Any, said: str) -> None:
     with pytest.raises(tr.DefinitionError, match=said):
         topic_of(declared, **options)
+
+
+def test_what_would_be_lost_in_the_record_is_refused_at_the_emit() -> None:
+    secret = Private(a=1)
+    secret._b = 2
+    for event in (Excluding(a=1), secret, OneWay.model_validate({"b": 1})):
+        with pytest.raises(EventValueError):
+            topic_of(type(event)).encode_emitted(event)
 
 
 def test_a_dataclass_of_pydantic_is_refused() -> None:

@@ -222,7 +222,6 @@ def test_maps_and_lists_carry_their_codecs_and_lives(plan: Plan) -> None:
     assert crews.decode(crews.encode(Arrival("N1"))) == Arrival("N1")
     (log,) = plan.actors[1].lists
     assert (log.attr, log.immutable, log.decode(log.encode("x"))) == ("log", True, "x")
-    assert log.decode_bounds(log.encode_bounds((-1, 5))) == (-1, 5)
 
 
 def test_fields_with_a_time_to_live_are_numbered(plan: Plan) -> None:

@@ -76,18 +76,18 @@ def test_a_schema_survives_being_stored() -> None:
     row = encode_schemas({"Aircraft": schema()})
     assert decode_schemas(row) == {"Aircraft": schema()}
     assert encode_schemas(decode_schemas(row)) == row
-    assert msgspec.json.decode(row)["format"] == 2
+    assert msgspec.json.decode(row)["format"] == 3
 
 
 def test_a_row_of_another_version_is_refused_whatever_else_it_holds() -> None:
-    with pytest.raises(NewerFormatError, match="format 3"):
-        decode_schemas(b'{"format":3,"actors":"elsewhere"}')
+    with pytest.raises(NewerFormatError, match="format 4"):
+        decode_schemas(b'{"format":4,"actors":"elsewhere"}')
     with pytest.raises(OldFormatError, match="format 1"):
         decode_schemas(b'{"format":1,"actors":"elsewhere"}')
 
 
 @pytest.mark.parametrize(
-    "row", [b"", b"{", b"\xff", b'{"format":2}', b'{"format":"2"}', b'{"format":2,"actors":{"A":{}}}']
+    "row", [b"", b"{", b"\xff", b'{"format":3}', b'{"format":"3"}', b'{"format":3,"actors":{"A":{}}}']
 )
 def test_a_damaged_row_is_refused(row: Any) -> None:
     with pytest.raises(CorruptStateError, match="Restore"):

@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.canonical import Canonical
-from tailrace.core.engine.key_split.course import pack, shard_of, unpack
+from tailrace.core.engine.key_split.chunks import pack, shard_of, unpack
 from tailrace.core.engine.key_split.first_pass import KeySplitPlan
 from tailrace.core.engine.key_split.shard import check
 from tailrace.core.engine.partition_history import PartitionHistory
@@ -28,14 +28,6 @@ class Sale(msgspec.Struct, frozen=True):
     item: int
     at: int
     note: str = ""
-
-
-class Draft(msgspec.Struct):
-    """An event that can be changed."""
-
-    item: int
-    at: int
-    mark: int | None = None
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -204,71 +196,6 @@ def test_a_commit_that_goes_on_after_the_end_of_all_input_is_split_alike() -> No
     life.split_alike()
 
 
-def drafts(watermark: Any) -> tr.App:
-    app = tr.App("drafts", partitions=1)
-    drafts = app.topic("drafts", Draft, key="item", event_time="at", watermark=watermark)
-
-    @app.actor
-    class Item(tr.Actor):
-        seen: int = 0
-
-        @tr.process(drafts)
-        def take(self, event: Draft, ctx: tr.Context[int]) -> None:
-            self.seen += 1
-            event.mark = self.seen * 100
-
-    return app
-
-
-def stated(event: Draft, time_ms: int) -> int | None:
-    return None if event.mark is None else time_ms - event.mark
-
-
-class Stating(tr.WatermarkGenerator):
-    total: int = 0
-
-    def on_event(self, event: Any, event_time_ms: int, /) -> int | None:
-        self.total += event.mark or 0
-        return event_time_ms - self.total
-
-
-@pytest.mark.parametrize("watermark", [stated, Stating()])
-def test_a_watermark_that_depends_on_what_handlers_do_to_their_event_is_noticed(watermark: Any) -> None:
-    app = drafts(watermark)
-    life = Life(app.plan(), log_of(app, "drafts", [Draft(item % 3, 1_000 * item) for item in range(20)]))
-    life.records("drafts")
-    life.commit()
-    assert replayed(life.plan, 0, life.committed.tapes, life.log, Random(1)).state() == life.committed.state()
-    with pytest.raises(UnsplittableError):
-        life.split_alike()
-
-
-def test_a_timer_that_fails_at_its_second_firing_at_one_instant_is_not_taken_for_the_first() -> None:
-    app = tr.App("again", partitions=1, on_error="dead-letter")
-    sales = app.topic("sales", Sale, key="item", event_time="at")
-
-    @app.actor
-    class Item(tr.Actor):
-        fired: int = 0
-
-        @tr.process(sales)
-        def take(self, event: Sale, ctx: tr.Context[int]) -> None:
-            ctx.set_timer(500, name="a")
-
-        @tr.on_timer("a")
-        def fires(self, ctx: tr.Context[int]) -> None:
-            if self.fired == 1:
-                raise ValueError("not twice")
-            self.fired += 1
-
-    life = Life(app.plan(), log_of(app, "sales", [Sale(1, 1_000), Sale(1, 1_001), Sale(1, 1_002)]))
-    life.records("sales")
-    life.commit()
-    assert life.task.totals.failed == 2
-    with pytest.raises(UnsplittableError):
-        life.split_alike()
-
-
 class Named(msgspec.Struct, frozen=True):
     name: str
     at: int
@@ -313,8 +240,8 @@ def test_a_shard_keeps_nothing_but_its_state_however_long_it_runs() -> None:
     life = Life(app.plan(), log_of(app, "sales", [Sale(at % 3, 1_000 + at) for at in range(50)]))
     life.records("sales")
     life.commit()
-    chunks, course = passed(life.plan, 0, life.committed.tapes, life.log, 1, Random(1), None)
-    shard = Shard(life.plan, 0, 0, course, None, Random(1))
+    chunks, overview = passed(life.plan, 0, life.committed.tapes, life.log, 1, Random(1), None)
+    shard = Shard(life.plan, 0, 0, overview, None, Random(1))
     for chunk in chunks:
         assert shard.task.take(chunk.series, chunk.shards[0]) == []
         assert shard.task.commit_batch().measurements == []
@@ -327,11 +254,11 @@ def test_totals_that_do_not_add_up_are_noticed() -> None:
     life = Life(app.plan(), log_of(app, "sales", [Sale(item, 1_000, "b") for item in range(20)]))
     life.records("sales")
     life.commit()
-    chunks, course = passed(life.plan, 0, life.committed.tapes, life.log, 3, Random(1), None)
-    results = [Shard(life.plan, 0, shard, course, None, Random(1)).run(chunks) for shard in range(3)]
-    assert check(course, results) == course.totals
+    chunks, overview = passed(life.plan, 0, life.committed.tapes, life.log, 3, Random(1), None)
+    results = [Shard(life.plan, 0, shard, overview, None, Random(1)).run(chunks) for shard in range(3)]
+    assert check(overview, results) == overview.totals
     with pytest.raises(UnsplittableError, match="records: 20 on the tape"):
-        check(course, results[:2])
+        check(overview, results[:2])
 
 
 def test_a_first_pass_without_a_tape_does_not_guess_the_end_of_all_input() -> None:

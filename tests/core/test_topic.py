@@ -162,33 +162,17 @@ def test_only_events_that_cannot_change_may_be_encoded_later() -> None:
     assert not app.topic("departures", Departure, key="number").immutable
 
 
-class Punctuated(tr.WatermarkGenerator):
-    highest: int = 0
-
-    def on_event(self, event: Any, event_time_ms: int, /) -> int | None:
-        self.highest = max(self.highest, event_time_ms)
-        return self.highest - 1
-
-
-def from_events(event: Departure, event_time_ms: int) -> int | None:
-    return event_time_ms if event.number else None
-
-
 @pytest.mark.parametrize(
     ("watermark", "kind"),
     [
         (True, "events"),
         (False, "none"),
         ("upstream", "upstream"),
-        (from_events, "punctuated"),
-        (Punctuated(), "generator"),
     ],
 )
 def test_a_watermark_comes_from_where_the_topic_says(watermark: Any, kind: str) -> None:
     settings = tr.App("flights").topic("departures", Departure, key="number", watermark=watermark).settings
     assert settings.watermark == kind
-    assert settings.punctuate is (from_events if kind == "punctuated" else None)
-    assert settings.generator is (watermark if kind == "generator" else None)
 
 
 def test_what_a_topic_is_not_told_has_a_default() -> None:

@@ -33,7 +33,7 @@ class Now(msgspec.Struct):
 
 
 class Wider(msgspec.Struct):
-    x: float | None
+    x: int | None
 
 
 class Longer(msgspec.Struct):
@@ -76,7 +76,7 @@ class Pair(NamedTuple):
 
 
 class LongPair(NamedTuple):
-    x: float
+    x: int
     y: str = ""
 
 
@@ -94,15 +94,14 @@ Beyond = Annotated[int, msgspec.Meta(ge=-5)]
 
 CASES: list[tuple[Any, Any, list[Any], str]] = [
     (int, int, [1, 2**64 - 1], ""),
-    (int, float, [1, -5], "widened"),
+    (int, float, [1, -5], "incompatible"),
     (int, int | None, [1], "widened"),
     (int, int | str, [1], "widened"),
-    (int, float | str, [1], "widened"),
-    (int | None, float | None, [1, None], "widened"),
+    (int | None, float | None, [1, None], "incompatible"),
     (None, str | None, [None], "widened"),
     (float, int | float, [1.0], "widened"),
     (float, int, [1.0], "incompatible"),
-    (float | int, float, [1.0, 1], "widened"),
+    (float | int, float, [1.0, 1], "incompatible"),
     (int, bool, [1], "incompatible"),
     (bool, int, [True], "incompatible"),
     (int, str, [1], "incompatible"),
@@ -117,7 +116,6 @@ CASES: list[tuple[Any, Any, list[Any], str]] = [
     (Two, str | None, [Two.A], "widened"),
     (str, Two, ["z"], "incompatible"),
     (Small, int, [Small.ONE], "widened"),
-    (Small, float, [Small.ONE], "widened"),
     (Literal["a"], Literal["a", "b"], ["a"], "widened"),
     (Literal["a", 1, None], Literal["a", "b", 1, 2, None], ["a", 1, None], "widened"),
     (Literal["a", 1], str | int, ["a", 1], "widened"),
@@ -127,13 +125,11 @@ CASES: list[tuple[Any, Any, list[Any], str]] = [
     (Positive, Beyond, [1], "widened"),
     (Beyond, Positive, [-5], "incompatible"),
     (int, Positive, [-1], "incompatible"),
-    (list[int], list[float], [[1], []], "widened"),
-    (list[int], tuple[int, ...], [[1]], "widened"),
-    (tuple[int, ...], list[int | None], [(1, 2)], "widened"),
+    (tuple[int, ...], list[int], [(1, 2)], "incompatible"),
     (list[int], list[str], [[1]], "incompatible"),
-    (tuple[int, str], tuple[float, str], [(1, "a")], "widened"),
+    (tuple[int, str], tuple[int | None, str], [(1, "a")], "widened"),
     (tuple[int, str], tuple[int, str, int], [(1, "a")], "incompatible"),
-    (dict[str, int], dict[str, float | None], [{"a": 1}], "widened"),
+    (dict[str, int], dict[str, int | None], [{"a": 1}], "widened"),
     (dict[Two, int], dict[Three, int], [{Two.A: 1}], "widened"),
     (dict[str, int], dict[int, int], [{"a": 1}], "incompatible"),
     (dict[str, int], Now, [{"a": 1}], "incompatible"),
@@ -153,9 +149,9 @@ CASES: list[tuple[Any, Any, list[Any], str]] = [
     (Maybe, Now, [Maybe()], "incompatible"),
     (Now, Now | None, [Now(1)], "widened"),
     (list[Now], list[Longer], [[Now(1)]], "added"),
-    (Array, LongArray, [Array(1)], "added"),
+    (Array, LongArray, [Array(1)], "incompatible"),
     (LongArray, Array, [LongArray(1)], "incompatible"),
-    (Pair, LongPair, [Pair(1)], "added"),
+    (Pair, LongPair, [Pair(1)], "incompatible"),
     (LongPair, Pair, [LongPair(1)], "incompatible"),
     (Cat, Cat | Dog, [Cat(1)], "widened"),
     (Cat | Dog, Cat, [Dog("a")], "incompatible"),
@@ -288,7 +284,7 @@ def test_a_field_that_comes_back_must_fit_the_rows_it_left_behind() -> None:
     first = fields(("a", int), ("b", int))
     merged, past = evolve_fields("", (first, ()), fields(("a", int)), [])
     assert [field.name for field in past] == ["b"]
-    for declared, fits in ((int, True), (float, True), (str, False)):
+    for declared, fits in ((int, True), (int | None, True), (str, False)):
         changes: list[Change] = []
         evolve_fields("", (merged, past), fields(("a", int), ("b", declared)), changes)
         assert any(change.kind == "incompatible" for change in changes) is not fits

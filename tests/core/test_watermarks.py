@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.testing import Harness
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -138,53 +134,6 @@ def test_a_record_is_late_for_one_operator_and_in_time_for_another() -> None:
     assert marks.late_for(plan, 10) == {0}
     assert marks.late_for(plan, 3) == {0, 1}
     assert marks.late_for(plan, 11) == frozenset()
-
-
-class Said(tr.WatermarkGenerator):
-    """Says what it is told, and counts."""
-
-    count: int = 0
-
-    def on_event(self, event: Event, event_time_ms: int, /) -> int | None:
-        self.count += 1
-        said: int | None = says(event, event_time_ms)
-        return said
-
-
-def says(event: Event, event_time_ms: int) -> Any:
-    values = {"huge": 2**63 - 1, "low": -(2**70), "text": "noon", "real": 1.0, "nothing": None, "true": True}
-    return values.get(event.key, event.at)
-
-
-@pytest.mark.parametrize("watermark", [says, Said()], ids=["function", "generator"])
-def test_a_watermark_function_may_return_any_int(watermark: Any) -> None:
-    app = tr.App("marks", partitions=1)
-    topic = app.topic("a", Event, key="key", event_time="at", watermark=watermark)
-    seen: list[int] = []
-
-    @app.process(topic)
-    def take(event: Event, ctx: tr.Context) -> None:
-        seen.append(ctx.watermark)
-
-    with Harness(app) as h:
-        h.send(topic, Event("nothing", 5), Event("low", 5), Event("a", 5), Event("huge", 5), Event("a", 5))
-        assert seen == [tr.NO_WATERMARK, tr.NO_WATERMARK, tr.NO_WATERMARK, 5, 2**61 - 1]
-        h.replay()
-
-
-@pytest.mark.parametrize("watermark", [says, Said()], ids=["function", "generator"])
-@pytest.mark.parametrize(("key", "shown"), [("text", "'noon'"), ("real", "1.0"), ("true", "True")])
-def test_a_watermark_function_that_returns_something_else_is_told(
-    watermark: Any, key: str, shown: str
-) -> None:
-    app = tr.App("marks", partitions=1)
-    topic = app.topic("a", Event, key="key", event_time="at", watermark=watermark)
-
-    @app.process(topic)
-    def take(event: Event, ctx: tr.Context) -> None: ...
-
-    with Harness(app) as h, pytest.raises(tr.HandlerError, match=f"function of 'a' returned {shown}"):
-        h.send(topic, Event(key, 5))
 
 
 @given(

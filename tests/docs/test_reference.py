@@ -17,7 +17,7 @@ from sphinx.pycode import ModuleAnalyzer
 from tests.docs.page import ROOT
 
 PACKAGES = ["tailrace", "tailrace.testing", "tailrace.spark"]
-DATACLASS_LIKE = {"At", "Clock", "Watermark", "Idle", "Wake", "Fault", "Out", "DeadLetter"}
+DATACLASS_LIKE = {"At", "Clock", "Watermark", "Idle", "Fault", "Out", "DeadLetter"}
 """Values whose docstring describes their fields."""
 ENGINE_ROOM = {"Topic", "Stream", "Actor", "HarnessSnapshot", *DATACLASS_LIKE}
 """Classes of whose members users need none, or know them from the class."""

@@ -49,9 +49,9 @@ def test_an_upgrade_of_ttls_and_defaults_is_replayed_byte_for_byte(
     state: Literal["memory", "rocksdb"],
 ) -> None:
     versions: list[Fields] = [
-        fading(100),
         {**fading(), "n": (int, 1)},
-        {**fading(100, "processing"), "n": (int, 2)},
+        {**fading(100), "n": (int, 1)},
+        {**fading(300), "n": (int, 2)},
     ]
     start = None
     for number, fields in enumerate(versions):

@@ -243,7 +243,7 @@ def _(how: Restart) -> None:
 @line("a timer's handler is removed")
 def _(how: Restart) -> None:
     lives = counted(timer=True, sets=True)
-    with pytest.raises(IncompatibleStateError, match="1 pending timer of the family 'late' and no handler"):
+    with pytest.raises(IncompatibleStateError, match="pending timers of the family 'late' and no handler"):
         lives.start(counting(), how)
     lives.start(counting(timer=True), how)
     lives.report(Set("b", 1_000))

@@ -178,7 +178,7 @@ def test_versions_are_compared_by_what_each_of_them_reads() -> None:
     (difference,) = found.shown
     assert (difference.key, difference.changes) == ("'a'", (("n", "0", "7"),))
     assert found.defaults == ["Plane.n of a key of which nothing is stored: 0 in one, 7 in other"]
-    _, again = of_versions("again", kept, zero, seven)
+    _, again = of_versions("again", zero, seven)
     found = compare_states(lives.plan, one, again)
     assert (found.count, found.as_read, found.differs) == (0, True, True), "a key that is not stored differs"
     _, spelt = of_versions("spelt", zero)

@@ -361,7 +361,7 @@ def test_a_tape_that_is_put_together_from_two_histories_is_not_replayed(world: W
             for one in [*others[:join], *records[join:]]:
                 again.take(one)
                 task.discard_outputs()
-                task.put_off()
+                task.defer_commit()
 
 
 def test_the_timers_of_a_lost_state_are_not_those_of_the_service(world: World) -> None:

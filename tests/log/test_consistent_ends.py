@@ -60,7 +60,7 @@ class Task:
         self.commits += 1
         totals = tape.Totals(outputs=self.sent)
         positions = {"a.inbox": self.position}
-        cut = tape.Cut(tape.FORMAT, "a", self.number, b"", positions, {}, [], {}, 0, 0, totals, self.commits)
+        cut = tape.Cut(tape.FORMAT, "a", self.number, b"", positions, {}, [], 0, 0, totals, self.commits)
         self.writer.append([Output("a.changelog", b"row", b"%d" % self.commits, 1)], self.number)
         self.writer.append([Output("a.changelog", rows.CUT_ROW, tape.encode(cut), 1)], self.number)
         self.writer.append([Output("a.tape", None, b"", 1)], self.number)

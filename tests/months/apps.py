@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -86,19 +86,14 @@ class Version:
     """Whether unlucky sales fail."""
     extra: bool = False
     """Whether the field ``extra`` is declared."""
-    extra_default: int = 0
     renamed: bool = False
     """Whether the field ``total`` is called otherwise in the code, and the class too."""
     ttl_ms: int = 20_000
-    ttl: Literal["event", "processing", "none"] = "event"
-    """By which time ``last`` expires; by that of the clock in a month, which no test lives to see."""
     sends: bool = False
     notes: bool = False
     idle: bool = False
     """Whether an input falls idle as soon as there is nothing to read."""
 
-
-TTLS: tuple[Literal["event", "processing", "none"], ...] = ("event", "processing", "none")
 
 Upgrade = Callable[[Version, Random], Version]
 
@@ -106,13 +101,7 @@ UPGRADES: dict[str, Upgrade] = {
     "field added or declared again": lambda one, _: replace(one, extra=True),
     "field removed": lambda one, _: replace(one, extra=False),
     "field and class renamed": lambda one, _: replace(one, renamed=not one.renamed),
-    "default changed": lambda one, random: replace(
-        one, extra_default=one.extra_default + random.randint(1, 9)
-    ),
     "time to live changed": lambda one, random: replace(one, ttl_ms=random.choice((5_000, 30_000, 90_000))),
-    "time to live moved or removed": lambda one, random: replace(
-        one, ttl=random.choice([kind for kind in TTLS if kind != one.ttl])
-    ),
     "handler corrected": lambda one, _: replace(one, factor=one.factor + 1),
     "failure corrected": lambda one, _: replace(one, faulty=False),
     "message introduced": lambda one, _: replace(one, sends=True),
@@ -178,8 +167,8 @@ def make(version: Version) -> tr.App:
         else:
             total: int = 0
         if version.extra:
-            extra: int = version.extra_default
-        last: int = _expiring(version)
+            extra: int = 0
+        last: int = tr.field(default=0, ttl=version.ttl_ms)
         open: tr.MapState[int, int]
 
         @tr.process(sales)
@@ -260,16 +249,6 @@ def _notes(app: tr.App, version: Version) -> tr.Topic[Note, str]:
         out_of_order=DISORDER_MS,
         idle_after=_idle_after(version),
     )
-
-
-def _expiring(version: Version) -> Any:
-    match version.ttl:
-        case "none":
-            return 0
-        case "processing":
-            return tr.field(default=0, ttl="30d", ttl_time="processing")
-        case "event":
-            return tr.field(default=0, ttl=version.ttl_ms)
 
 
 def _idle_after(version: Version) -> str:

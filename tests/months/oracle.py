@@ -9,7 +9,7 @@ The rules that it knows, beside those of the apps (``apps``):
   that it has ended leaves nothing else behind.
 - A value with a time to live is gone when the watermark has come to the time of its last write plus the time to live that it
   was written under, unless that declaration has ended since.
-- A row has all fields that were declared when it was written last. One that has not reads the default that the field was added with.
+- A row has all fields that were declared when it was written last. One that has not reads the default.
 - A failed event leaves nothing behind but its letter and its mark on the watermark.
 
 Within a run the order of events in time may not matter, so each run is worked out as a whole, in whatever order is simplest.
@@ -98,10 +98,6 @@ class World:
     """Those that were not redriven."""
     expires: dict[Key, int] = field(default_factory=dict[Key, int])
     """When ``last`` is gone, by the time to live that it was written under."""
-    ttl: str = ""
-    """By which time ``last`` expires, as it was declared last."""
-    added_with: int | None = None
-    """The default that ``extra`` was declared with when it was added; None while it is not declared."""
     seen: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     """The highest time by input and partition."""
     watermarks: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
@@ -129,8 +125,6 @@ class World:
             fields: dict[str, Any] = {
                 name: stored.get(name, default) for name, default in declared[key[0]].items()
             }
-            if "extra" in fields and "extra" not in stored and self.added_with is not None:
-                fields["extra"] = self.added_with
             if "open" in declared[key[0]]:
                 fields["open"] = dict(self.open[key])
             if fields != declared[key[0]]:
@@ -142,7 +136,7 @@ def fields_of(version: Version) -> dict[str, dict[str, Any]]:
     """The stored names of the fields that a version declares, by actor, with their defaults."""
     shop: dict[str, Any] = {"count": 0, "total": 0, "last": 0, "open": {}}
     if version.extra:
-        shop["extra"] = version.extra_default
+        shop["extra"] = 0
     if version.notes:
         shop["weight"] = 0
     found = {"Shop": shop, "Region": {"count": 0, "total": 0, "open": {}}}
@@ -158,7 +152,7 @@ def world_after(history: Sequence[Happened], partitions: int, under: Under | Non
     if under is not None and under.canonical:
         return _canonical(history, partitions, under.version)
     if under is not None and any(
-        isinstance(one, Run) and one.ended and _ttl(one.version) != _ttl(under.version) for one in history
+        isinstance(one, Run) and one.ended and one.version.ttl_ms != under.version.ttl_ms for one in history
     ):
         # At the end of a run event time rose as far as the timers of the code of then: that is on the tape.
         raise Undecided
@@ -185,7 +179,6 @@ def _canonical(history: Sequence[Happened], partitions: int, version: Version) -
         raise Undecided
     last = {event: at for at, (event, *_) in enumerate(events)}
     world = World(partitions)
-    _declare(world, version)
     for at, (event, *_) in enumerate(events):
         if isinstance(event, Note):
             continue
@@ -214,10 +207,6 @@ def _canonical(history: Sequence[Happened], partitions: int, version: Version) -
     return world
 
 
-def _ttl(version: Version) -> tuple[str, int]:
-    return version.ttl, version.ttl_ms
-
-
 def _drop(world: World) -> None:
     for fields in world.plain.values():
         fields.pop("extra", None)
@@ -226,14 +215,13 @@ def _drop(world: World) -> None:
 def _replace(world: World, other: World, under: Under) -> None:
     """What was emitted stays, and so does what the inputs held."""
     world.plain, world.open, world.watermarks = other.plain, other.open, other.watermarks
-    world.expires, world.added_with, world.ttl = other.expires, other.added_with, other.ttl
+    world.expires = other.expires
     if under.canonical and not under.version.faulty:
         world.failed = []
 
 
 def _take(world: World, run: Run, under: Under) -> None:
     version, was = under.version, run.version
-    _declare(world, version)
     late: list[Sale] = []
     for event, is_late, redriven in run.events:
         if isinstance(event, Note):
@@ -259,27 +247,15 @@ def _take(world: World, run: Run, under: Under) -> None:
     _close(world, run._replace(version=version), idle=was.idle)
 
 
-def _declare(world: World, version: Version) -> None:
-    if version.ttl != world.ttl:  # what was written under a declaration that has ended does not expire
-        world.ttl = version.ttl
-        world.expires.clear()
-    if not version.extra:
-        world.added_with = None
-    elif world.added_with is None:
-        world.added_with = version.extra_default
-
-
 def _see(world: World, topic: str, event: Sale | Note) -> None:
     place = (topic, world.partition(event.shop))
     world.seen[place] = max(world.seen.get(place, 0), event.at)
 
 
 def _touch(world: World, version: Version, key: Key) -> None:
-    """The row of a shop is written: with all fields that are declared. One that was not stored begins with today's default."""
+    """The row of a shop is written: with all fields that are declared."""
     if key[0] == "Shop" and version.extra:
-        assert world.added_with is not None
-        default = world.added_with if key in world.plain else version.extra_default
-        world.plain[key].setdefault("extra", default)
+        world.plain[key].setdefault("extra", 0)
 
 
 def _add(world: World, key: Key, **amounts: int) -> None:
@@ -301,8 +277,7 @@ def _sell(world: World, version: Version, sale: Sale, *, late: bool = False) -> 
     world.open[key][end] += amount
     if sale.at > world.plain[key].get("last", 0):
         world.plain[key]["last"] = sale.at
-        if version.ttl == "event":
-            world.expires[key] = sale.at + version.ttl_ms
+        world.expires[key] = sale.at + version.ttl_ms
     part = Part(region_of(sale.shop), sale.at, amount)
     world.outputs[part] += 1
     region = ("Region", part.region)

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import tailrace as tr
-from tailrace.core.declare.event_time import WatermarkGenerator
 from tests.proof.operations import (
     Box,
     Chained,
@@ -24,26 +23,6 @@ from tests.proof.operations import (
     fired,
 )
 from tests.proof.programs import Op
-
-
-class Lagging(WatermarkGenerator):
-    """Stays behind by more, the more it has seen; fails for some events."""
-
-    seen: int = 0
-    highest: int = 0
-
-    def on_event(self, event: Any, event_time_ms: int, /) -> int | None:
-        self.seen += 1
-        self.highest = max(self.highest, event_time_ms)
-        if event.mark == 6:
-            raise ValueError("no watermark for a six")
-        return self.highest - 10 * (self.seen % 100) if self.seen % 3 else None
-
-
-def punctuated(event: Change, event_time_ms: int) -> int | None:
-    if event.mark == 6:
-        raise ValueError("no watermark for a six")
-    return None if event.mark is None else event_time_ms - event.mark * 500
 
 
 class Variant(NamedTuple):
@@ -72,8 +51,7 @@ def build(variant: Variant) -> Model:
     events = app.topic("events", Event, key="key", event_time="at", out_of_order=out_of_order, late=late)
     topics: list[tr.Topic[Any, Any]] = [events]
     if variant.inputs > 1:
-        marks: Any = {"events": True, "punctuated": punctuated, "generator": Lagging()}
-        watermark = marks.get(variant.watermark, variant.watermark)
+        watermark: Any = variant.watermark == "events" or variant.watermark
         late_changes = app.topic("late-changes", Change, key="key", event_time="at")
         topics.append(
             app.topic(

@@ -252,7 +252,6 @@ def a_record_that_was_not_taken_wakes_nothing() -> None:
 
 def replay_equals_live() -> None:
     """Along its own tape, commit by commit: state, outputs with headers and timestamps, and where it stands."""
-    what_was_skipped_is_skipped_whole()
     check_nans()
     for seed in range(80):
         variant = variant_of(random_ := Random(seed))
@@ -274,23 +273,6 @@ def what_is_split_and_what_has_no_tape_comes_to_the_same() -> None:
         test_canonical.check_partition(seed, [])
         test_canonical.check_messages(seed, [])
         test_canonical.check_order(seed, [])
-
-
-def what_was_skipped_is_skipped_whole() -> None:
-    """A late event was routed, and then its watermark could not be told: neither run has it in the topic for late ones."""
-    model = build(QUIET._replace(inputs=2, late="route", watermark="punctuated"))
-    plan, (events, changes) = model.app.plan(), model.topics
-    of = {one.name: one.index for one in plan.inputs}
-    values = [changes.encode(Change("k", at, mark=mark)) for at, mark in ((START_MS, 0), (START_MS - 1, 6))]
-    records = {("changes", 0): [InputRecord(offset, 0, None, value) for offset, value in enumerate(values)]}
-    run = Run(plan, 0, Committed(), TaskSettings())
-    run.task.idle(of[events.name])
-    run.task.run(of["changes"], run.task.decode(of["changes"], records["changes", 0]))
-    run.commit()
-    assert [one.topic for one in run.committed.outputs] == ["proof.dead-letters"]
-    assert_equal(
-        run.committed, test_replay.replayed(plan, 0, run.committed.tapes, records, Random(1)), "replay"
-    )
 
 
 # --- 7 -----------------------------------------------------------------------------------------------------------
@@ -460,9 +442,7 @@ def nothing_that_is_done_over_months_is_wrong_in_silence() -> None:
     test_event_values.test_a_number_that_json_does_not_have_is_refused_with_topic_and_field(
         *test_event_values.LOST[0]
     )
-    test_default_versions.test_an_int_that_no_float_equals_is_refused_and_never_rounded(
-        (int, 0), 2**53 + 1, (float, 0.0), "n"
-    )
+    test_default_versions.test_rows_without_a_field_read_the_default_that_it_was_added_with_and_it_cannot_change()
     test_default_versions.test_any_changes_of_defaults_read_as_an_oracle_that_looks_at_every_key_at_once(
         range(30)
     )
@@ -470,7 +450,9 @@ def nothing_that_is_done_over_months_is_wrong_in_silence() -> None:
     test_harness_time.test_all_is_up_to_date_once_the_clock_has_made_the_inputs_idle(
         "memory", repartition=False
     )
-    test_ttl_versions.TestEachChange().test_removed_and_brought_back_it_counts_from_the_next_write("local")
+    test_ttl_versions.test_removed_or_moved_to_the_other_domain_it_is_refused(
+        test_ttl_versions.EVENT, test_ttl_versions.PROCESSING, []
+    )
     test_worker.test_no_worker_reads_before_all_have_said_that_their_idle_inputs_count_again(0)
     with TemporaryDirectory() as one, TemporaryDirectory() as two, TemporaryDirectory() as three:
         test_code.check_that_a_helper_counts(Path(one))

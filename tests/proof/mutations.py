@@ -341,17 +341,14 @@ MUTATIONS: dict[str, Mutation] = {
     "a-redriven-record-run-beside-its-original": Mutation(
         10, "history.rebuilding.failed_before", "            redriven[number].add((name, offset))\n", "            pass\n"
     ),
-    "expiries-of-a-declaration-that-has-ended": Mutation(
-        10, "core.values.type_evolution", "    return stored.ttl_version + ended", "    return stored.ttl_version"
+    "a-ttl-that-moves-to-the-other-time-domain": Mutation(
+        10, "core.values.type_evolution", "    if stored.ttl_ms is not None and _ttl_time", "    if False and _ttl_time"
     ),
     "a-number-that-json-does-not-have": Mutation(
         10, "core.values.event_values", "    return _Look(nan_only).writer(node, encode, checked)", "    return encode"
     ),
-    "an-int-rounded-to-a-float": Mutation(
-        10, "core.values.old_values", '            case "float":\n                return _checked_float\n', ""
-    ),
     "a-default-of-now-for-what-was-stored-before": Mutation(
-        10, "core.values.type_evolution", "        fill=stored.fill or declared.fill or (stored.absent and declared.default) or None,", "        fill=declared.default or None,"
+        10, "core.values.type_evolution", "    before = [one.default for one in ancestors if one.absent]", "    before = []"
     ),
     "a-first-position-that-is-not-noted": Mutation(
         10, "runtime.first_positions", "    if new:\n", "    if False:\n"

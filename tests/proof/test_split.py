@@ -11,7 +11,7 @@ import pytest
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.key_split.course import Chunk, Course, is_of_shard
+from tailrace.core.engine.key_split.chunks import Chunk, Overview, is_of_shard
 from tailrace.core.engine.key_split.first_pass import FirstPass
 from tailrace.core.engine.key_split.shard import (
     Ordered,
@@ -41,7 +41,7 @@ def passed(
     random: Random,
     base: bytes | None,
     limit: Limit | None = None,
-) -> tuple[list[Chunk], Course]:
+) -> tuple[list[Chunk], Overview]:
     """The first pass; what it gives goes through bytes, as between processes."""
     first = FirstPass(
         plan,
@@ -63,11 +63,11 @@ def passed(
         if not more:
             assert limit is not None
             break
-    course = first.course(cut)
+    overview = first.overview(cut)
     chunks += first.task.take_chunks()
     return (
         msgspec.msgpack.decode(msgspec.msgpack.encode(chunks), type=list[Chunk]),
-        msgspec.msgpack.decode(msgspec.msgpack.encode(course), type=Course),
+        msgspec.msgpack.decode(msgspec.msgpack.encode(overview), type=Overview),
     )
 
 
@@ -79,7 +79,7 @@ class Shard:
         plan: Plan,
         partition: int,
         shard: int,
-        course: Course,
+        overview: Overview,
         base: Store | None,
         random: Random,
         *,
@@ -90,13 +90,13 @@ class Shard:
         self.store = MemoryStore()
         self.outputs: list[Ordered] = []
         if base is not None and base.cut is not None:
-            mine = {row: value for row, value in base.scan(*ALL) if is_of_shard(row, shard, course.shards)}
+            mine = {row: value for row, value in base.scan(*ALL) if is_of_shard(row, shard, overview.shards)}
             self.store.write(mine, base.cut)
         self.task = ShardTask(
             plan,
             partition,
             shard,
-            course,
+            overview,
             self.store,
             settings=settings_of(random),
             replaying=replaying,
@@ -134,13 +134,12 @@ def split(
 ) -> Committed:
     """The task rebuilt in shards, from nothing or from the state in a store."""
     cut = None if base is None else base.cut
-    chunks, course = passed(plan, partition, tapes, log, shards, random, cut, limit)
-    parts = [Shard(plan, partition, shard, course, base, random) for shard in range(shards)]
+    chunks, overview = passed(plan, partition, tapes, log, shards, random, cut, limit)
+    parts = [Shard(plan, partition, shard, overview, base, random) for shard in range(shards)]
     try:
-        counted = check(course, [part.run(chunks) for part in parts])
+        counted = check(overview, [part.run(chunks) for part in parts])
     except UnsplittableError:
-        # Else there is nothing that could not be told apart.
-        assert course.timer_skips or draining
+        assert draining, "nothing else keeps shards from adding up to the whole"
         raise
     state: dict[bytes, bytes | None] = {}
     for part in parts:
@@ -148,9 +147,9 @@ def split(
             assert row not in state or row[:1] == rows.KEEP, f"two shards have the row {row!r}"
             state[row] = value
     whole = Committed()
-    whole.outputs = list(numbered(in_order(part.outputs for part in parts), plan, partition, course))
-    whole.store.write(state, course.cut_with(counted))
-    assert course.totals is None or course.cut_with(counted) == course.cut
+    whole.outputs = list(numbered(in_order(part.outputs for part in parts), plan, partition, overview))
+    whole.store.write(state, overview.cut_with(counted))
+    assert overview.totals is None or overview.cut_with(counted) == overview.cut
     return whole
 
 

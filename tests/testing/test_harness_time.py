@@ -12,7 +12,7 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.progress import enter_phase, last_phase
-from tailrace.testing import CRASH, Harness, Idle, Wake, Watermark
+from tailrace.testing import Harness, Watermark
 from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
 
 ORDERS = [f"o{number}" for number in range(40)]
@@ -69,13 +69,11 @@ def test_with_a_topic_that_is_repartitioned_it_is_the_input_from_outside_that_ri
         h.replay()
 
 
-def test_a_topic_that_the_app_writes_itself_cannot_be_raised_or_woken() -> None:
+def test_a_topic_that_the_app_writes_itself_cannot_be_raised() -> None:
     shop = Shop()
     with Harness(shop.app) as h:
         with pytest.raises(UsageError, match="'placed' follows what the app 'shop' writes to it"):
             h.advance_watermark(1_000, topic=shop.placed)
-        with pytest.raises(UsageError, match="'placed' follows what the app 'shop' writes to it"):
-            h.wake(shop.placed)
         with pytest.raises(UsageError, match="no handler of the app 'shop' takes the topic 'out'"):
             h.advance_watermark(1_000, topic=shop.out)
 
@@ -98,71 +96,8 @@ def test_the_watermark_of_an_actor_is_that_of_its_own_inputs() -> None:
             h.watermark(actor=Checkout)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-# --- idle, and awake again
-
-
-def test_an_idle_input_that_is_woken_counts_again_where_it_stood() -> None:
-    shop = Shop(partitions=1)
-    with Harness(shop.app) as h:
-        h.send(shop.checkouts, Checkout("u", "o", 1_000))
-        h.fall_idle(shop.payments)
-        assert h.watermark(actor=shop.Order) == 999
-        h.wake(shop.payments)
-        h.advance_watermark(1_000 + UNPAID_MS, topic=shop.checkouts)
-        assert h.emitted(shop.out) == []
-        h.fall_idle(shop.payments)
-        assert h.emitted(shop.out) == [Done("o", "unpaid")]
-        h.replay()
-
-
-def test_what_wakes_an_input_is_on_the_tape_once_and_replayed() -> None:
-    shop = Shop(partitions=1)
-    with Harness(shop.app) as h:
-        h.wake(shop.payments)
-        assert causes(h, tape.UPSTREAM) == [], "it was not idle"
-        h.fall_idle(shop.payments)
-        h.wake(shop.payments)
-        h.wake(shop.payments)
-        number = next(one.index for one in h.plan.inputs if one.name == "payments")
-        assert causes(h, tape.UPSTREAM) == [[tape.UPSTREAM, number, 0]]
-        h.replay()
-
-
-def test_an_input_that_was_woken_falls_idle_again_after_its_time_and_not_before() -> None:
-    shop = Shop(partitions=1)
-    with Harness(shop.app) as h:
-        h.send(shop.checkouts, Checkout("u", "o", 1_000))
-        h.advance_clock_by("70s")
-        h.wake(shop.payments)
-        h.wake(shop.checkouts)
-        h.advance_watermark(1_000 + UNPAID_MS, topic=shop.checkouts)
-        h.advance_clock_by("59s")
-        assert h.emitted(shop.out) == []
-        h.advance_clock_by("1s")
-        assert h.emitted(shop.out) == [Done("o", "unpaid")]
-        h.replay()
-
-
-def test_after_a_crash_a_wake_that_was_not_committed_is_told_again() -> None:
-    shop = Shop(partitions=1)
-    with Harness(shop.app) as h:
-        h.run(
-            [
-                (shop.checkouts, Checkout("u", "o", 1_000)),
-                Idle(shop.payments),
-                Wake(shop.payments),
-                Watermark(1_000 + UNPAID_MS, shop.checkouts),
-                CRASH,
-            ]
-        )
-        assert h.emitted(shop.out) == []
-        assert h.watermark(actor=shop.Order) < 0
-        h.replay()
-
-
-def test_a_wake_and_a_watermark_of_one_input_print_as_they_are_written() -> None:
+def test_a_watermark_of_one_input_prints_as_it_is_written() -> None:
     shop = Shop()
-    assert repr(Wake(shop.payments)) == "Wake(<topic 'payments' of Payment>)"
     assert repr(Watermark(5, shop.payments)) == "Watermark(5, <topic 'payments' of Payment>)"
     assert repr(Watermark(5)) == "Watermark(5)"
 

@@ -54,7 +54,7 @@ def world(event_time: Any) -> tuple[tr.App, tr.Topic[Event, str], tr.Topic[Seen,
             self.entries[self.n] = self.n
             ctx.emit(seen, Seen(ctx.key, "event", ctx.event_time))
             ctx.set_timer(ctx.event_time)
-            ctx.set_timer(min(ctx.watermark + 5, LAST_MS), "soon")
+            ctx.set_timer(min(max(ctx.watermark, FIRST_MS) + 5, LAST_MS), "soon")
             ctx.set_processing_timer(min(ctx.now + 5, LAST_MS))
 
         @tr.on_timer
@@ -63,8 +63,7 @@ def world(event_time: Any) -> tuple[tr.App, tr.Topic[Event, str], tr.Topic[Seen,
 
         @tr.on_timer("soon")
         def soon(self, ctx: tr.Context[str]) -> None:
-            if ctx.event_time >= FIRST_MS:  # the watermark of the first instant is no instant any more
-                ctx.emit(seen, Seen(ctx.key, "soon", ctx.event_time))
+            ctx.emit(seen, Seen(ctx.key, "soon", ctx.event_time))
 
         @tr.on_processing_timer
         def rang(self, ctx: tr.Context[str]) -> None:
@@ -89,7 +88,7 @@ def test_every_instant_works(event_time: Any, time_ms: int, where: str) -> None:
         if where == "watermark":
             h.run([Watermark(time_ms)])
             # That of who reads what is emitted is behind by the disorder of its topic.
-            assert h._service.task(0).watermarks.foremost >= time_ms
+            assert h._service.task(0).watermarks.of_first_level >= time_ms
         elif where == "clock":
             h.run([Clock(time_ms)])
         h.send(events, Event("a", 3))

@@ -106,7 +106,7 @@ def test_an_option_of_the_mark_that_is_misspelt_is_not_passed_over(outcome):
 def test_the_other_hash_seed_can_be_left_out(outcome, monkeypatch, hash_seed):
     given = []
     monkeypatch.setattr(
-        tailrace.testing.harness.Harness, "replay", lambda h, hash_seed=None: given.append(hash_seed)
+        tailrace.testing.harness.Harness, "replay", lambda h, hash_seed: given.append(hash_seed)
     )
     outcome(
         f"""

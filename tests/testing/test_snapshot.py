@@ -66,7 +66,7 @@ def test_a_start_has_the_state_the_timers_and_the_clock_of_the_snapshot(state: A
         assert rows(new) == stored
         assert sorted(one.key for one in new.advance_watermark(1_700).to(everything.did)) == sorted(KEYS)
         assert len(new.advance_clock(350).to(everything.did)) == len(KEYS)
-        report = new.replay(hash_seed=True)
+        report = new.replay()
         assert report.timers == 2 * len(KEYS)
         assert "the log, under another hash seed" in report.compared
     with Harness(everything.app, start=snapshot, now_ms=700) as new:

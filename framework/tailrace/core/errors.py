@@ -6,7 +6,7 @@ caller further up can complete it. A codec, for example, does not know the offse
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, TypedDict, Unpack
 
 BadReason = Literal[
     "undecodable", "wrong-type", "missing-key", "bad-key", "missing-time", "bad-time", "foreign-partition"
@@ -16,16 +16,40 @@ HANDLER_FAILED: Final = "handler-failed"
 """The value of that header for a failed handler: no record was refused."""
 
 
+class Place(TypedDict, total=False):
+    """The attributes that give the place of an error, as keywords. A class of errors names those that it has."""
+
+    app: str | None
+    actor: str | None
+    handler: str | None
+    query: str | None
+    timer: str | None
+    owner: str | None
+    field: str | None
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    key: object | None
+    reason: BadReason
+    stored: str | None
+    declared: str | None
+    path: str | None
+    position: int | None
+    snapshot: str | None
+    java: str | None
+
+
 class TailraceError(Exception):
     """The root of all errors. The message says what happened (``what``), where, and what to do next (``hint``). Can be pickled."""
 
     places: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that give the place of the error, in the order of the message."""
 
-    def __init__(self, what: str, *, hint: str = "") -> None:
+    def __init__(self, what: str, *, hint: str = "", **place: Unpack[Place]) -> None:
         super().__init__(what)
         self.what = what
         self.hint = hint
+        self.__dict__.update(place)
 
     def __str__(self) -> str:
         known = ((name, getattr(self, name)) for name in self.places)
@@ -46,12 +70,8 @@ class DurableTypeError(DefinitionError):
 
     places = ("owner", "field")
 
-    def __init__(
-        self, what: str, *, owner: str | None = None, field: str | None = None, hint: str = ""
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.owner = owner
-        self.field = field
+    owner: str | None = None
+    field: str | None = None
 
 
 class UnknownAppError(TailraceError):
@@ -74,12 +94,8 @@ class DurableValueError(UsageError):
 
     places = ("owner", "field")
 
-    def __init__(
-        self, what: str, *, owner: str | None = None, field: str | None = None, hint: str = ""
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.owner = owner
-        self.field = field
+    owner: str | None = None
+    field: str | None = None
 
 
 class UnsetFieldError(DurableValueError):
@@ -91,12 +107,8 @@ class StateLeakError(UsageError):
 
     places = ("actor", "key")
 
-    def __init__(
-        self, what: str, *, actor: str | None = None, key: object | None = None, hint: str = ""
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.actor = actor
-        self.key = key
+    actor: str | None = None
+    key: object | None = None
 
 
 class EmittedTypeError(UsageError):
@@ -104,12 +116,8 @@ class EmittedTypeError(UsageError):
 
     places = ("topic",)
 
-    def __init__(
-        self, what: str, *, topic: str | None = None, field: str | None = None, hint: str = ""
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.topic = topic
-        self.field = field
+    topic: str | None = None
+    field: str | None = None
 
 
 class TimerLoopError(UsageError):
@@ -117,19 +125,9 @@ class TimerLoopError(UsageError):
 
     places = ("actor", "key", "timer")
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        actor: str | None = None,
-        key: object | None = None,
-        timer: str | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.actor = actor
-        self.key = key
-        self.timer = timer
+    actor: str | None = None
+    key: object | None = None
+    timer: str | None = None
 
 
 class HandlerError(TailraceError):
@@ -141,29 +139,14 @@ class HandlerError(TailraceError):
 
     places = ("app", "actor", "handler", "topic", "partition", "offset", "key", "timer")
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        app: str | None = None,
-        actor: str | None = None,
-        handler: str | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-        key: object | None = None,
-        timer: str | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.app = app
-        self.actor = actor
-        self.handler = handler
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.key = key
-        self.timer = timer
+    app: str | None = None
+    actor: str | None = None
+    handler: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    key: object | None = None
+    timer: str | None = None
 
 
 class QueryError(TailraceError):
@@ -171,19 +154,9 @@ class QueryError(TailraceError):
 
     places = ("actor", "query", "key")
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        actor: str | None = None,
-        query: str | None = None,
-        key: object | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.actor = actor
-        self.query = query
-        self.key = key
+    actor: str | None = None
+    query: str | None = None
+    key: object | None = None
 
 
 # --- The input is wrong: look at the record, its producer or its topic ---
@@ -194,21 +167,10 @@ class RecordError(TailraceError):
 
     places: ClassVar[tuple[str, ...]] = ("topic", "partition", "offset", "key")
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-        key: object | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.key = key
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    key: object | None = None
 
 
 class BadRecordError(RecordError):
@@ -216,19 +178,7 @@ class BadRecordError(RecordError):
 
     places = ("reason", *RecordError.places)
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        reason: BadReason = "undecodable",
-        topic: str | None = None,
-        partition: int | None = None,
-        offset: int | None = None,
-        key: object | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(what, topic=topic, partition=partition, offset=offset, key=key, hint=hint)
-        self.reason: BadReason = reason
+    reason: BadReason = "undecodable"
 
 
 class EventValueError(RecordError):
@@ -236,11 +186,7 @@ class EventValueError(RecordError):
 
     places = ("topic",)
 
-    def __init__(
-        self, what: str, *, topic: str | None = None, field: str | None = None, hint: str = ""
-    ) -> None:
-        super().__init__(what, topic=topic, hint=hint)
-        self.field = field
+    field: str | None = None
 
 
 class WrongPartitionError(RecordError):
@@ -275,21 +221,10 @@ class IncompatibleStateError(TailraceError):
 
     places = ("actor", "field", "stored", "declared")
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        actor: str | None = None,
-        field: str | None = None,
-        stored: str | None = None,
-        declared: str | None = None,
-        hint: str = "",
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.actor = actor
-        self.field = field
-        self.stored = stored
-        self.declared = declared
+    actor: str | None = None
+    field: str | None = None
+    stored: str | None = None
+    declared: str | None = None
 
 
 class InputsChangedError(TailraceError):
@@ -301,9 +236,7 @@ class StateFolderError(TailraceError):
 
     places = ("path",)
 
-    def __init__(self, what: str, *, path: str | None = None, hint: str = "") -> None:
-        super().__init__(what, hint=hint)
-        self.path = path
+    path: str | None = None
 
 
 class NewerFormatError(StateFolderError):
@@ -338,12 +271,8 @@ class SnapshotError(TailraceError):
 
     places = ("snapshot", "path")
 
-    def __init__(
-        self, what: str, *, snapshot: str | None = None, path: str | None = None, hint: str = ""
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.snapshot = snapshot
-        self.path = path
+    snapshot: str | None = None
+    path: str | None = None
 
 
 class UnknownSnapshotError(SnapshotError):
@@ -398,12 +327,8 @@ class LogFolderError(TailraceError):
 
     places = ("path", "position")
 
-    def __init__(
-        self, what: str, *, path: str | None = None, position: int | None = None, hint: str = ""
-    ) -> None:
-        super().__init__(what, hint=hint)
-        self.path = path
-        self.position = position
+    path: str | None = None
+    position: int | None = None
 
 
 class CorruptLogError(LogFolderError):
@@ -470,9 +395,7 @@ class UnfitJavaError(TailraceError):
 
     places = ("java",)
 
-    def __init__(self, what: str, *, java: str | None = None, hint: str = "") -> None:
-        super().__init__(what, hint=hint)
-        self.java = java
+    java: str | None = None
 
 
 class ArchiveError(TailraceError):
@@ -480,9 +403,7 @@ class ArchiveError(TailraceError):
 
     places = ("path",)
 
-    def __init__(self, what: str, *, path: str | None = None, hint: str = "") -> None:
-        super().__init__(what, hint=hint)
-        self.path = path
+    path: str | None = None
 
 
 class SetAsideError(TailraceError):

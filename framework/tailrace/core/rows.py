@@ -41,7 +41,7 @@ _END_OF_KEY = b"\0\0"
 class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A pending timer: its time, the seed for its handler's randomness, and its depth in a chain of timers.
 
-    The expiry of a plain field is a timer, too. Its seed is the version of the TTL declaration under which it was set.
+    The expiry of a plain field is a timer, too.
     """
 
     time_ms: int
@@ -130,43 +130,31 @@ def is_local(row: bytes) -> bool:
 # --- entries that expire ---------------------------------------------------------------------------------------------
 
 EXPIRES = {EVENT_TIME: b"E", PROCESSING_TIME: b"P"}
-"""First byte of an entry's value where the entry expires; eight bytes of time follow. Others begin with ``STAYS``.
-
-A lowercase letter: the TTL was removed, or moved to the other time domain, before the entry was written. Then four bytes
-with the version of its declaration follow the time.
-"""
+"""First byte of an entry's value where the entry expires; eight bytes of time follow. Others begin with ``STAYS``."""
 STAYS = b"-"
 _TIMED = 9
-_VERSIONED = 13
 
 
 class Expiry(NamedTuple):
-    """The time at which an entry expires, and the version of the TTL that set it (see ``FieldSchema.ttl_version``)."""
+    """The time domain and the time at which an entry expires."""
 
     domain: int
     time_ms: int
-    version: int = 0
 
 
-def pack_entry(value: bytes, domain: int, expiry_ms: int | None, version: int = 0) -> bytes:
+def pack_entry(value: bytes, domain: int, expiry_ms: int | None) -> bytes:
     """An entry's value with its expiry in front."""
     if expiry_ms is None:
         return STAYS + value
-    if not version:
-        return EXPIRES[domain] + time_bytes(expiry_ms) + value
-    return EXPIRES[domain].lower() + time_bytes(expiry_ms) + version.to_bytes(4, "big") + value
+    return EXPIRES[domain] + time_bytes(expiry_ms) + value
 
 
 def unpack_entry(data: bytes) -> tuple[bytes, Expiry | None]:
     """An entry's value, and its expiry if it has one."""
-    mark = data[:1]
-    if mark == STAYS:
+    if data[:1] == STAYS:
         return data[1:], None
-    domain = EVENT_TIME if mark.upper() == EXPIRES[EVENT_TIME] else PROCESSING_TIME
-    if mark.isupper():
-        return data[_TIMED:], Expiry(domain, time_of(data[1:_TIMED]))
-    version = int.from_bytes(data[_TIMED:_VERSIONED], "big")
-    return data[_VERSIONED:], Expiry(domain, time_of(data[1:_TIMED]), version)
+    domain = EVENT_TIME if data[:1] == EXPIRES[EVENT_TIME] else PROCESSING_TIME
+    return data[_TIMED:], Expiry(domain, time_of(data[1:_TIMED]))
 
 
 EXPIRY = b"!"

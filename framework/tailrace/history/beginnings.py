@@ -335,7 +335,6 @@ def renamed(cut: tape.Cut, name_of: Callable[[str], str]) -> tape.Cut:
         cut,
         positions={name_of(name): at for name, at in cut.positions.items()},
         watermarks={name_of(name): mark for name, mark in cut.watermarks.items()},
-        generators={name_of(name): state for name, state in cut.generators.items()},
         idle=[name_of(name) for name in cut.idle],
     )
 

@@ -206,7 +206,7 @@ def drive_along_tape(replay: Replay, tapes: Iterable[tape.TapeRecord], stop: int
         if step.last or not step.whole or sink.policy.is_due(task):
             sink.commit(task)
         else:
-            task.put_off()
+            task.defer_commit()
         sink.stands(task, step)
         if not step.whole:
             return False

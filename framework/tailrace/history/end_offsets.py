@@ -86,9 +86,9 @@ def check_after_beginning(
         for name, offset in sorted(limit.offsets.items())
         if offset < cut.positions.get(name, 0)
     ]
-    if limit.watermark_ms is not None and limit.watermark_ms <= marks.foremost:
+    if limit.watermark_ms is not None and limit.watermark_ms <= marks.of_first_level:
         passed.append(
-            f"the watermark at {instant(marks.foremost)}, at or after the limit {instant(limit.watermark_ms)}"
+            f"the watermark at {instant(marks.of_first_level)}, at or after the limit {instant(limit.watermark_ms)}"
         )
     if limit.clock_ms is not None and limit.clock_ms < cut.now:
         passed.append(f"the clock at {instant(cut.now)}, after the limit {instant(limit.clock_ms)}")

@@ -376,10 +376,6 @@ class Partition:
                 to = None if to_ms is None else to_ms[one.index]
                 slices.later(partial(slices.task.finish, one.index, to))
 
-    def wake(self, number: int) -> None:
-        """Make an idle input count again, as its next record would. No effect if it is not idle."""
-        self._running("wake an input").wake(number)
-
     def rest_ms(self) -> int | None:
         """Time until something becomes due without a record (a commit, idleness, a timer); None if nothing will."""
         return self._running("rest").rest_ms(self._clock())

@@ -191,13 +191,6 @@ class Slices:
         """A cause for the task, to be brought to it when it has nothing else to do."""
         self._later.append(cause)
 
-    def wake(self, number: int) -> None:
-        """An idle input counts again, without a record; its ``idle_after`` begins again. No step may be open."""
-        task = self.task
-        if task.watermarks.idle[number]:
-            self._idle_since[number], self._told_idle[number] = None, False
-            task.wake(number)
-
     def slice(self, now_ms: int, most: int) -> bool:
         """Bring up to ``most`` records to the task, and what else there is; whether there was anything."""
         self._elapsed_ms += max(0, now_ms - self.now_ms)

@@ -21,7 +21,6 @@ from tailrace.core.formats import check_format
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.map_keys import map_key_codec_for
-from tailrace.core.values.old_values import reader_of, reader_of_fields
 from tailrace.core.values.stored_types import stored_struct, stored_type
 from tailrace.core.values.type_schemas import ActorSchema, FieldSchema
 from tailrace.spark.columns import Column, column, columns_of, plain
@@ -103,10 +102,8 @@ class StoredActor:
         self, names: Sequence[str], number: int
     ) -> Callable[[Sequence[Entry]], list[Mapping[str, Any]]]:
         """What makes plain values of a task's value rows: the fields of these names. One that is not known is left out."""
-        fields = [one for one in self.plain_fields() if one.name in names]
+        fields = [self._in_task(one, number) for one in self.plain_fields() if one.name in names]
         decode = msgspec.msgpack.Decoder[Any](stored_struct(fields)).decode
-        of_task = self.of_tasks.get(number, self.schema)
-        read = reader_of_fields(of_task.fields, every_fill=True) or bytes
 
         def decoded(entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
             found: list[Any] = []
@@ -114,13 +111,19 @@ class StoredActor:
                 if one.value[0] & 0xF0 != rows.FORMAT:
                     check_format(f"the state of {self.name} {one.key!r}", one.value[0] >> 4, rows.FORMAT >> 4)
                 try:
-                    found.append(decode(read(one.value[1:])))
+                    found.append(decode(one.value[1:]))
                 except (msgspec.MsgspecError, ValueError) as error:
                     raise self._corrupt(one, error) from error
             shown: list[Mapping[str, Any]] = plain(found)
             return shown
 
         return decoded
+
+    def _in_task(self, field: FieldSchema, number: int) -> FieldSchema:
+        """A field as a task has it; without its default if the task does not have it."""
+        of_task = self.of_tasks.get(number, self.schema).fields
+        known = [one for one in of_task if one.name == field.name]
+        return known[0] if known else msgspec.structs.replace(field, default=None)
 
     def entry_columns(self, field: FieldSchema) -> list[Column]:
         """The columns of a collection's entries: where it is, and what."""
@@ -130,13 +133,11 @@ class StoredActor:
 
     def entry_decoder(self, field: FieldSchema, number: int) -> Callable[[Entry], Any]:
         """What makes a plain value of an entry of a task."""
-        decode = msgspec.msgpack.Decoder[Any](stored_type(field.type)).decode
-        of_task = {one.name: one for one in self.of_tasks.get(number, self.schema).fields}
-        read = reader_of(of_task.get(field.name, field).type, every_fill=True) or bytes
+        decode = msgspec.msgpack.Decoder[Any](stored_type(self._in_task(field, number).type)).decode
 
         def decoded(one: Entry) -> Any:
             try:
-                return plain(decode(read(rows.unpack_entry(one.value)[0])))
+                return plain(decode(rows.unpack_entry(one.value)[0]))
             except (msgspec.MsgspecError, ValueError) as error:
                 raise self._corrupt(one, error) from error
 

@@ -30,10 +30,9 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.engine.evolution import evolve
-from tailrace.core.engine.value_rows import carrying
+from tailrace.core.engine.value_rows import carrying, joined, raw_fields
 from tailrace.core.errors import BadRecordError, IncompatibleStateError, TailraceError, UsageError
 from tailrace.core.suggestions import did_you_mean
-from tailrace.core.values.old_values import reader_of_fields
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.core.values.types import CODEC_ERRORS
@@ -254,7 +253,7 @@ class StateWriter(DataSourceArrowWriter):
     def _task(self, code: _Code, task: TaskEntry, edits: Mapping[bytes, dict[str, bytes]]) -> TaskEntry:
         name = code.actor.name
         before = _as_read(
-            code.actor, task.schema, self._before(name, task.partition, None if self.overwrite else [*edits])
+            code.actor, self._before(name, task.partition, None if self.overwrite else [*edits])
         )
         if edits and not task.cut:
             raise UsageError(
@@ -300,11 +299,17 @@ class StateWriter(DataSourceArrowWriter):
         ]
 
 
-def _as_read(actor: ActorPlan, schema: bytes, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
+def _as_read(actor: ActorPlan, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Value rows with every field that the code reads from them."""
-    there = (decode_schemas(schema) if schema else {}).get(actor.name)
-    reader = None if there is None else reader_of_fields(evolve(there, actor.schema)[0].fields)
-    return found if reader is None else {key: row[:1] + reader(row[1:]) for key, row in found.items()}
+    defaults = {one.name: one.default for one in actor.schema.fields if one.kind == "value" and one.default}
+    return {
+        key: row[:1] + joined(raw_fields(row[1:]) | _missing(row, defaults)) for key, row in found.items()
+    }
+
+
+def _missing(row: bytes, defaults: Mapping[str, bytes]) -> dict[str, bytes]:
+    known = raw_fields(row[1:])
+    return {name: default for name, default in defaults.items() if name not in known}
 
 
 def _with(actor: ActorPlan, schema: bytes) -> bytes:

@@ -24,11 +24,9 @@ if TYPE_CHECKING:
         Fault,
         Idle,
         Item,
-        Wake,
         Watermark,
     )
     from tailrace.testing.harness import Harness
-    from tailrace.testing.hash_order import HashOrderWarning
     from tailrace.testing.invariants import CommitObserver, LawBrokenError
     from tailrace.testing.memory_log import MemoryLog
     from tailrace.testing.replaying import ReplayReport
@@ -52,7 +50,6 @@ __all__ = [
     "Fault",
     "Harness",
     "HarnessSnapshot",
-    "HashOrderWarning",
     "Idle",
     "Item",
     "LawBrokenError",
@@ -63,7 +60,6 @@ __all__ = [
     "SimulationReport",
     "Simulator",
     "System",
-    "Wake",
     "Watermark",
     "explore",
 ]
@@ -71,7 +67,6 @@ __all__ = [
 _MODULES = {
     "emitted": ("DeadLetter", "Emitted", "Out"),
     "harness": ("Harness",),
-    "hash_order": ("HashOrderWarning",),
     "invariants": ("CommitObserver", "LawBrokenError"),
     "simulator": ("SimulationReport", "Simulator"),
     "memory_log": ("MemoryLog",),

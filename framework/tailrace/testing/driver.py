@@ -156,8 +156,8 @@ class Driver:
     def fall_idle(self, topic: Topic[Any, Any]) -> Emitted:
         """Make an input idle now, in every partition: it holds no actor's watermark back until it wakes.
 
-        It wakes with its next record, with ``wake``, or, for a topic that the app writes itself, with the next watermark that
-        the tasks publish. It stays idle in a crash, in which no time passes. Records sent while the service is down wake it
+        It wakes with its next record, or, for a topic that the app writes itself, with the next watermark that the tasks
+        publish. It stays idle in a crash, in which no time passes. Records sent while the service is down wake it
         before any other input is read.
         """
         found = self._inputs.of(topic)
@@ -166,23 +166,6 @@ class Driver:
             self._read_clocks()
             for service, plan, _ in found:
                 service.fall_idle(plan.index)
-            self._settle()
-        return self._news()
-
-    def wake(self, topic: Topic[Any, Any]) -> Emitted:
-        """Make an idle input count again, in every partition, with its last watermark. No effect if it is not idle.
-
-        It becomes idle again when no record comes for its ``idle_after`` from now on.
-
-        Raises:
-            UsageError: The input has no watermark, or follows what its writers publish.
-        """
-        found = self._inputs.from_outside(topic)
-        with self._driving():
-            self._settle()
-            self._read_clocks()
-            for service, plan, _ in found:
-                service.wake(plan.index)
             self._settle()
         return self._news()
 
@@ -235,8 +218,6 @@ class Driver:
                 self.advance_watermark(watermark_ms, topic=topic)
             case faults.Idle(topic):
                 self.fall_idle(topic)
-            case faults.Wake(topic):
-                self.wake(topic)
             case faults.CRASH:
                 self.crash()
             case faults.COMMIT:

@@ -71,16 +71,6 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
-    """Make an idle topic count again, as its next record would."""
-
-    topic: Topic[Any, Any]
-
-    def __repr__(self) -> str:
-        return f"Wake({self.topic!r})"
-
-
-@dataclass(frozen=True, slots=True)
 class At:
     """An event whose record has the timestamp ``timestamp_ms``. Events given as (topic, event) have the clock's time."""
 
@@ -92,7 +82,7 @@ class At:
         return f"At({self.timestamp_ms}, {self.topic!r}, {self.event!r})"
 
 
-Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | Wake | Fault
+Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | Fault
 """An item of the list that ``Harness.run`` takes: an event as (topic, event), or a value of one of these classes."""
 
 

@@ -1,14 +1,13 @@
 """A replay in a process with another hash seed, which finds handlers that depend on the order of a set or on ``hash()``.
 
 A hash seed belongs to a process. So the replay needs a second process, and that one needs the app's code: it imports the
-module in which the app stands. An app that is made within a function, as tests like to do, cannot be had there; for
-these there is ``hash_order``.
+module that defines the app. An app that is created within a function cannot be replayed there.
 
-The second process is started with the first replay and serves all that follow, as its start takes longer than most
-replays. It ends with the process that started it. It is replaced where a module it has imported has changed since.
+The second process is started with the first replay and serves all later ones, because its start takes longer than most
+replays. It ends with the process that started it.
 
-What is replayed there is compared with the log: state with the changelog, and outputs. That the store holds what the
-changelog says is known by then, as the replay in the test's own process comes first.
+The replay is compared with the log: state with the changelog, and outputs. The replay in the test's own process comes first,
+and has already compared the store with the changelog.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be replayed: an app by its place, and what it has to be; the log; how the first run went about it."""
+    """What to replay: the app's place and declarations, the log, and the settings of the first run."""
 
     module: str
     file: str
@@ -59,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What differs; or why nothing could be replayed."""
+    """The differences, or the reason why nothing could be replayed."""
 
     differences: tuple[str, ...] = ()
     why_not: str = ""
@@ -86,11 +85,11 @@ def replay_under_another_seed(app: App, plan: Plan, log: MemoryLog, settings: Ta
         log,
         settings,
     )
-    return _Other.current(module, file).ask(request)
+    return _Other.current().ask(request)
 
 
 def _place_of(app: App, plan: Plan) -> tuple[str, str, str] | None:
-    """Module, attribute and file under which another process finds an app; None if it is not to be found so."""
+    """Module, attribute and file under which another process finds an app; None if it cannot find it."""
     for name in dict.fromkeys(_modules_of(plan)):
         module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
@@ -122,7 +121,7 @@ def _declared(plan: Plan) -> bytes:
 
 
 class _Other:
-    """The other process, from here. There is one at most."""
+    """The other process, as seen from this one. There is at most one."""
 
     _current: ClassVar[_Other | None] = None
 
@@ -131,7 +130,6 @@ class _Other:
         path = os.pathsep.join(one for one in sys.path if one)
         self._pid = os.getpid()
         self._pipe = ours
-        self._imported: dict[str, tuple[str, int]] = {}
         self._process = subprocess.Popen(  # noqa: S603 (this very Python)
             [sys.executable, "-c", _SERVE, str(theirs.fileno())],
             env={**os.environ, HASH_SEED: str(another_seed()), "PYTHONPATH": path},
@@ -143,19 +141,15 @@ class _Other:
         theirs.close()
 
     @classmethod
-    def current(cls, module: str, file: str) -> _Other:
-        """The process, if it has not imported that module as something else; else a new one."""
-        known, stamp = cls._current, (file, Path(file).stat().st_mtime_ns)
-        if known is not None and (known._pid != os.getpid() or known._imported.get(module, stamp) != stamp):
-            known.close()
-            known = None
-        if known is None:
+    def current(cls) -> _Other:
+        """The running process; a new one if there is none, or if this process is a fork of the one that started it."""
+        known = cls._current
+        if known is None or known._pid != os.getpid():
             known = cls._current = cls()
-        known._imported[module] = stamp
         return known
 
     def ask(self, request: Request) -> Answer:
-        """What comes of a request."""
+        """Send a request and wait for the answer."""
         try:
             self._pipe.send(request)
             return self._pipe.recv()
@@ -167,11 +161,9 @@ class _Other:
             raise
 
     def close(self) -> None:
-        """End the process. In a fork of the process that started it, only forget it."""
+        """End the process."""
         type(self)._current = None
         self._pipe.close()
-        if self._pid != os.getpid():
-            return
         try:
             self._process.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -182,15 +174,15 @@ class _Other:
 @atexit.register
 def close() -> None:
     """End the other process, if there is one."""
-    if _Other._current is not None:
+    if _Other._current is not None and _Other._current._pid == os.getpid():
         _Other._current.close()
 
 
-# --- there
+# --- in the other process
 
 
 def serve(handle: int) -> None:
-    """The whole life of the other process: answer until nobody asks any more."""
+    """Answer requests until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     pipe: _Theirs = Connection(handle)
     while True:

@@ -82,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks."""
     config.addinivalue_line(
         "markers",
-        "tailrace(replay=True, hash_seed=None): whether a test's harnesses are replayed when it has passed, "
+        "tailrace(replay=True, hash_seed=True): whether a test's harnesses are replayed when it has passed, "
         "and whether under "
         "another hash seed, too",
     )
@@ -153,7 +153,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if said.get("replay", True):
         for one, wanted in item.stash.get(_MADE, _NONE):
             if wanted and not one.closed:
-                one.replay(hash_seed=said.get("hash_seed"))
+                one.replay(hash_seed=said.get("hash_seed", True))
     if (explored := item.get_closest_marker("explore")) is not None:
         made = item.stash.get(_MADE, _NONE)
         _explore(made, dict(explored.kwargs), item.config.getoption("--tailrace-schedules"))

@@ -14,14 +14,13 @@ from dataclasses import replace as replaced
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.errors import ReplayDivergedError, UsageError
+from tailrace.core.errors import ReplayDivergedError
 from tailrace.core.storage import Store
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.replay import replaying
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport
 from tailrace.log.interface import OneCommitLog
 from tailrace.state.store_cut import decode_store_cut
-from tailrace.testing.hash_order import warn_of_hash_order
 from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.other_seed import replay_under_another_seed
 
@@ -56,25 +55,18 @@ def replay(plan: Plan, log: OneCommitLog, stores: Sequence[Store], settings: Tas
 
 
 def check_hash_seed(
-    app: App, plan: Plan, log: MemoryLog, settings: TaskSettings, report: ReplayReport, *, must: bool
+    app: App, plan: Plan, log: MemoryLog, settings: TaskSettings, report: ReplayReport
 ) -> None:
-    """Replay once more under another hash seed. Where that cannot be, look at the handlers and say so in the report.
+    """Replay once more under another hash seed. If that is not possible, the report says why.
 
     Raises:
         ReplayDivergedError: Something differs; it names the first difference.
-        UsageError: It ``must`` be, and cannot.
     """
     answer = replay_under_another_seed(app, plan, log, settings)
     if answer.differences:
         shown = "; ".join(answer.differences[:3])
         raise ReplayDivergedError(f"under another hash seed {shown}", hint=_SEED_HINT)
-    if not answer.why_not:
+    if answer.why_not:
+        report.note(f"nothing was replayed under another hash seed: {answer.why_not}")
+    else:
         report.compared.append("the log, under another hash seed")
-        return
-    if must:
-        raise UsageError(
-            f"nothing can be replayed under another hash seed: {answer.why_not}",
-            hint="Declare the app at the top of a module that can be imported by its name.",
-        )
-    report.note(f"nothing was replayed under another hash seed: {answer.why_not}")
-    warn_of_hash_order(plan)

@@ -1,6 +1,6 @@
 """A whole service in one thread: every partition of an app over an in-memory log, driven as a worker drives it.
 
-An influence that a worker gets from outside (an upstream watermark, an input that becomes idle or wakes) is a *signal* here.
+An influence that a worker gets from outside (an upstream watermark, an input that becomes idle) is a *signal* here.
 A signal belongs to the position at which it was given. A service that starts again after a crash gets it again at that
 position, as a live reader finds the publications of its producers again. An input that was idle at the last commit becomes
 idle again at once if it has nothing to read: a live service waits for its ``idle_after``, but in a test no time passes while
@@ -38,11 +38,11 @@ LINEAGE = b"harness"
 
 
 class _Signal(NamedTuple):
-    """A signal on an input, given when a task was at these positions: a watermark, or that the input becomes idle, or wakes."""
+    """A signal on an input, given when a task was at these positions: a watermark, or that the input becomes idle."""
 
     input: int
     positions: dict[str, int]
-    said: int | Literal["idle", "awake"]
+    said: int | Literal["idle"]
 
 
 class ServiceOptions(NamedTuple):
@@ -248,11 +248,6 @@ class Service:
         for partition in range(self.plan.partitions):
             self._signal(partition, number, "idle")
 
-    def wake(self, number: int) -> None:
-        """Have an idle input count again in every task."""
-        for partition in range(self.plan.partitions):
-            self._signal(partition, number, "awake")
-
     def read_clock(self) -> None:
         """Bring the clock's reading to every task, so that the next handlers see the time."""
         for one in self.partitions:
@@ -276,7 +271,7 @@ class Service:
         """Records taken since the last commit."""
         return sum(_records_of(one.task) for one in self.partitions) - sum(self._taken_before)
 
-    def _signal(self, partition: int, number: int, said: int | Literal["idle", "awake"]) -> None:
+    def _signal(self, partition: int, number: int, said: int | Literal["idle"]) -> None:
         if self.up:
             self._apply(partition, _Signal(number, dict(self.task(partition).positions), said))
             return
@@ -289,8 +284,6 @@ class Service:
         _drain(task)
         if signal.said == "idle":
             task.idle(signal.input)
-        elif signal.said == "awake":
-            self.partitions[partition].wake(signal.input)
         else:
             task.upstream(signal.input, signal.said)
         _drain(task)

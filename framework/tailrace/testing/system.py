@@ -157,7 +157,7 @@ class System(Driver):
             self._down.difference_update(chosen)
         self._start(chosen)
 
-    def replay(self, *, hash_seed: bool | None = None) -> dict[str, ReplayReport]:
+    def replay(self, *, hash_seed: bool = True) -> dict[str, ReplayReport]:
         """Replay every app, as ``Harness.replay`` does; the reports by the names of the apps.
 
         Raises ReplayDivergedError, which names the first difference.

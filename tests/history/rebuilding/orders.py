@@ -38,10 +38,6 @@ class Bought(msgspec.Struct):
     cents: int
 
 
-def punctuated(order: Order, event_time_ms: int) -> int | None:
-    return None if order.mark is None else event_time_ms - order.mark
-
-
 def make_app(version: str = "1", *, watermark: Any = True, messages: bool = False) -> tr.App:
     app = tr.App("orders", partitions=2, version=version, on_error="dead-letter")
     orders = app.topic(
@@ -95,7 +91,6 @@ def make_app(version: str = "1", *, watermark: Any = True, messages: bool = Fals
 
 app = make_app()
 newer = make_app("2")
-punctuating = make_app(watermark=punctuated)
 telling = make_app(messages=True)
 
 

@@ -111,7 +111,7 @@ def _given_programs(seed: int) -> Given:
         model.app,
         [(partition, output) for _, partition, output in placed],
         variant.messages and seed % 2 == 0,
-        variant.watermark not in ("punctuated", "generator"),
+        True,
     )
 
 

@@ -37,14 +37,6 @@ class Ping(msgspec.Struct, frozen=True):
     n: int
 
 
-class Every100(tr.WatermarkGenerator):
-    seen: int = 0
-
-    def on_event(self, event: Departure, event_time_ms: int, /) -> int | None:
-        self.seen += 1
-        return event_time_ms if self.seen % 100 == 0 else None
-
-
 def tail_of(event: Departure) -> str:
     return event.tail
 
@@ -54,10 +46,8 @@ late = app.topic("late", Departure, key="tail")
 departures = app.topic("departures", Departure, key="tail", event_time="at", out_of_order="30m", late=late)
 keyed = app.topic("keyed", Departure, key=tail_of, event_time=lambda e: e.at, idle_after=timedelta(seconds=5))
 arrivals = app.topic("arrivals", Arrival, key="tail", key_type=str, event_time=tr.ARRIVAL_TIME)
-marked = app.topic(
-    "marked", Departure, key=lambda e: e.tail, key_type=str, watermark=lambda e, t: t if e.at else None
-)
-slow = app.topic("slow", Departure, key=("tail", "at"), watermark=Every100(), time_range=(0, 10**13))
+marked = app.topic("marked", Departure, key=lambda e: e.tail, key_type=str, watermark="upstream")
+slow = app.topic("slow", Departure, key=("tail", "at"), watermark=False, time_range=(0, 10**13))
 overdue = app.topic("overdue", Overdue, key="tail", format="msgpack")
 sink = app.topic("sink", Overdue)
 shapes: tr.Topic[Circle | Square, str] = app.topic("shapes", Circle | Square, key="colour")
@@ -85,7 +75,6 @@ class Aircraft(Vehicle):
         self.airborne = event
         self.minutes_late[event.tail] = self.minutes_late.get(event.tail, 0) + 1
         self.log.append(event.tail)
-        self.log[0:1] = [*reversed(self.log[1:]), self.log[0]]
         airports: list[str] = list(reversed(self.minutes_late))
         ctx.set_timer(event.at + 1000 + len(airports), name="overdue")
         ctx.emit(cleaned, event)

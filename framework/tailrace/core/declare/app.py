@@ -16,7 +16,7 @@ from tailrace.core.declare.declarations import Declarations, Declared
 from tailrace.core.declare.emissions import check_emits
 from tailrace.core.declare.event_marks import KeyedType
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
-from tailrace.core.declare.options import NoOptions, refuse_unknown
+from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.run_options import RunOptions
 from tailrace.core.declare.topic import ON_ERROR, Edge, Stream, Topic, TopicOptions
@@ -45,7 +45,7 @@ class App(Declarations):
       once the app has state.
     - ``on_error``: what happens when a record cannot be decoded or a handler raises. ``"stop"`` (the default) stops the task.
       ``"dead-letter"`` sends the event to the app's dead letters with the reason, and continues; a mistake in the code
-      (NameError, AttributeError, ``tr.UsageError``, a TypeError raised by the handler itself) still stops the task.
+      (NameError, AttributeError, TypeError, ``tr.UsageError``) still stops the task.
       ``"dead-letter-all"`` continues after those, too. A topic may have an ``on_error`` of its own.
     - ``version``: recorded with the history. Change it when a change of the code changes results.
     - ``code_files``: data files that handlers or their modules read, relative to the folder of the app's module
@@ -66,10 +66,8 @@ class App(Declarations):
         on_error: Literal["stop", "dead-letter", "dead-letter-all"] = "stop",
         version: str = "1",
         code_files: Sequence[str] = (),
-        **unknown: Unpack[NoOptions],
     ) -> None:
         legal_name(name, "an app", limit=120)
-        refuse_unknown(f"the app {name!r}", unknown, ("partitions", "on_error", "version", "code_files"))
         if type(partitions) is not int or not 1 <= partitions <= 10_000:
             raise DefinitionError(
                 f"the app {name!r} has partitions={partitions!r}", hint="Give a number from 1 to 10000."
@@ -182,17 +180,14 @@ class App(Declarations):
     ) -> Topic[Any, Any]:
         """Declare a topic of events of one msgspec struct, or of a union of tagged ones.
 
-        Key and event time are best declared once, on the event type: ``tail: tr.Key[str]``, ``at: tr.EventTime[int]``. What is
-        given here takes precedence over that; ``key=None`` declares a topic without a key.
+        Key and event time are best declared once, on the event type: ``tail: tr.Key[str]``, ``at: tr.EventTime[int]``.
+        Arguments given here take precedence. A topic without a key (``key=None``) can be written to, and read by stateless
+        functions.
 
-        ``key``: a field (``"tail"``), a nested one (``"plane.tail"``), several (``("airline", "number")``), or a function
-        of the event. A topic without a key can be written to, and read by stateless functions.
-
-        The key's type is found in the event type, and checked against ``tr.Context[...]`` when the app is defined. A type
-        checker knows it if the event type is ``tr.Keyed[str]``, if ``key`` is a function of a typed event, or from
-        ``key_type=str``; a field named as a string, or marked as ``tr.Key`` alone, is ``Any`` to it. ``key_type`` is needed at
-        run time for a function that does not annotate what it returns.
-        For a union, annotate the result: ``shapes: tr.Topic[Circle | Square, str] = app.topic(...)``.
+        - ``key``: a field (``"tail"``), a nested one (``"plane.tail"``), several (``("airline", "number")``), or a function
+          of the event.
+        - ``key_type``: needed for a function that does not annotate its return type. A type checker knows the type of the key
+          from it, from ``tr.Keyed[str]``, and from a function of a typed event; otherwise the key is ``Any`` to it.
 
         Options, all by keyword:
 
@@ -202,9 +197,8 @@ class App(Declarations):
         - ``late``: ``"handle"`` (the default; the handler sees ``ctx.is_late``), ``"drop"`` (counted), or another topic,
           to which late events go unhandled.
         - ``watermark``: True for the highest event time seen less ``out_of_order``; False for slow reference data, which
-          never holds the other inputs back; ``"upstream"`` for what the producing service publishes; a function
-          ``(event, event_time_ms) -> int | None``; or an instance of a ``tr.WatermarkGenerator``. By default a topic that
-          the app itself writes follows its writers, and any other topic its events.
+          never holds the other inputs back; ``"upstream"`` for what the producing service publishes. By default a topic
+          that the app itself writes follows its writers, and any other topic its events.
         - ``idle_after``: how long a partition with nothing to read holds the watermark back, a duration; default ``"60s"``.
         - ``ahead``: how far, in event time, the topic may be read ahead of the other inputs of the actors that take it, such
           as ``"6h"``; not limited by default. It bounds the state of a join while one side catches up. It never stops the app.
@@ -212,22 +206,16 @@ class App(Declarations):
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.
         - ``time_range``: the accepted event times; a record with another time is a bad record. Default: 1970 to 2200,
-          without those of early 1970 that look like seconds since 1970 instead of milliseconds.
+          without those of early 1970 that look like seconds.
 
         The same topic may be declared again with the same arguments.
 
         Raises:
-            DefinitionError: An argument is unknown or does not fit the event type, the name is taken, or the key or event
-                time names a field that does not exist. The message says what to change.
+            DefinitionError: An argument is unknown or does not fit the event type, the name is taken, or a field does not exist.
         """
         words = (type, key, key_type, dict(options))
-        known = self.topics.get(name)
+        known = self._declared_before(name, words)
         if known is not None:
-            if self._options[name] != words:
-                raise DefinitionError(
-                    f"the topic {name!r} is declared twice with different arguments",
-                    hint="Declare it once, and import it where it is used.",
-                )
             return known
         self._free(name, "topic")
         known_options = TopicOptions.__annotations__
@@ -241,6 +229,15 @@ class App(Declarations):
         self.topics[name] = topic
         self._plan = None
         return topic
+
+    def _declared_before(self, name: str, words: object) -> Topic[Any, Any] | None:
+        known = self.topics.get(name)
+        if known is not None and self._options[name] != words:
+            raise DefinitionError(
+                f"the topic {name!r} is declared twice with different arguments",
+                hint="Declare it once, and import it where it is used.",
+            )
+        return known
 
     def stream(self, name: str, type: type[E]) -> Stream[E]:
         """Declare a stream: an event emitted to it is handled in the same step, under the same key, and is never stored.
@@ -271,9 +268,7 @@ class App(Declarations):
     def actor(
         self, /, *, name: str | None = None, emits: Emits | None = None
     ) -> Callable[[type[A]], type[A]]: ...
-    def actor(
-        self, cls: Any = None, /, *, name: str | None = None, emits: Emits | None = None, **unknown: Any
-    ) -> Any:
+    def actor(self, cls: Any = None, /, *, name: str | None = None, emits: Emits | None = None) -> Any:
         """Make a class one of the app's actors: ``@app.actor``, or ``@app.actor(name=..., emits=...)``.
 
         ``name`` is the name that state and timers are stored under (default: the name of the class). Keep it when the class is
@@ -287,7 +282,6 @@ class App(Declarations):
             DefinitionError: The class is not an actor, has no handler, or its name is taken. The message says what to change.
             DurableTypeError: A field has a type that cannot be stored and read back unchanged.
         """
-        refuse_unknown("@app.actor", unknown, ("name", "emits"))
         if cls is not None:
             return self._add_actor(cls, name, emits)
         return functools.partial(self._add_actor, name=name, emits=emits)
@@ -352,9 +346,7 @@ class App(Declarations):
         name: str | None = None,
         emits: Emits | None = None,
     ) -> Callable[[Function[E | E2 | E3 | E4, K]], Function[E | E2 | E3 | E4, K]]: ...
-    def process(
-        self, *edges: Any, name: str | None = None, emits: Emits | None = None, **unknown: Any
-    ) -> Any:
+    def process(self, *edges: Any, name: str | None = None, emits: Emits | None = None) -> Any:
         """Make a function ``(event, ctx)`` a stateless handler of one or several topics or streams.
 
         It maps, filters, routes or re-keys events by emitting others with ``ctx.emit``. It has no state and no timers.
@@ -364,7 +356,6 @@ class App(Declarations):
             DefinitionError: The function does not take ``(event, ctx)``, its event type is not that of the topics, or its
                 name is taken.
         """
-        refuse_unknown("@app.process", unknown, ("name", "emits"))
         check_edges(edges, "@app.process")
         scope = Scope.of_caller(1)
 

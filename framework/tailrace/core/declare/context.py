@@ -19,11 +19,9 @@ from typing_extensions import TypeVar
 from tailrace.core import rows
 from tailrace.core.declare.current_unit import CurrentUnit, Instances
 from tailrace.core.declare.plan import ActorBase, Plan
-from tailrace.core.declare.topic import Stream, Topic
+from tailrace.core.declare.topic import Edge, Stream, Topic
 from tailrace.core.durations import (
-    BESIDE_NO_WATERMARK_MS,
     INSTANT_LIMIT_MS,
-    NO_WATERMARK,
     SECONDS_FIRST_MS,
     SECONDS_LAST_MS,
     to_datetime,
@@ -41,7 +39,6 @@ E = TypeVar("E")
 _MASK = (1 << 64) - 1
 _OF_TODAY_MS = 1_000 * SECONDS_FIRST_MS
 """2001. A handler whose event time is here or later does not mean a time in the first weeks of 1970."""
-_EARLIEST_TIMER_MS = NO_WATERMARK - BESIDE_NO_WATERMARK_MS
 
 
 class Measurement(NamedTuple):
@@ -128,16 +125,13 @@ class Context(Generic[K]):
     event_time: int
     """The event time in milliseconds: of the event, of a message's sender, or, in a timer handler, of the timer.
 
-    In the handler of a processing-time timer it is the watermark + 1 ms. Before the first watermark it is 0, or the beginning
-    of the ``time_range`` of the actor's inputs if that is before 1970. The same applies to a timer that was set relative to
-    ``tr.NO_WATERMARK``, which is not an instant.
+    In the handler of a processing-time timer it is the watermark + 1 ms, and 0 before the first watermark.
     """
     watermark: int
     """The watermark of this actor in this task, in milliseconds: no further event at or before it is expected.
 
     It follows only the inputs that this actor takes, and never goes back. Before the first event, and while the first event is
-    handled, it is ``tr.NO_WATERMARK``, which is below every instant. A timer set to ``ctx.watermark`` + a duration is accepted
-    then, too, and fires with the first watermark.
+    handled, it is ``tr.NO_WATERMARK``, which is below every instant: no timer can be set relative to it.
     """
     now: int
     """Processing time in milliseconds: the last reading of the clock. Readings are recorded, so a replay gets the same.
@@ -192,15 +186,11 @@ class Context(Generic[K]):
         Readers see the event after the next commit, together with the state. If this handler fails, the event is dropped.
         The topic's declaration gives its key. Its record has the timestamp ``at`` (default: ``ctx.event_time``), which is the
         event time in a topic with ``event_time=tr.RECORD_TIME``. The event is encoded at once, so it may be changed afterwards.
-
-        A live service checks the type of the event, but not the values of a struct's fields, which msgspec does not check either:
-        it writes ``Result(amount="7")`` where an int is declared, and readers refuse the record as ``wrong-type``. Type
-        checkers, the ``Harness`` and the reference run of ``tailrace explore`` find such values (EmittedTypeError).
+        A live service checks the type of the event, not the values of its fields; tests check these, too (EmittedTypeError).
 
         Raises:
             UsageError: The event is not of the topic's type; ``at`` is outside of the topic's ``time_range``, or was given
-                with a stream, whose handlers run in the same step; or the topic is not among the targets of the handler's actor or
-                function (declare it with ``emits=``).
+                with a stream; or the topic is not among the targets of the handler (declare it with ``emits=``).
             EventValueError: The event cannot be written as it is, such as nan in a JSON topic.
         """
         # ``at`` is keyword-only by the overloads. A star in the signature would cost a dictionary lookup per call.
@@ -213,15 +203,9 @@ class Context(Generic[K]):
         try:
             types = edge.types
         except AttributeError:
-            raise UsageError(
-                f"{self._place()} emits to {to!r}, which is not a topic or a stream",
-                hint="Give the topic itself, as app.topic returned it.",
-            ) from None
+            raise self._wrong_event(edge, event) from None
         if type(event) not in types:
-            raise UsageError(
-                f"{self._place()} emits {type(event).__name__} to {to.name!r}, which holds {to.type_name}",
-                hint="Emit an event of the declared type, or declare a topic for this one.",
-            )
+            raise self._wrong_event(edge, event)
         route = self._unit.route
         if route is None or edge not in self._allowed[route.operator]:
             raise self._not_found(edge)
@@ -247,6 +231,17 @@ class Context(Generic[K]):
                 time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
                 if time_ms is not None and time_ms <= mark_ms:
                     self._promises.broken(edge.name, self._place())
+
+    def _wrong_event(self, to: Any, event: Any) -> UsageError:
+        if not isinstance(to, Edge):
+            return UsageError(
+                f"{self._place()} emits to {to!r}, which is not a topic or a stream",
+                hint="Give the topic itself, as app.topic returned it.",
+            )
+        return UsageError(
+            f"{self._place()} emits {type(event).__name__} to {to.name!r}, which holds {to.type_name}",
+            hint="Emit an event of the declared type, or declare a topic for this one.",
+        )
 
     def _timestamp(self, to: Topic[Any, Any], at: int | datetime) -> int:
         """Check the timestamp that a handler gives to a record, and return it in milliseconds."""
@@ -360,18 +355,20 @@ class Context(Generic[K]):
         table.move_timer(table.parts(self._unit.instance), self._timer_id(domain, name), None)
 
     def _due_ms(self, time: int | datetime, domain: int) -> int:
-        """The time at which a timer is due: an instant, or a time computed from ``NO_WATERMARK``."""
-        if type(time) is int and _EARLIEST_TIMER_MS < time < INSTANT_LIMIT_MS:
-            self._refuse_seconds(
-                time, self.event_time if domain == rows.EVENT_TIME else self.now, "uses a timer"
-            )
-            return time
+        """The instant at which a timer is due."""
         try:
-            return to_ms(time)
+            time_ms = to_ms(time)
         except UsageError as error:
+            hint = error.hint
+            if isinstance(time, int) and time < 0:
+                hint = "Before the first event ctx.watermark is tr.NO_WATERMARK: compute the time from ctx.event_time."
             raise UsageError(
-                f"{self._place()} uses a timer with a wrong time: {error.what}", hint=error.hint
+                f"{self._place()} uses a timer with a wrong time: {error.what}", hint=hint
             ) from None
+        if type(time) is int:
+            here_ms = self.event_time if domain == rows.EVENT_TIME else self.now
+            self._refuse_seconds(time_ms, here_ms, "uses a timer")
+        return time_ms
 
     def _refuse_seconds(self, time_ms: int, here_ms: int, does: str) -> None:
         """Refuse a time that can only be in seconds: it is in 1970, but the handler's time is in this century."""

@@ -1,22 +1,20 @@
-"""The source of an event's time, and the watermarks that a service computes itself."""
+"""The source of an event's time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from enum import Enum
 from operator import attrgetter
-from typing import Any, Final, Literal
-
-import msgspec
-from msgspec import inspect
+from typing import Any, Final
 
 from tailrace.core.durations import to_datetime, to_ms
 from tailrace.core.errors import BadRecordError, DefinitionError, UsageError
-from tailrace.core.suggestions import did_you_mean
-from tailrace.core.values.event_fields import event_fields, kind_of
+from tailrace.core.values.key_paths import types_at
 from tailrace.core.values.types import spell
 
 YEAR_2200_MS: Final = 7_258_118_400_000
+_PYDANTIC_DATETIMES = ("AwareDatetime", "PastDatetime", "FutureDatetime")
 
 
 class TimeSource(Enum):
@@ -52,25 +50,6 @@ def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
     return what, hint
 
 
-class WatermarkGenerator(msgspec.Struct):
-    """Computes the watermark of an input from its events: subclass it, and give an instance to ``app.topic(watermark=...)``.
-
-    It is a ``msgspec.Struct`` whose fields are durable. Each task has its own copy of the instance. The watermark must depend
-    on nothing but its fields and the events in their order: no clock, no randomness.
-    """
-
-    def on_event(self, event: Any, event_time_ms: int, /) -> int | None:
-        """The new watermark in milliseconds since 1970, or None to leave it unchanged. Called for each event, in order.
-
-        A watermark states that all events up to it have been seen: an event at or before it is late. A value below the
-        current watermark is ignored.
-        """
-        raise NotImplementedError
-
-
-Leaf = Literal["int", "datetime", "none"]
-
-
 def time_reader(
     event_type: Any, source: str | Callable[[Any], Any], where: str
 ) -> Callable[[Any], int | None]:
@@ -82,10 +61,16 @@ def time_reader(
     """
     if not isinstance(source, str):
         return _converted(source)
-    leaves: set[Leaf] = set()
-    optional = _walk(inspect.type_info(event_type), source.split("."), source, where, leaves)
+    what = f"{where}: the event time {source!r} of {spell(event_type)}"
+    found, optional = types_at(event_type, source, what)
+    for one in found:
+        if one not in (int, datetime) and spell(one) not in _PYDANTIC_DATETIMES:
+            raise DefinitionError(
+                f"{what} is of type {spell(one)}",
+                hint="Name an int of milliseconds since 1970 or a datetime, or give a function of the event that returns one.",
+            )
     read = _lenient(source) if optional else attrgetter(source)
-    return read if "datetime" not in leaves else _converted(read)
+    return read if set(found) <= {int} else _converted(read)
 
 
 def _converted(read: Callable[[Any], Any]) -> Callable[[Any], int | None]:
@@ -113,56 +98,3 @@ def _lenient(path: str) -> Callable[[Any], Any]:
         return event
 
     return read
-
-
-def _walk(node: inspect.Type, names: list[str], path: str, where: str, leaves: set[Leaf]) -> bool:
-    """Collect the types that the path may end at. Returns whether a value before its end may be None."""
-    if isinstance(node, inspect.Metadata):
-        return _walk(node.type, names, path, where, leaves)
-    if isinstance(node, inspect.UnionType):
-        optional = [_walk(member, names, path, where, leaves) for member in node.types]  # each is looked at
-        return any(optional)
-    if not names:
-        leaves.add(_leaf(node, path, where))
-        return False
-    if isinstance(node, inspect.NoneType):
-        return True
-    if not isinstance(node, inspect.StructType | inspect.DataclassType | inspect.CustomType) or not kind_of(
-        node.cls
-    ):
-        raise DefinitionError(
-            f"{where} takes its event time from {path!r}, but {names[0]!r} is looked for in a {_kind(node)}",
-            hint="Name a field of a struct.",
-        )
-    if isinstance(node, inspect.CustomType):
-        fields = {one.name: inspect.type_info(one.type) for one in event_fields(node.cls).values()}
-    else:
-        fields = {one.name: one.type for one in node.fields}
-    found = fields.get(names[0])
-    if found is None:
-        known = list(fields)
-        raise DefinitionError(
-            f"{where} takes its event time from {path!r}, but {node.cls.__name__} has no field {names[0]!r}",
-            hint=did_you_mean(names[0], known, f"It has {', '.join(known)}."),
-        )
-    return _walk(found, names[1:], path, where, leaves)
-
-
-def _leaf(node: inspect.Type, path: str, where: str) -> Leaf:
-    if isinstance(node, inspect.IntType):
-        return "int"
-    if isinstance(node, inspect.DateTimeType) or (
-        isinstance(node, inspect.CustomType)
-        and spell(node.cls) in ("AwareDatetime", "PastDatetime", "FutureDatetime")
-    ):  # these are pydantic's
-        return "datetime"
-    if isinstance(node, inspect.NoneType):
-        return "none"
-    raise DefinitionError(
-        f"{where} takes its event time from {path!r}, which is a {_kind(node)}",
-        hint="Name an int of milliseconds since 1970 or a datetime, or give a function of the event that returns one.",
-    )
-
-
-def _kind(node: inspect.Type) -> str:
-    return type(node).__name__.removesuffix("Type").lower()

@@ -14,7 +14,6 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.annotations import Scope, UnresolvedName
-from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.durations import duration
 from tailrace.core.errors import DefinitionError, DurableTypeError, UsageError
 from tailrace.core.handling.collections import ListState, MapState
@@ -80,7 +79,6 @@ def field(
     name: str | None = None,
     ttl: Any = None,
     ttl_time: str = "event",
-    **unknown: Any,
 ) -> Any:
     """Options of an actor's field that its annotation cannot express: ``count: int = tr.field(default=0, ttl="1h")``.
 
@@ -92,9 +90,8 @@ def field(
     - ``ttl_time``: ``"event"`` (the default: by the watermark) or ``"processing"`` (by the clock).
 
     Raises:
-        DefinitionError: An option is unknown, or the options do not fit the field. Raised when the class is defined.
+        DefinitionError: The options do not fit the field. Raised when the class is defined.
     """
-    refuse_unknown("tr.field", unknown, FieldSpec.__slots__)
     return FieldSpec(default, default_factory, name, ttl, ttl_time)
 
 

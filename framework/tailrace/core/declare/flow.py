@@ -79,7 +79,7 @@ class Flow:
     feeds: dict[str, frozenset[str]]
     circles: tuple[tuple[str, ...], ...] = field(default=())
 
-    def beside(self, name: str) -> frozenset[str]:
+    def other_sources(self, name: str) -> frozenset[str]:
         """The other sources of the operators that take a topic, without sources that depend on it and would wait for it."""
         found = frozenset[str]().union(*(self.sources[taker] for taker in self.takers[name]))
         return frozenset(one for one in found if one != name and name not in self.feeds.get(one, ()))

@@ -8,7 +8,7 @@ class is created.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, ClassVar, TypeVar, get_args, overload
@@ -16,7 +16,6 @@ from typing import Any, ClassVar, TypeVar, get_args, overload
 from tailrace.core import rows
 from tailrace.core.declare.annotations import Scope, UnresolvedName, accepts, members_of
 from tailrace.core.declare.context import Context
-from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.declare.topic import Edge
 from tailrace.core.errors import DefinitionError
 from tailrace.core.values.types import check_durable, spell
@@ -282,7 +281,7 @@ def process(
 def process(
     a: Edge[E1, K], b: Edge[E2, K], c: Edge[E3, K], d: Edge[E4, K], /, *more: Edge[E4, K]
 ) -> Callable[[Handles[S, E1 | E2 | E3 | E4, K]], Handles[S, E1 | E2 | E3 | E4, K]]: ...
-def process(*edges: Any, **unknown: Any) -> Any:
+def process(*edges: Any) -> Any:
     """Make a method of an actor the handler of the events of one or several topics or streams.
 
     It is called as ``method(self, event, ctx)`` on the instance of the event's key, one event at a time. With several topics,
@@ -291,7 +290,6 @@ def process(*edges: Any, **unknown: Any) -> Any:
     Raises:
         DefinitionError: An argument is not a topic or stream, or the method does not take ``(self, event, ctx)``.
     """
-    refuse_unknown("@tr.process", unknown, hint="It takes only topics and streams.")
     check_edges(edges, "@tr.process")
 
     def decorate(method: Any) -> Any:
@@ -301,9 +299,7 @@ def process(*edges: Any, **unknown: Any) -> Any:
     return decorate
 
 
-def _timer(domain: int, decorator: str, given: Any, unknown: Mapping[str, object]) -> Any:
-    hint = f'Its only argument is the name of the timers: {decorator}("overdue").'
-    refuse_unknown(decorator, unknown, hint=hint)
+def _timer(domain: int, decorator: str, given: Any) -> Any:
     if isinstance(given, FunctionType):
         add_role(given, decorator, TimerRole(domain, ""))
         return given
@@ -320,7 +316,7 @@ def _timer(domain: int, decorator: str, given: Any, unknown: Mapping[str, object
 def on_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
-def on_timer(given: Any = None, /, **unknown: Any) -> Any:
+def on_timer(given: Any = None, /) -> Any:
     """Make a method ``(self, ctx)`` the handler of event-time timers set with ``ctx.set_timer``.
 
     ``@tr.on_timer`` takes the timers without a name, ``@tr.on_timer("overdue")`` those named ``"overdue"`` and ``"overdue:..."``.
@@ -330,23 +326,23 @@ def on_timer(given: Any = None, /, **unknown: Any) -> Any:
     Raises:
         DefinitionError: The name is empty or contains a colon, or the method does not take ``(self, ctx)``.
     """
-    return _timer(rows.EVENT_TIME, "@tr.on_timer", given, unknown)
+    return _timer(rows.EVENT_TIME, "@tr.on_timer", given)
 
 
 @overload
 def on_processing_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_processing_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
-def on_processing_timer(given: Any = None, /, **unknown: Any) -> Any:
+def on_processing_timer(given: Any = None, /) -> Any:
     """Make a method the handler of timers set with ``ctx.set_processing_timer``; otherwise like ``on_timer``."""
-    return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", given, unknown)
+    return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", given)
 
 
 @overload
 def on_message(method: Handles[S, M, K], /) -> Handles[S, M, K]: ...
 @overload
 def on_message(*, name: str) -> Callable[[Handles[S, M, K]], Handles[S, M, K]]: ...
-def on_message(method: Any = None, /, *, name: str | None = None, **unknown: Any) -> Any:
+def on_message(method: Any = None, /, *, name: str | None = None) -> Any:
     """Make a method ``(self, message, ctx)`` the handler of messages sent with ``ctx.send``.
 
     The annotation of ``message`` gives the type: a ``msgspec.Struct``, or a union of several. ``name`` is the name under which
@@ -356,7 +352,6 @@ def on_message(method: Any = None, /, *, name: str | None = None, **unknown: Any
         DefinitionError: ``message`` has no annotation, or a type that is not a class of its own.
         DurableTypeError: The message has a field that cannot be stored and read back unchanged.
     """
-    refuse_unknown("@tr.on_message", unknown, ("name",))
     role = MessageRole(None if name is None else check_name(name, "the messages of @tr.on_message"))
 
     def decorate(method: Any) -> Any:

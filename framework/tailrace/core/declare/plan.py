@@ -12,27 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.core.declare.event_time import WatermarkGenerator
 from tailrace.core.declare.topic import Edge, Late, OnError, Stream, TimeKind, Topic, WatermarkKind
 from tailrace.core.errors import UsageError
-from tailrace.core.handling.collection_plans import ListPlan, MapPlan
+from tailrace.core.handling.collection_plans import CollectionPlan, MapPlan
 from tailrace.core.values.keys import KeyCodec
 from tailrace.core.values.type_schemas import ActorSchema
-
-__all__ = [
-    "ActorBase",
-    "ActorPlan",
-    "InputPlan",
-    "ListPlan",
-    "MapPlan",
-    "MessagePlan",
-    "OperatorPlan",
-    "Plan",
-    "Published",
-    "Route",
-    "TtlPlan",
-    "WatermarkGenerator",
-]
 
 
 class ActorBase:
@@ -93,7 +77,7 @@ class Route:
         return f"<route to {self.name}>"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class InputPlan:
     """One input topic of every task, or the app's inbox (``is_inbox``; then ``topic`` is None).
 
@@ -104,29 +88,29 @@ class InputPlan:
 
     index: int
     name: str
-    is_inbox: bool
-    topic: Topic[Any, Any] | None
     decode: Callable[[bytes], Any]
     encode: Callable[[Any], bytes]
-    key_of: Callable[[Any], Any] | None
     key_codec: KeyCodec
-    time_of: Callable[[Any], int | None] | None
-    time_kind: TimeKind
-    out_of_order_ms: int
-    watermark: WatermarkKind
-    punctuate: Callable[[Any, int], int | None] | None
-    generator: WatermarkGenerator | None
-    late: Late
-    late_topic: Topic[Any, Any] | None
-    idle_after_ms: int
     on_error: OnError
-    time_min_ms: int
-    time_max_ms: int
-    routes: tuple[Route, ...]
+    touches: tuple[int, ...]
+    """Operators that its records may reach within a step: its takers, and operators behind streams."""
+    is_inbox: bool = False
+    topic: Topic[Any, Any] | None = None
+    key_of: Callable[[Any], Any] | None = None
+    time_of: Callable[[Any], int | None] | None = None
+    time_kind: TimeKind = "record"
+    out_of_order_ms: int = 0
+    watermark: WatermarkKind = "none"
+    late: Late = "handle"
+    late_topic: Topic[Any, Any] | None = None
+    idle_after_ms: int = 0
+    time_min_ms: int = -(1 << 62)
+    time_max_ms: int = 1 << 62
+    refuse_seconds: bool = False
+    """Event times that look like seconds since 1970 are refused; see ``TopicDeclaration``."""
+    routes: tuple[Route, ...] = ()
     moves: tuple[int, ...] = ()
     """Operators that have this input among their sources."""
-    touches: tuple[int, ...] = ()
-    """Operators that its records may reach within a step: its takers, and operators behind streams."""
     ahead_ms: int | None = None
     """How far it may be read ahead of the watermarks of ``waits_for``; None: without a limit."""
     waits_for: tuple[int, ...] = ()
@@ -135,8 +119,6 @@ class InputPlan:
     """The app itself writes the topic: all of its tasks publish a watermark for it."""
     repartitioned: bool = False
     """The keys of records are not those declared: the only route forwards each record to the topic with the declared keys."""
-    refuse_seconds: bool = False
-    """Event times that look like seconds since 1970 are refused; see ``TopicSettings``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +133,6 @@ class TtlPlan:
     ttl_ms: int
     domain: int
     default: bytes
-    version: int = 0
-    """Like ``MapPlan.ttl_version``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +172,7 @@ class ActorPlan:
     messages: Mapping[str, MessagePlan]
     message_names: Mapping[type[Any], str]
     maps: tuple[MapPlan, ...]
-    lists: tuple[ListPlan, ...]
+    lists: tuple[CollectionPlan, ...]
     ttls: tuple[TtlPlan, ...]
     queries: Mapping[str, Callable[..., Any]]
     required: tuple[str, ...]

@@ -17,8 +17,6 @@ from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, Time
 from tailrace.core.declare.plan import (
     ActorPlan,
     InputPlan,
-    ListPlan,
-    MapPlan,
     MessagePlan,
     OperatorPlan,
     Plan,
@@ -29,6 +27,7 @@ from tailrace.core.declare.plan import (
 from tailrace.core.declare.schema import describe
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
+from tailrace.core.handling.collection_plans import CollectionPlan, MapPlan
 from tailrace.core.records import CHANNEL
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.event_values import canonical_writer
@@ -45,27 +44,15 @@ from tailrace.core.values.types import (
 Takers = dict[Edge[Any, Any], list[tuple[str, str, Route]]]
 """The handlers of a topic's or stream's events, each with the names that it is sorted by."""
 
-_BOUNDS = ValueCodec[tuple[int, int]](tuple[int, int])
-
 
 def make_plan(app: Declarations) -> Plan:
     """Compile an app. Raises DefinitionError or DurableTypeError with a hint."""
     takers: Takers = {}
     actors = tuple(_actor(app, index, name, takers) for index, name in enumerate(sorted(app.actors)))
-    taken = {edge.name for one in _handlers(app) for edge in one.edges if not edge.is_stream}
-    forwarded = {
-        name: _by_key(app, topic)
-        for name, topic in app.topics.items()
-        if topic.settings.repartition and name in taken
-    }
+    forwarded = _forwarded(app)
     names = [*sorted(app.actors), *sorted([*app.functions, *(one.name for one in forwarded.values())])]
     numbers = {name: number for number, name in enumerate(names)}
-    for name, function in app.functions.items():
-        function.resolve(last_call=True)
-        for edge in function.edges:
-            salt = _salt("function", function.method, edge.name)
-            route = Route(None, function.call, function.method, salt, numbers[name])
-            takers.setdefault(edge, []).append((function.method, "", route))
+    _add_functions(app, takers, numbers)
     streams = tuple(app.streams[name] for name in sorted(app.streams))
     for index, stream in enumerate(streams):
         stream.index = index
@@ -79,7 +66,8 @@ def make_plan(app: Declarations) -> Plan:
         _input(app, index, read[name], flow, operators, sources) for index, name in enumerate(sorted(read))
     ]
     if inbox is not None:
-        inputs.append(_inbox(app, inbox, len(inputs), _touched(operators, _message_routes(actors))))
+        touched = _touched(operators, _message_routes(actors))
+        inputs.append(_inbox(app, inbox, len(inputs), touched))
     plan = Plan(
         app=app.name,
         version=app.version,
@@ -96,45 +84,77 @@ def make_plan(app: Declarations) -> Plan:
         routes_of_stream=tuple(_routes(takers, stream) for stream in streams),
         topics=MappingProxyType(topics),
         by_class=MappingProxyType({actor.cls: actor for actor in actors}),
-        operators=tuple(
-            OperatorPlan(
-                index=number,
-                name=one.name,
-                actor=number if number < len(actors) else None,
-                sources=tuple(sorted(map(sources.index, flow.sources[one.name]))),
-                level=flow.levels[one.name],
-                holders=tuple(n for n in range(len(actors)) if names[n] in flow.streamed[one.name]),
-                feedback=flow.feedback[one.name],
-                emits=one.emits,
-                sends=frozenset(app.actors[name] for name in one.sends),
-            )
-            for number, one in enumerate(operators)
-        ),
+        operators=_operator_plans(app, operators, flow, sources),
         sources=sources,
         levels=1 + max(flow.levels.values(), default=0),
         order=_order([flow.levels[actor.name] for actor in actors]),
-        published=tuple(
-            Published(
-                name,
-                tuple(sorted(numbers[writer] for writer in writers)),
-                0 if CHANNEL in name else topics[name].settings.out_of_order_ms,
-            )
-            for name, writers in sorted(flow.writers.items())
-        ),
+        published=_published(flow, numbers, topics),
         circles=flow.circles,
     )
-    for own in (
-        f"{app.name}.inbox",
-        f"{app.name}.redriven",
-        plan.changelog_topic,
-        plan.tape_topic,
-        plan.dead_letters_topic,
-    ):
-        if own in app.topics:
-            raise DefinitionError(
-                f"the topic {own!r} has the name of an internal topic of its app", hint="Rename it."
-            )
+    _check_internal_names(app, plan)
     return plan
+
+
+def _forwarded(app: Declarations) -> dict[str, Topic[Any, Any]]:
+    """The topics that repartitioned inputs are forwarded to, by the names of the inputs."""
+    taken = {edge.name for one in _handlers(app) for edge in one.edges if not edge.is_stream}
+    return {
+        name: _by_key(app, topic)
+        for name, topic in app.topics.items()
+        if topic.settings.repartition and name in taken
+    }
+
+
+def _add_functions(app: Declarations, takers: Takers, numbers: dict[str, int]) -> None:
+    """Add the stateless functions to the takers."""
+    for name, function in app.functions.items():
+        function.resolve(last_call=True)
+        for edge in function.edges:
+            salt = _salt("function", function.method, edge.name)
+            route = Route(None, function.call, function.method, salt, numbers[name])
+            takers.setdefault(edge, []).append((function.method, "", route))
+
+
+def _operator_plans(
+    app: Declarations, operators: list[Operator], flow: Flow, sources: tuple[str, ...]
+) -> tuple[OperatorPlan, ...]:
+    actors = range(len(app.actors))
+    return tuple(
+        OperatorPlan(
+            index=number,
+            name=one.name,
+            actor=number if number in actors else None,
+            sources=tuple(sorted(map(sources.index, flow.sources[one.name]))),
+            level=flow.levels[one.name],
+            holders=tuple(n for n in actors if operators[n].name in flow.streamed[one.name]),
+            feedback=flow.feedback[one.name],
+            emits=one.emits,
+            sends=frozenset(app.actors[name] for name in one.sends),
+        )
+        for number, one in enumerate(operators)
+    )
+
+
+def _published(
+    flow: Flow, numbers: dict[str, int], topics: dict[str, Topic[Any, Any]]
+) -> tuple[Published, ...]:
+    return tuple(
+        Published(
+            name,
+            tuple(sorted(numbers[writer] for writer in writers)),
+            0 if CHANNEL in name else topics[name].settings.out_of_order_ms,
+        )
+        for name, writers in sorted(flow.writers.items())
+    )
+
+
+def _check_internal_names(app: Declarations, plan: Plan) -> None:
+    internal = (plan.changelog_topic, plan.tape_topic, plan.dead_letters_topic)
+    for name in (f"{app.name}.inbox", f"{app.name}.redriven", *internal):
+        if name in app.topics:
+            raise DefinitionError(
+                f"the topic {name!r} has the name of an internal topic of its app", hint="Rename it."
+            )
 
 
 def _handlers(app: Declarations) -> Iterator[Handler]:
@@ -282,7 +302,6 @@ def _input(
     return InputPlan(
         index=index,
         name=name,
-        is_inbox=False,
         topic=topic,
         decode=topic.decode,
         encode=topic.encode,
@@ -292,8 +311,6 @@ def _input(
         time_kind=settings.time_kind,
         out_of_order_ms=settings.out_of_order_ms,
         watermark=flow.kinds[name],
-        punctuate=settings.punctuate,
-        generator=settings.generator,
         late="handle" if repartitioned else settings.late,
         late_topic=None if repartitioned else settings.late_topic,
         idle_after_ms=settings.idle_after_ms,
@@ -305,7 +322,7 @@ def _input(
         moves=tuple(number for number, one in enumerate(operators) if name in flow.sources[one.name]),
         touches=_touched(operators, routes),
         ahead_ms=settings.ahead_ms,
-        waits_for=tuple(sorted(map(sources.index, flow.beside(name))))
+        waits_for=tuple(sorted(map(sources.index, flow.other_sources(name))))
         if settings.ahead_ms is not None
         else (),
         own=follows,
@@ -318,24 +335,10 @@ def _inbox(app: Declarations, name: str, index: int, touches: tuple[int, ...]) -
         index=index,
         name=name,
         is_inbox=True,
-        topic=None,
         decode=bytes,
         encode=bytes,
-        key_of=None,
         key_codec=key_codec_for(bytes),
-        time_of=None,
-        time_kind="record",
-        out_of_order_ms=0,
-        watermark="none",
-        punctuate=None,
-        generator=None,
-        late="handle",
-        late_topic=None,
-        idle_after_ms=0,
         on_error=app.on_error,
-        time_min_ms=-(1 << 62),
-        time_max_ms=1 << 62,
-        routes=(),
         touches=touches,
     )
 
@@ -452,37 +455,26 @@ def _unsettled(declared: Any, codec: ValueCodec[Any], *, settled: bool) -> Calla
 
 
 def _map(one: Field) -> MapPlan:
-    key_type, value_type = one.types
-    codec = ValueCodec[Any](value_type)
-    immutable = is_immutable(value_type) and is_fixed_point(value_type)
-    return MapPlan(
-        attr=one.attr,
-        name=one.name,
-        key_codec=map_key_codec_for(key_type),
-        encode=codec.encode,
-        encode_unsettled=_unsettled(value_type, codec, settled=immutable),
-        decode=codec.decode,
-        immutable=immutable,
-        check=normaliser(value_type, owner=one.owner, field=one.attr),
-        ttl_ms=one.ttl_ms,
-        ttl_domain=one.ttl_domain,
-    )
+    return MapPlan(**_collection(one), key_codec=map_key_codec_for(one.types[0]))
 
 
-def _list(one: Field) -> ListPlan:
-    (value_type,) = one.types
+def _list(one: Field) -> CollectionPlan:
+    return CollectionPlan(**_collection(one))
+
+
+def _collection(one: Field) -> dict[str, Any]:
+    """The arguments of the plan of a map or a list."""
+    value_type = one.types[-1]
     codec = ValueCodec[Any](value_type)
     immutable = is_immutable(value_type) and is_fixed_point(value_type)
-    return ListPlan(
-        attr=one.attr,
-        name=one.name,
-        encode=codec.encode,
-        encode_unsettled=_unsettled(value_type, codec, settled=immutable),
-        decode=codec.decode,
-        immutable=immutable,
-        check=normaliser(value_type, owner=one.owner, field=one.attr),
-        ttl_ms=one.ttl_ms,
-        ttl_domain=one.ttl_domain,
-        encode_bounds=_BOUNDS.encode,
-        decode_bounds=_BOUNDS.decode,
-    )
+    return {
+        "attr": one.attr,
+        "name": one.name,
+        "encode": codec.encode,
+        "encode_unsettled": _unsettled(value_type, codec, settled=immutable),
+        "decode": codec.decode,
+        "immutable": immutable,
+        "check": normaliser(value_type, owner=one.owner, field=one.attr),
+        "ttl_ms": one.ttl_ms,
+        "ttl_domain": one.ttl_domain,
+    }

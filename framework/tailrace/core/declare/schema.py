@@ -19,7 +19,7 @@ from tailrace.core.values.defaults import VaryingDefaultError, encoded_default
 from tailrace.core.values.key_paths import stored_path
 from tailrace.core.values.type_schemas import ActorSchema, FieldSchema, describe_type
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the row."""
 
 

@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.event_codec import EventCodec
-from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, WatermarkGenerator, time_reader
+from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, time_reader
 from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.models import ModelCodec
@@ -27,7 +27,7 @@ K = TypeVar("K", default=Any)
 OnError = Literal["stop", "dead-letter", "dead-letter-all"]
 ON_ERROR: Final = get_args(OnError)
 TimeKind = Literal["field", "record", "arrival"]
-WatermarkKind = Literal["events", "none", "upstream", "punctuated", "generator"]
+WatermarkKind = Literal["events", "none", "upstream"]
 Late = Literal["handle", "drop", "route"]
 
 
@@ -66,7 +66,7 @@ class TopicOptions(TypedDict, Generic[E], total=False):
     event_time: str | TimeSource | Callable[[E], int | datetime | None]
     out_of_order: str | int | timedelta
     late: Literal["handle", "drop"] | Topic[E, Any]
-    watermark: bool | Literal["upstream"] | Callable[[E, int], int | None] | WatermarkGenerator
+    watermark: bool | Literal["upstream"]
     idle_after: str | int | timedelta
     ahead: str | int | timedelta | None
     on_error: OnError | None
@@ -87,8 +87,6 @@ class TopicDeclaration:
     watermark: WatermarkKind
     follows: bool
     """The watermark is not declared: it follows the topic's writers if the app has any, else its events."""
-    punctuate: Callable[[Any, int], int | None] | None
-    generator: WatermarkGenerator | None
     late: Late
     late_topic: Topic[Any, Any] | None
     idle_after_ms: int
@@ -165,9 +163,7 @@ class Topic(Edge[E, K]):
             settings = replace(settings, time_kind="record", event_time=RECORD_TIME)
         if settings.watermark != "none":
             # The disorder was allowed for where the record arrived, and the forwarded topic follows that watermark.
-            settings = replace(
-                settings, watermark="events", follows=True, out_of_order_ms=0, punctuate=None, generator=None
-            )
+            settings = replace(settings, watermark="events", follows=True, out_of_order_ms=0)
         topic: Topic[E, K] = Topic(
             self.app,
             name,

@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.core.declare.annotations import Scope, members_of
 from tailrace.core.declare.event_marks import keyed_type, marked_event_time, marked_key
-from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource, WatermarkGenerator
+from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource
 from tailrace.core.declare.topic import (
     ON_ERROR,
     TimeKind,
@@ -25,7 +25,7 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.key_paths import Path
 from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
-from tailrace.core.values.types import check_durable, spell
+from tailrace.core.values.types import spell
 
 IDLE_AFTER: Final = "60s"
 """The default of ``idle_after``."""
@@ -174,7 +174,6 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
             hint="Name a field, give a function of the event, or tr.RECORD_TIME or tr.ARRIVAL_TIME.",
         )
     time_kind: TimeKind = event_time.value if isinstance(event_time, TimeSource) else "field"
-    kind, punctuate, generator = _watermark(where, options.get("watermark", True))
     late = options.get("late", "handle")
     late_topic = late if isinstance(late, Topic) else None
     if late_topic is None and late not in ("handle", "drop"):
@@ -201,10 +200,8 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         event_time=event_time,
         time_kind=time_kind,
         out_of_order_ms=_duration(where, "out_of_order", options.get("out_of_order", 0)),
-        watermark=kind,
+        watermark=_watermark(where, options.get("watermark", True)),
         follows="watermark" not in options,
-        punctuate=punctuate,
-        generator=generator,
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
         late_topic=late_topic,
         idle_after_ms=_duration(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
@@ -217,26 +214,15 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     )
 
 
-def _watermark(where: str, given: Any) -> tuple[WatermarkKind, Any, WatermarkGenerator | None]:
+def _watermark(where: str, given: Any) -> WatermarkKind:
     if isinstance(given, bool):
-        return "events" if given else "none", None, None
+        return "events" if given else "none"
     if given == "upstream":
-        return "upstream", None, None
-    if isinstance(given, WatermarkGenerator):
-        for field in msgspec.structs.fields(given):
-            check_durable(field.type, owner=type(given).__name__, field=field.name)
-        return "generator", None, given
-    if isinstance(given, type) or not callable(given):
-        raise DefinitionError(
-            f"{where} has watermark={given!r}",
-            hint=did_you_mean(
-                given,
-                ("upstream",),
-                'Write True, False, "upstream", a function (event, event_time_ms) -> int | None, '
-                "or an instance of a tr.WatermarkGenerator.",
-            ),
-        )
-    return "punctuated", given, None
+        return "upstream"
+    raise DefinitionError(
+        f"{where} has watermark={given!r}",
+        hint=did_you_mean(given, ("upstream",), 'Write True, False or "upstream".'),
+    )
 
 
 def _one_of(where: str, option: str, given: Any, allowed: tuple[Any, ...]) -> Any:

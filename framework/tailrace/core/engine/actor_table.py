@@ -14,7 +14,7 @@ from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.instance_extras import EarlierDeclaration, Parts, StoredActor, TimerId
 from tailrace.core.engine.unit_books import Rows, UnitBooks
-from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields, reading
+from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields
 from tailrace.core.errors import (
     CorruptStateError,
     StateLeakError,
@@ -23,7 +23,6 @@ from tailrace.core.errors import (
 from tailrace.core.formats import check_format
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import Head
-from tailrace.core.values.old_values import LossyIntError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
 
@@ -75,8 +74,6 @@ class Table(StoredActor):
         self.encode, self.encode_unsettled, self.decode = plan.encode, plan.encode_unsettled, plan.decode
         if self.past.fields:
             self.encode, self.encode_unsettled, self.decode = carrying(plan, self.past.fields)
-        if self.past.reader is not None:
-            self.decode = reading(self.past.reader, self.decode)
         self.encode_key = plan.key_codec.encode
         self.seal = plan.seal if plan.seal is not None else _nothing_to_seal
         self.live: dict[Any, Any] = {}
@@ -164,8 +161,6 @@ class Table(StoredActor):
             check_format(f"the state of {self.plan.name} {key!r}", row[0] >> 4, rows.FORMAT >> 4)
         try:
             return self.decode(row[1:])
-        except LossyIntError as error:
-            raise error.as_incompatible(self.plan.name, key) from error
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptStateError(
                 f"the state of {self.plan.name} {key!r} cannot be read: {error}",
@@ -276,7 +271,7 @@ class Table(StoredActor):
         parts = self.parts(instance)
         before = {} if image is None else raw_fields(image)
         after = raw_fields(encoded)
-        for index, ttl in enumerate(self.ttls):
+        for index, ttl in enumerate(self.plan.ttls):
             value = after.get(ttl.name)
             if index in parts.written or value != before.get(ttl.name, ttl.default):
                 timer = (ttl.domain, rows.expiry_name(b"v" + ttl.name.encode()))
@@ -284,7 +279,7 @@ class Table(StoredActor):
                     self.move_timer(parts, timer, None)
                 else:
                     expiry_ms = self.cells.expiry(ttl.domain, ttl.ttl_ms)
-                    self.move_timer(parts, timer, rows.Timer(expiry_ms, ttl.version))
+                    self.move_timer(parts, timer, rows.Timer(expiry_ms, 0))
         parts.written.clear()
 
     def restore(self, key: Any, image: bytes | None) -> None:
@@ -351,27 +346,26 @@ class Table(StoredActor):
     def expire(self, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
         """Remove a field or an entry that has expired. Returns whether anything has changed.
 
-        If the expiry was set under a TTL that is no longer declared, only the expiry is removed. An expiry of a field that is
-        not declared at all stays unchanged.
+        What is not declared any more does not change: its expiry stays.
         """
         parts, kind = self.parts(instance), name[1:2]
         if kind == b"v":
             timer, field = parts.timers.get((domain, name)), name[2:].decode()
             if timer is None or timer.time_ms != time_ms or field in self.past.fields:
-                self.put_off(domain, timer, time_ms, parts.key_bytes, name)
+                self.postpone_timer(domain, timer, time_ms, parts.key_bytes, name)
                 return False
             image = self.touch(instance)
             self.cells.touched.append((self, instance._tr_key, image))
             self.move_timer(parts, (domain, name), None)
-            for ttl in self.ttls:
-                if (ttl.name, ttl.domain, ttl.version) == (field, domain, timer.seed):
+            for ttl in self.plan.ttls:
+                if ttl.name == field:
                     setattr(instance, ttl.attr, getattr(self._new(), ttl.attr))
             self.settle(instance, image)
             return True
         map_name, _, entry = name[2:].partition(b"\0")
-        number = next((i for i, m in enumerate(self.maps) if m.name.encode() == map_name), None)
+        number = next((i for i, m in enumerate(self.plan.maps) if m.name.encode() == map_name), None)
         if number is None:
-            return False  # the entry and its expiry are both kept
+            return False
         self.cells.disarm(domain, time_ms, self.plan, parts.key_bytes, name)
         if not parts.map(number)._entries.expire(entry, domain, time_ms):
             return False
@@ -389,7 +383,7 @@ class Table(StoredActor):
             del timers[timer]
         else:
             timers[timer] = to
-            if old is None or to.time_ms < old.time_ms:  # else ``put_off`` moves it when it comes up
+            if old is None or to.time_ms < old.time_ms:  # else ``postpone_timer`` moves it when it comes up
                 self.push_timer(timer[0], to.time_ms, parts.key_bytes, timer[1])
         self.cells.undo.append((timers, timer, MISSING if old is None else old))
         self.moved.setdefault((parts.key, timer), old)
@@ -398,7 +392,9 @@ class Table(StoredActor):
         """Add an entry to the queue of a domain."""
         self.cells.queues[domain][self.plan.index].push(time_ms, key, name)
 
-    def put_off(self, domain: int, timer: rows.Timer | None, time_ms: int, key: bytes, name: bytes) -> None:
+    def postpone_timer(
+        self, domain: int, timer: rows.Timer | None, time_ms: int, key: bytes, name: bytes
+    ) -> None:
         """Handle an entry whose timer is not due at ``time_ms``: push it again if the timer was moved to a later time."""
         if timer is not None and timer.time_ms > time_ms:
             self.push_timer(domain, timer.time_ms, key, name)

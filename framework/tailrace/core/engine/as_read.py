@@ -1,8 +1,7 @@
 """The rows of a key as their own version of the code reads them, so that rows of different versions can be compared.
 
-Equal bytes may be read differently, and different bytes may be read as equal. A row may lack a field that was added later, an
-int may be stored for a field that is now a float, an expiry may be void, and a key without rows reads its defaults. The stored
-schema has all of this, so no code is needed for it.
+Equal bytes may be read differently, and different bytes may be read as equal. A row may lack a field that was added later, and
+a key without rows reads its defaults. The stored schema has all of this, so no code is needed for it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from tailrace.core import rows
 from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, KeyRows, joined, raw_fields
 from tailrace.core.values.canonical_nan import canonical
 from tailrace.core.values.defaults import NOT_CERTAIN, are_same, shown_default
-from tailrace.core.values.old_values import reader_of, reader_of_fields
 from tailrace.core.values.stored_types import stored_struct, stored_type
 from tailrace.core.values.type_schemas import ActorSchema, FieldSchema
 
@@ -33,10 +31,9 @@ class ReadAs:
         fields = [one for one in schema.fields if only is None or one.name in only]
         self.fields = {one.name: one for one in fields if one.kind == "value"}
         plain = [*self.fields.values()]
-        fill = reader_of_fields(plain, every_fill=True) or bytes
-        self._plain = _form(stored_struct(plain), fill)
+        self._plain = _one_form(stored_struct(plain))
         self._entries = {
-            ("m" if one.kind == "map" else "l", one.name): (one, _normal(one))
+            ("m" if one.kind == "map" else "l", one.name): (one, _one_form(stored_type(one.type)))
             for one in fields
             if one.kind != "value"
         }
@@ -57,20 +54,14 @@ class ReadAs:
     def _others(self, found: KeyRows) -> Iterator[tuple[bytes, bytes]]:
         for rest, value in found.items():
             if rest[:1] == b"t":
-                if rest[2:3] != rows.EXPIRY:
+                if rest[2:3] != rows.EXPIRY or rest[4:].decode() in self.fields:
                     yield rest, value
-                elif self._is_valid(rest, timer := rows.decode_timer(value)):
-                    yield rest, rows.encode_timer(rows.Timer(timer.time_ms, 0))
             elif rest:
                 name, _, entry = rest[1:].partition(b"\0")
                 known = self._entries.get((rest[:1].decode(), name.decode()))
                 if known is not None:
                     field, normal = known
-                    yield rest, value if field.kind == "list" and not entry else _entry(field, normal, value)
-
-    def _is_valid(self, rest: bytes, timer: rows.Timer) -> bool:
-        field = self.fields.get(rest[4:].decode())
-        return field is not None and _expires(field, rest[1], timer.seed)
+                    yield rest, value if field.kind == "list" and not entry else _entry(normal, value)
 
 
 def read_the_same(one: ReadAs, was: KeyRows, other: ReadAs, now: KeyRows) -> bool:
@@ -107,32 +98,20 @@ def _same_field(
     return was == now or (one.type != other.type and are_same(was, now))
 
 
-def _normal(field: FieldSchema) -> Callable[[bytes], bytes]:
-    """A function that converts an encoded entry to one form."""
-    return _form(stored_type(field.type), reader_of(field.type, every_fill=True) or bytes)
-
-
-def _form(declared: Any, fill: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+def _one_form(declared: Any) -> Callable[[bytes], bytes]:
+    """A function that converts encoded values that are read as equal to the same bytes."""
     decode = msgspec.msgpack.Decoder[Any](declared).decode
 
     def form(data: bytes) -> bytes:
         try:
-            return _encode(decode(fill(canonical(data))))
+            return _encode(decode(canonical(data)))
         except (msgspec.MsgspecError, ValueError):
             return data  # no version of the code can read it
 
     return form
 
 
-def _entry(field: FieldSchema, normal: Callable[[bytes], bytes], value: bytes) -> bytes:
+def _entry(normal: Callable[[bytes], bytes], value: bytes) -> bytes:
     encoded, expiry = rows.unpack_entry(value)
-    if expiry is None or not _expires(field, expiry.domain, expiry.version):
-        return rows.pack_entry(normal(encoded), rows.EVENT_TIME, None)
-    return rows.pack_entry(normal(encoded), expiry.domain, expiry.time_ms)
-
-
-def _expires(field: FieldSchema, domain: int, version: int) -> bool:
-    declared = {"event": rows.EVENT_TIME, "processing": rows.PROCESSING_TIME}
-    return (
-        field.ttl_ms is not None and declared[str(field.ttl_time)] == domain and field.ttl_version == version
-    )
+    domain, time_ms = expiry or (rows.EVENT_TIME, None)
+    return rows.pack_entry(normal(encoded), domain, time_ms)

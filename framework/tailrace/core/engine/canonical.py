@@ -132,7 +132,7 @@ class _Lane:
             self.heads, records = found
             self.times = [head[1] for head in self.heads]
             if None in self.times:
-                self.times = [_stands_at(head) for head in self.heads]
+                self.times = [_order_time(head) for head in self.heads]
             self.stamps = [
                 NO_WATERMARK if self._inbox or head[3] is FOR_OTHERS else record.timestamp_ms
                 for head, record in zip(self.heads, records, strict=True)
@@ -148,10 +148,12 @@ class _Lane:
         for head, time_ms, stamp, record in zip(self.heads, self.times, self.stamps, records, strict=True):
             if time_ms is not None:
                 self._highest = max(self._highest, time_ms)
-            whose = self._past.whose(self.name, record)
-            if whose != "sent":
-                stands = self._highest if whose == "redriven" and self._highest != NO_WATERMARK else time_ms
-                kept.append((head, stands, stamp))
+            origin = self._past.record_origin(self.name, record)
+            if origin != "sent":
+                placed_ms = (
+                    self._highest if origin == "redriven" and self._highest != NO_WATERMARK else time_ms
+                )
+                kept.append((head, placed_ms, stamp))
         self.heads = [head for head, _, _ in kept]
         self.times = [time_ms for _, time_ms, _ in kept]
         self.stamps = [stamp for _, _, stamp in kept]
@@ -165,7 +167,7 @@ def _published(past: PartitionHistory, task: Task, source: int) -> Sequence[tupl
     return past.upstream.get(task.plan.sources[source], ())
 
 
-def _stands_at(head: Head) -> int | None:
+def _order_time(head: Head) -> int | None:
     if head[1] is not None or type(head[3]) is Refused or head[3] is FOR_OTHERS:
         return head[1]
     assert head[4] is not None
@@ -237,9 +239,7 @@ class Canonical:
 
     @property
     def late_after_idle(self) -> int:
-        """The number of late events since the first input became idle by the clock: with a longer ``idle_after``, the watermark
-        would have waited, and some of them might be in time.
-        """
+        """The number of late events since the first input became idle by the clock. A longer ``idle_after`` may avoid some."""
         return self._late() - self._late_before if self.became_idle else 0
 
     def _late(self) -> int:
@@ -358,7 +358,7 @@ class Canonical:
 
     def _at_limit(self) -> bool:
         limit_ms = self._limit.watermark_ms
-        return limit_ms is not None and self.tasks[0].watermarks.foremost >= limit_ms
+        return limit_ms is not None and self.tasks[0].watermarks.of_first_level >= limit_ms
 
     # --- causes
 

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan, ListPlan, MapPlan
+from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.durations import to_datetime
 from tailrace.core.errors import TailraceError
+from tailrace.core.handling.collection_plans import CollectionPlan, MapPlan
+from tailrace.core.handling.entries import decode_bounds
 
 Picture = dict[str, str]
 
@@ -125,7 +127,7 @@ def _timer(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
 
 def _entry(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
     stored, _, name = rest[1:].partition(b"\0")
-    plans: tuple[MapPlan | ListPlan, ...] = actor.maps if rest[:1] == b"m" else actor.lists
+    plans: tuple[CollectionPlan, ...] = actor.maps if rest[:1] == b"m" else actor.lists
     plan = next((one for one in plans if one.name.encode() == stored), None)
     try:
         if plan is None:
@@ -135,7 +137,7 @@ def _entry(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
         if isinstance(plan, MapPlan):
             return {f"{plan.attr}[{plan.key_codec.decode(name)!r}]": f"{plan.decode(encoded)!r}{expires}"}
         if not name:
-            first, stop = plan.decode_bounds(encoded)
+            first, stop = decode_bounds(encoded)
             return {f"len({plan.attr})": str(stop - first)}
         place = int.from_bytes(name, "big") - _HALF
         return {f"{plan.attr}[{place}]": f"{plan.decode(encoded)!r}{expires}"}

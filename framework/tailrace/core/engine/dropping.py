@@ -18,15 +18,12 @@ from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import to_datetime
 from tailrace.core.engine.value_rows import KeyRows, without
 from tailrace.core.errors import TailraceError
-from tailrace.core.values.old_values import OldValueReader
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import ActorPlan, Plan
     from tailrace.core.storage import StateReader
 
 _SAME: Final[Any] = object()
-_COUNTED: Final = 100_000
-"""Timers without a handler are counted up to this number; beyond it, only "more than" is reported."""
 
 
 # --- timers without a handler
@@ -42,8 +39,6 @@ class PendingTimers:
     cls: str
     key: Any
     time_ms: int
-    count: int = 0
-    more: bool = False
 
     @property
     def name(self) -> str:
@@ -52,14 +47,12 @@ class PendingTimers:
 
     @property
     def what(self) -> str:
-        """Their number and their family."""
+        """Their family, and the first of them."""
         given = self.family.partition(":")[2]
-        kind = "processing-time timer" if self.family.startswith("processing-") else "timer"
-        kind += "s" if self.count > 1 else ""
-        count = f"more than {self.count:,}" if self.more else f"{self.count:,}"
+        kind = "processing-time timers" if self.family.startswith("processing-") else "timers"
         return (
-            f"{self.actor} has {count} pending {kind} {f'of the family {given!r}' if given else 'without a name'} and no "
-            f"handler for {'them' if self.count > 1 else 'it'} (the first is due at {_instant(self.time_ms)}, key {self.key!r})"
+            f"{self.actor} has pending {kind} {f'of the family {given!r}' if given else 'without a name'} and no handler for "
+            f"them (the first is due at {_instant(self.time_ms)}, key {self.key!r})"
         )
 
     @property
@@ -106,20 +99,11 @@ def _look_through(
         if kind in passed:
             continue
         family = "" if kind == rows.EXPIRY else _family(domain, name)
-        if kind == rows.EXPIRY or family in actor.schema.timers or family not in wanted:
-            passed.add(kind)
-            continue
-        one = found.get(f"{actor.name}.{family}")
-        if one is None:
-            one = _first(actor, family, row)
-            found[one.name] = one
-        one.more = one.count == _COUNTED
-        one.count += not one.more
-
-
-def _first(actor: ActorPlan, family: str, row: bytes) -> PendingTimers:
-    time_ms, _, key, _ = rows.read_index_row(row)
-    return PendingTimers(actor.name, family, actor.cls.__name__, actor.key_codec.decode(key), time_ms)
+        passed.add(kind)
+        if kind != rows.EXPIRY and family not in actor.schema.timers and family in wanted:
+            time_ms, _, key, _ = rows.read_index_row(row)
+            one = PendingTimers(actor.name, family, actor.cls.__name__, actor.key_codec.decode(key), time_ms)
+            found.setdefault(one.name, one)
 
 
 def _family(domain: int, name: bytes) -> str:
@@ -139,16 +123,8 @@ def _instant(time_ms: int) -> str:
 class Dropping:
     """The state without what is dropped: ``rows`` and ``index`` are the changes that remove it from the store."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        state: StateReader,
-        dropped: Collection[str],
-        readers: Mapping[str, OldValueReader | None],
-    ) -> None:
-        """``readers``: for reading old value rows, by actor."""
+    def __init__(self, plan: Plan, state: StateReader, dropped: Collection[str]) -> None:
         self._state = state
-        self._readers = readers
         self.rows: dict[bytes, bytes | None] = {}
         self.index: dict[bytes, bytes | None] = {}
         actors = {actor.name: actor for actor in plan.actors}
@@ -168,13 +144,7 @@ class Dropping:
             before = {row[len(key_prefix) :]: value for row, value in group}
             after: KeyRows = {}
             if actor is not None:
-                after = without(
-                    actor,
-                    self._readers.get(name),
-                    before,
-                    parts,
-                    [rest for rest in before if _is_of(rest, parts)],
-                )
+                after = without(actor, before, parts, [rest for rest in before if _is_of(rest, parts)])
             for rest, value in before.items():
                 now = after.get(rest)
                 if now == value:

@@ -23,9 +23,7 @@ from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timers
 from tailrace.core.engine.instance_extras import EarlierDeclaration
 from tailrace.core.errors import IncompatibleStateError, UsageError
-from tailrace.core.values.old_values import reader_of, reader_of_fields
 from tailrace.core.values.type_evolution import (
-    ABSENT,
     NO_TTL,
     Change,
     ChangeKind,
@@ -93,7 +91,7 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[Act
             field=first.field,
             stored=first.stored or "nothing",
             declared=first.declared,
-            hint=_or_renamed(first, schema),
+            hint=first.hint,
         )
     said = {"ttl": _said_of_ttl, "default": _said_of_default, "key": _said_of_key}
     return schema, [say(actor, change) for change in changes if (say := said.get(change.kind))]
@@ -101,12 +99,9 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[Act
 
 def _said_of_ttl(actor: str, change: Change) -> str:
     """The notice about stored values whose TTL has changed."""
-    if change.declared == NO_TTL:
-        then = "its values no longer expire, including those written before"
-    elif change.stored == NO_TTL or change.stored.split()[-2] != change.declared.split()[-2]:
+    then = "values written before keep their expiry until they are written again"
+    if change.stored == NO_TTL:
         then = "values written before do not expire until they are written again"
-    else:
-        then = "values written before keep their expiry until they are written again"
     return f"{actor}.{change.field} has {change.declared} now, it had {change.stored}: {then}."
 
 
@@ -128,18 +123,6 @@ def _said_of_key(actor: str, change: Change) -> str:
     )
 
 
-def _or_renamed(change: Change, schema: ActorSchema) -> str:
-    """The hint for a change. For a new field without a default, it lists the fields that it may be a new name of."""
-    new = next((one for one in schema.fields if one.name == change.field), None)
-    if new is None or change.stored != ABSENT:
-        return change.hint
-    old = [one.name for one in _undeclared(schema) if one.kind == new.kind and one.type == new.type]
-    if not old:
-        return change.hint
-    said = " or ".join(f'name="{name}"' for name in old)
-    return f"{change.hint} If it is a renamed field, add its old name to it: tr.field({said})."
-
-
 # --- undeclared state
 
 
@@ -149,24 +132,12 @@ def _undeclared(schema: ActorSchema) -> list[FieldSchema]:
     return [*{one.name: one for one in schema.past if one.name not in declared}.values()]
 
 
-def _said_of_field(actor: str, field: FieldSchema, schema: ActorSchema, before: ActorSchema | None) -> str:
-    """The notice that a plain field is kept, and what to do about it. ``before`` is the schema stored before this start.
-
-    A field that was itself added later may have been a wrong name of a field that is declared again. Then only a field that
-    is new at this start is suggested as its new name.
-    """
-    known = set[str]() if before is None else {one.name for one in (*before.fields, *before.past)}
-    renamed = [
-        f'{new.name}: {new} = tr.field({"" if new.required else "default=..., "}name="{field.name}")'
-        for new in schema.fields
-        if new.kind == "value" and new.absent and new.type == field.type
-        if not (field.absent and new.name in known)
-    ]
+def _said_of_field(actor: str, field: FieldSchema) -> str:
+    """The notice that a plain field is kept, and what to do about it."""
     stored = "may be stored in some rows" if field.absent else "is stored"
-    hint = f'Renamed? Add name="{field.name}" to the field: {" or ".join(renamed)}. ' if renamed else ""
     return (
-        f"{actor}.{field.name} ({field}) {stored} and no longer declared; its values are kept. "
-        f"{hint}To delete them: --drop-state {actor}.{field.name}."
+        f"{actor}.{field.name} ({field}) {stored} and no longer declared; its values are kept. If the field was renamed, give "
+        f'it its old name: tr.field(name="{field.name}"). To delete the values: --drop-state {actor}.{field.name}.'
     )
 
 
@@ -220,8 +191,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         after[actor.name] = msgspec.structs.replace(after[actor.name], timers=tuple(sorted(timers)))
     dropping = None
     if dropped:
-        readers = {name: reader_of_fields(one.fields) for name, one in after.items()}
-        dropping = Dropping(plan, state, dropped, readers)
+        dropping = Dropping(plan, state, dropped)
         after = _without(after, dropped)
     fields = [
         (name, field)
@@ -238,7 +208,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         tuple(orphans),
         (
             *changed,
-            *(_said_of_field(name, field, after[name], before.get(name)) for name, field in fields),
+            *(_said_of_field(name, field) for name, field in fields),
             *map(str, left),
         ),
         {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before},
@@ -323,13 +293,6 @@ def _past(schema: ActorSchema, declared: ActorSchema) -> EarlierDeclaration:
         frozenset(one.name for one in undeclared if one.kind == "value"),
         tuple((kinds[one.kind], one.name) for one in undeclared if one.kind in kinds),
         schema.mixed or schema != declared,
-        {one.name: one.ttl_version for one in schema.fields if one.ttl_version},
-        reader_of_fields(schema.fields),
-        {
-            (kinds[one.kind], one.name): reader
-            for one in schema.fields
-            if one.kind in kinds and (reader := reader_of(one.type))
-        },
     )
 
 

@@ -3,22 +3,18 @@
 With ``on_error="dead-letter"`` an event that causes a failure goes to the dead letters. A mistake in the code would fail
 event after event, so it stops the task. The exception tells the cause:
 
-    UsageError, DefinitionError   a mistake: Tailrace reports that its API was misused
-    NameError, AttributeError     a mistake, wherever they were raised
-    TypeError                     a mistake if it was raised in the function that Tailrace called, or in a function defined
-                                  inside it: a wrong call, a wrong operand. Raised in another function: the event
-    any other                     the event
+    UsageError, DefinitionError             a mistake: Tailrace reports that its API was misused
+    NameError, AttributeError, TypeError    a mistake, wherever they were raised
+    any other                               the event
 
-Frames of Tailrace do not count for a TypeError: an error raised by ``ctx.emit`` counts as raised by the handler. With
-``"dead-letter-all"`` mistakes go to the dead letters, too.
+With ``"dead-letter-all"`` mistakes go to the dead letters, too.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable
-from inspect import unwrap
-from types import CodeType, FrameType, FunctionType
+from types import FrameType
 from typing import Any
 
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
@@ -55,7 +51,8 @@ _NOT_ITS_FAULT = (
     ReplayDivergedError,
     MemoryError,
 )
-
+MISTAKES = (UsageError, DefinitionError, NameError, AttributeError, TypeError)
+"""Exceptions for which the code is at fault, not the event. See the head of this file."""
 
 _HINT = (
     "All of its changes are undone. Fix it and start again, or send such events to the dead letters with "
@@ -75,34 +72,9 @@ def is_handlers_fault(error: Exception) -> bool:
     return not isinstance(error, _NOT_ITS_FAULT)
 
 
-def must_stop(policy: OnError, error: Exception, route: Route | None) -> bool:
-    """Whether a failure of ``route`` stops its task under ``policy``. See the head of this file."""
-    return policy == "stop" or (policy == "dead-letter" and is_mistake(error, route))
-
-
-def is_mistake(error: Exception, route: Route | None) -> bool:
-    """Whether the code is at fault, not the event. See the head of this file."""
-    if isinstance(error, (UsageError, DefinitionError, NameError, AttributeError)):
-        return True
-    return isinstance(error, TypeError) and _raised_by_called(error, route)
-
-
-def _raised_by_called(error: Exception, route: Route | None) -> bool:
-    """Whether the error was raised in the app's function that Tailrace called, or in a function defined inside it."""
-    frames = [
-        frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _is_within(frame, _TAILRACE)
-    ]
-    if not frames:
-        return True  # a value that the handler left in its state was refused
-    called, last = [frames[0].f_code], frames[-1].f_code
-    if route is not None and isinstance(handler := unwrap(route.call), FunctionType):
-        called.append(handler.__code__)  # behind the user's own decorators
-    return any(last is one or _is_written_in(last, one) for one in called)
-
-
-def _is_written_in(code: CodeType, outer: CodeType) -> bool:
-    inside = code.co_qualname.startswith(f"{outer.co_qualname}.<locals>.")
-    return inside and code.co_filename == outer.co_filename
+def must_stop(policy: OnError, error: Exception) -> bool:
+    """Whether a failure stops its task under ``policy``. See the head of this file."""
+    return policy == "stop" or (policy == "dead-letter" and isinstance(error, MISTAKES))
 
 
 def _is_within(frame: FrameType, package: str) -> bool:
@@ -139,7 +111,7 @@ def handler_error(
         offset=None if number < 0 else at,
         key=key,
         timer=None if timer is None else f"{timer[1] or 'unnamed'} at {timer[2]} ms",
-        hint=_MISTAKE_HINT[policy] if is_mistake(error, route) else _HINT,
+        hint=_MISTAKE_HINT[policy] if isinstance(error, MISTAKES) else _HINT,
     )
 
 

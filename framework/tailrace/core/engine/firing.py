@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import Plan, Route
+from tailrace.core.declare.plan import Route
 from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK, is_instant
 from tailrace.core.engine.actor_table import Table
@@ -43,7 +43,7 @@ class Due:
 class Firing:
     """Fires a task's timers. ``events`` and ``processing`` are its queues, by actor; ``budget`` is how many may still fire."""
 
-    __slots__ = ("before", "budget", "draining", "events", "marks", "processing", "stop_after_fired", "units")
+    __slots__ = ("budget", "draining", "events", "marks", "processing", "stop_after_fired", "units")
 
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
@@ -52,8 +52,6 @@ class Firing:
         self.marks = marks
         self.events = events
         self.processing = processing
-        self.before = tuple(_before_any_watermark(units.plan, one.index) for one in units.plan.actors)
-        """By actor: the event time used outside of event time while there is no watermark yet."""
         self.budget = 0
         self.stop_after_fired = FOREVER
         self.draining = False
@@ -131,14 +129,13 @@ class Firing:
         context.key = key
         context.is_late = False
         context.watermark = watermark = self.marks.of_operator[table.plan.index]
-        is_moment = domain == rows.EVENT_TIME and is_instant(time_ms)
-        context.event_time = time_ms if is_moment else self._after(table, watermark)
+        context.event_time = time_ms if domain == rows.EVENT_TIME else _after(watermark)
         if name[:1] == rows.EXPIRY:
             units.totals.fired += units.expire(table, instance, domain, time_ms, name)
             return
         timer = table.parts(instance).timers.get((domain, name))
         if timer is None or timer.time_ms != time_ms:
-            table.put_off(domain, timer, time_ms, key_bytes, name)
+            table.postpone_timer(domain, timer, time_ms, key_bytes, name)
             return
         family, context.timer_name = table.timer_name(name)
         unit.salt, unit.origin, unit.depth = 1, timer.seed, timer.depth
@@ -160,12 +157,6 @@ class Firing:
         finally:
             unit.fired, unit.depth, context.timer_name = None, 0, None
         units.totals.fired = fired + 1
-
-    def _after(self, table: Table, watermark_ms: int) -> int:
-        """The event time used outside of event time: just after the watermark, so that it is not late."""
-        if is_instant(watermark_ms):
-            return min(watermark_ms + 1, INSTANT_LIMIT_MS - 1)
-        return self.before[table.plan.index]
 
     def _route(self, table: Table, domain: int, family: str) -> Route:
         plan = table.plan
@@ -191,7 +182,6 @@ class Firing:
         return max(moved_ms, NO_WATERMARK)
 
 
-def _before_any_watermark(plan: Plan, actor: int) -> int:
-    """1970, or the earliest instant that the actor's inputs allow, if that is before 1970: later events are not late for it."""
-    earliest = [one.time_min_ms for one in plan.inputs if not one.is_inbox and actor in one.touches]
-    return min([0, *earliest])
+def _after(watermark_ms: int) -> int:
+    """The event time of a processing-time timer: just after the watermark, so that it is not late; 0 before the first one."""
+    return min(watermark_ms + 1, INSTANT_LIMIT_MS - 1) if is_instant(watermark_ms) else 0

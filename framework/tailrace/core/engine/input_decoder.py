@@ -82,11 +82,10 @@ INDIRECT: Final = DirectCall(None, None, None, _never, _never, _never, _never, _
 class BoundInput:
     """One input of one task: values that are the same for all of its records, computed once, because runs may be short.
 
-    ``judged``: its records may be late. ``moving``: they move a watermark. ``asked``: a user's function states the watermark;
-    otherwise it is the event time minus ``lag``.
+    ``judged``: its records may be late. ``moving``: they move a watermark, to their event time minus ``lag``.
     """
 
-    __slots__ = ("asked", "direct", "inbox", "judged", "lag", "moving", "plan", "routes", "salt", "tables")
+    __slots__ = ("direct", "inbox", "judged", "lag", "moving", "plan", "routes", "salt", "tables")
 
     def __init__(self, plan: InputPlan, partition: int, tables: Sequence[Table], marks: Watermarks) -> None:
         self.plan, self.tables = plan, tables
@@ -95,7 +94,6 @@ class BoundInput:
         """Separates this input partition from others in the random seeds of its records."""
         self.inbox, self.moving = plan.is_inbox, bool(plan.moves)
         self.judged = (self.moving and not plan.repartitioned) or (self.inbox and marks.judges_messages())
-        self.asked = self.moving and plan.watermark in ("punctuated", "generator")
         self.lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
         self.routes: Sequence[BoundRoute] = [self._bound(route) for route in plan.routes]
         self.direct = DirectCall.of(self.routes)

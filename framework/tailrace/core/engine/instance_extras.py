@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan, ListPlan, MapPlan, TtlPlan
+from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.engine.unit_books import UnitBooks
+from tailrace.core.handling.collection_plans import CollectionPlan
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.handling.entries import Entries, ListEntries
-from tailrace.core.values.keys import map_key_codec_for
-from tailrace.core.values.old_values import OldValueReader
 
 
 class EarlierDeclaration(NamedTuple):
@@ -25,36 +22,6 @@ class EarlierDeclaration(NamedTuple):
     """Maps (``m``) and lists (``l``) that are no longer declared; their entries are kept."""
     mixed: bool = False
     """Whether there may be value rows of another form than the one that is written now."""
-    ttl_versions: Mapping[str, int] = MappingProxyType({})
-    """The versions of TTL declarations, by the stored names of fields (default: 0)."""
-    reader: OldValueReader | None = None
-    """Reads the value rows (see ``old_values``)."""
-    readers: Mapping[tuple[bytes, str], OldValueReader] = MappingProxyType({})
-    """Read the entries of maps (``m``) and lists (``l``), by their stored names."""
-
-    def maps(self, plan: ActorPlan) -> tuple[MapPlan, ...]:
-        """The plans of an actor's maps, adapted to the stored state."""
-        return tuple(
-            replace(
-                one,
-                ttl_version=self.ttl_versions.get(one.name, 0),
-                decode=self._decoder(b"m", one.name, one.decode),
-            )
-            for one in plan.maps
-        )
-
-    def lists(self, plan: ActorPlan) -> tuple[ListPlan, ...]:
-        """The same for its lists."""
-        return tuple(replace(one, decode=self._decoder(b"l", one.name, one.decode)) for one in plan.lists)
-
-    def ttls(self, plan: ActorPlan) -> tuple[TtlPlan, ...]:
-        """The same for its plain fields with a TTL."""
-        return tuple(replace(one, version=self.ttl_versions.get(one.name, 0)) for one in plan.ttls)
-
-    def _decoder(self, kind: bytes, name: str, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """A decoder of entries that also reads those of earlier versions."""
-        reader = self.readers.get((kind, name))
-        return decode if reader is None else lambda data: decode(reader(data))
 
 
 NO_PAST: Final = EarlierDeclaration()
@@ -64,9 +31,9 @@ TimerId = tuple[int, bytes]
 
 
 class StoredActor:
-    """An actor as one task stores it: its plan, adapted to the stored state, and the prefix of its rows."""
+    """An actor as one task stores it: its plan, its earlier declarations, and the prefix of its rows."""
 
-    __slots__ = ("cells", "lists", "maps", "past", "plan", "prefix", "state", "ttls")
+    __slots__ = ("cells", "past", "plan", "prefix", "state")
 
     def __init__(self, cells: UnitBooks, plan: ActorPlan, past: EarlierDeclaration) -> None:
         self.cells = cells
@@ -74,7 +41,6 @@ class StoredActor:
         self.past = past
         self.state = cells.state
         self.prefix = rows.actor_prefix(plan.name)
-        self.maps, self.lists, self.ttls = past.maps(plan), past.lists(plan), past.ttls(plan)
 
 
 class Parts:
@@ -113,14 +79,14 @@ class Parts:
         """The map state that the actor declares as number ``index``."""
         found = self._maps.get(index)
         if found is None:
-            found = self._maps[index] = MapState(Entries(self, self.table.maps[index], b"m"))
+            found = self._maps[index] = MapState(Entries(self, self.table.plan.maps[index], b"m"))
         return found
 
     def list(self, index: int) -> ListState[Any]:
         """The list state that the actor declares as number ``index``."""
         found = self._lists.get(index)
         if found is None:
-            found = self._lists[index] = ListState(ListEntries(self, self.table.lists[index], b"l"))
+            found = self._lists[index] = ListState(ListEntries(self, self.table.plan.lists[index], b"l"))
         return found
 
     def ttl_written(self, index: int) -> None:
@@ -167,17 +133,14 @@ class Parts:
             entries.forget_live()
 
 
-def _undeclared(name: str) -> MapPlan:
+def _undeclared(name: str) -> CollectionPlan:
     """A plan for a map or list that is not declared: its entries can be found and removed, but not read."""
-    return MapPlan(
+    return CollectionPlan(
         attr=name,
         name=name,
-        key_codec=map_key_codec_for(str),
         encode=bytes,
         encode_unsettled=bytes,
         decode=bytes,
         immutable=True,
         check=None,
-        ttl_ms=None,
-        ttl_domain=rows.EVENT_TIME,
     )

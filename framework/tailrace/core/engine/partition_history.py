@@ -9,11 +9,11 @@ from typing import Literal, TypeAlias
 from tailrace.core.engine.intake import Source
 from tailrace.core.records import InputRecord
 
-Whose: TypeAlias = Literal["sent", "redriven", "others"]
+RecordOrigin: TypeAlias = Literal["sent", "redriven", "others"]
 """Origin of a record of an own input: this app sent it, it was redriven for this app, or others wrote it."""
 
 
-def nobodys(_name: str, _record: InputRecord, /) -> Whose:
+def written_by_others(_name: str, _record: InputRecord, /) -> RecordOrigin:
     """Treat no record as this app's."""
     return "others"
 
@@ -32,7 +32,7 @@ class PartitionHistory:
     upstream: Mapping[str, Sequence[tuple[int, int | None]]] = field(
         default_factory=dict[str, Sequence[tuple[int, int | None]]]
     )
-    whose: Callable[[str, InputRecord], Whose] = nobodys
+    record_origin: Callable[[str, InputRecord], RecordOrigin] = written_by_others
     """For own inputs that are delivered: records that the app sent are left out, and a redriven record is placed after all
     records before it.
     """

@@ -277,7 +277,7 @@ class Replay:
 
     def _at_watermark(self) -> bool:
         limit_ms = self._limit.watermark_ms
-        return limit_ms is not None and self.task.watermarks.foremost >= limit_ms
+        return limit_ms is not None and self.task.watermarks.of_first_level >= limit_ms
 
     def _stop_if(self, *, last: bool) -> None:
         """For the last cause: let the drain stop after as many firings as the first run had at the commit."""

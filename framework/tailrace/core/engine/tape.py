@@ -98,7 +98,6 @@ class Cut(msgspec.Struct, array_like=True):
     positions: dict[str, int]
     watermarks: dict[str, int]
     idle: list[str]
-    generators: dict[str, bytes]
     watermark: int
     """The lowest watermark of the operators."""
     now: int

@@ -174,10 +174,10 @@ class Task(TaskState):
         slept, marks.idle[number] = marks.idle[number], False
         # In most apps all operators that read this input have the same watermark: then one number is enough.
         # If messages may be late, each belongs to one actor.
-        together = None if one.inbox and one.judged else marks.together(number)
-        units.apart = together is None
-        unit.watermark, ceiling = (marks.highest(number), 0) if together is None else together
-        if together is not None:
+        shared = None if one.inbox and one.judged else marks.shared_watermark(number)
+        units.apart = shared is None
+        unit.watermark, ceiling = (marks.highest(number), 0) if shared is None else shared
+        if shared is not None:
             context.watermark = unit.watermark
         unit.salt, unit.draws, unit.random, context.is_late = one.salt, 0, None, False
         unhandled, others, unit.taken = totals.refused + totals.for_others, totals.for_others, start
@@ -214,7 +214,7 @@ class Task(TaskState):
         one, cells, context, unit = self._inputs[number], self._cells, self._context, self._unit
         units, firing, marks, totals = self._units, self._firing, self._watermarks, self.totals
         plan, routes, inbox, judged = one.plan, one.routes, one.inbox, one.judged
-        moving, asked, lag, apart = one.moving, one.asked, one.lag, units.apart
+        moving, lag, apart = one.moving, one.lag, units.apart
         (events, processing), outputs, chained = self._due[number], unit.outputs, unit.chained
         undo, touched, epoch, collections = cells.undo, cells.touched, cells.epoch, cells.touched_collections
         straight = one.direct if units.direct and not units.skips and not apart else INDIRECT
@@ -240,7 +240,6 @@ class Task(TaskState):
                 if undo or touched:
                     cells.begin()
                 mark = len(outputs)
-                said = time_ms - lag
                 image: bytes | None = b""
                 try:
                     if time_ms <= watermark and judged:
@@ -265,27 +264,20 @@ class Task(TaskState):
                     if chained:
                         units.deliver_chained(key)
                         unit.route, unit.table = route, table
-                    if asked:
-                        unit.route = unit.table = None  # a failure here is not a handler's fault
-                        failed = (number, offset) in units.skips
-                        said = NO_WATERMARK if failed else marks.said(plan, event, time_ms)
-                        unit.route, unit.table = route, table
                 except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
                     if image != b"" and table is not None:
                         touched.insert(0, (table, key, image))  # before the instances that streams touched
                     late = late or context.is_late
                     units.failed(error, mark, number, offset, record)
                     unit.salt, unit.route, unit.table = one.salt, route, table
-                    if asked:
-                        said = NO_WATERMARK
                 taken += 1
                 if late:
                     late = context.is_late = False
                     units.late = NOBODY
                 if unit.draws:
                     unit.draws, unit.random = 0, None
-                if said > own and moving:
-                    own = said
+                if time_ms - lag > own and moving:
+                    own = time_ms - lag
                     if apart:
                         marks.of_source[number] = own
                         marks.advance(plan.moves)
@@ -297,7 +289,7 @@ class Task(TaskState):
                     continue  # no watermark has moved, and no timer can have been set
                 if watermark >= events.due_ms or context.now >= processing.due_ms:
                     if not apart:
-                        marks.stand(number, own, watermark)
+                        marks.set_after_run(number, own, watermark)
                     firing.drain()
                     if firing.draining:
                         break
@@ -308,7 +300,7 @@ class Task(TaskState):
             if late:  # the record was not taken, and its lateness will be judged again
                 totals.late = counted
             if not apart:
-                marks.stand(number, own, unit.watermark)
+                marks.set_after_run(number, own, unit.watermark)
 
     # --- parts of a step ---
 

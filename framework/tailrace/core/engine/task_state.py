@@ -326,7 +326,7 @@ class TaskState:
         self._fired = self.totals.fired
         self._context.metrics._clear()
 
-    def put_off(self) -> None:
+    def defer_commit(self) -> None:
         """For a replay: a tape record is finished, and a later commit writes its changes."""
         self._identified()
         self._tape.committed()

@@ -49,7 +49,6 @@ class NewFailures(Protocol):
         self,
         failure: HandlerError | WrongPartitionError,
         cause: Exception,
-        route: Route | None,
         declared: OnError,
         /,
     ) -> None:
@@ -232,27 +231,21 @@ class Units:
         self.cells.rollback()
         if not is_handlers_fault(error):
             raise error
-        self.check_known(error, number, at)
         hint = explain_attribute_error(error) if isinstance(error, AttributeError) else None
         if hint is not None:
             error.add_note(hint)
         failure = handler_error(self.plan, self.partition, error, route, number, at, self.context.key, timer)
         policy = self.plan.on_error if number == TIMER else self.plan.inputs[number].on_error
         if self.new_failures is not None:
-            self.new_failures.failed(failure, error, route, policy)
+            self.new_failures.failed(failure, error, policy)
         elif self.replaying:
             raise ReplayDivergedError(
                 f"a handler failed in the replay that did not fail before: {failure}",
                 hint="The code differs from the one that ran, or it depends on something that is not on the tape.",
             ) from error
-        elif must_stop(policy, error, route):
+        elif must_stop(policy, error):
             raise failure from error
         self.skip(number, at, record, dead_letter_headers(failure, error))
-
-    def check_known(self, error: Exception, number: int, at: int, /) -> None:
-        """Called for each failure of a user's code. In a split by key it raises UnsplittableError if the first pass would have
-        to know of the failure.
-        """
 
     def timer_skip(self, fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
         """The headers of the dead letter if the timer that fires next failed in the first run; None if it did not."""

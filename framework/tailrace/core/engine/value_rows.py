@@ -1,8 +1,7 @@
 """Value rows: the plain fields of an instance as one msgpack map, after a byte of flags.
 
-A row that an earlier version of the code wrote may have another form than the declaration writes now: a field more or less, or
-an int where the field is now a float. Such a row is called *of the past*. A row may also have a field that is no longer
-declared, because it was renamed or removed. Such fields are *carried*: a loaded instance keeps them unchanged, name and value
+A row that an earlier version of the code wrote may have another form than the declaration writes now: a field more or less.
+Such a row is called *of the past*. It may have a field that is no longer declared, because it was renamed or removed. Such fields are *carried*: a loaded instance keeps them unchanged, name and value
 still encoded, and they are written again after the declared ones. Only actors whose stored schema has such a field use the
 decoder and encoder that do this.
 """
@@ -16,7 +15,6 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.values.old_values import OldValueReader
 from tailrace.core.values.types import CODEC_ERRORS
 
 PLAIN: Final = bytes((rows.FORMAT,))
@@ -80,11 +78,6 @@ def carrying(
     return encode, encode_unsettled, decode
 
 
-def reading(reader: OldValueReader, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """A decoder that first converts rows of the past."""
-    return lambda data: decode(reader(data))
-
-
 def with_more(encoded: bytes, count: int, pairs: bytes) -> bytes:
     """An encoded map with ``count`` more pairs at its end."""
     if encoded[0] < 0x90:
@@ -109,15 +102,11 @@ def _pairs(fields: Mapping[str, bytes]) -> bytes:
 
 def without(
     plan: ActorPlan,
-    reader: OldValueReader | None,
     found: KeyRows,
     fields: Collection[str],
     gone: Collection[bytes],
 ) -> KeyRows:
-    """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is then bare.
-
-    ``reader`` reads old value rows.
-    """
+    """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is then bare."""
     expiries = {b"!v" + name.encode() for name in fields}
     left = {
         rest: value
@@ -132,7 +121,7 @@ def without(
     if not had.keys().isdisjoint(fields):
         encoded = joined({name: one for name, one in had.items() if name not in fields})
     flags = WITH_TIMERS if any(rest[:1] == b"t" for rest in left) else PLAIN
-    if not left and _is_blank(plan, encoded if reader is None else reader(encoded)):
+    if not left and _is_blank(plan, encoded):
         return {}
     return {b"": flags + encoded, **left}
 

@@ -3,8 +3,6 @@
 Theory. A source's watermark means "all events up to this time have been read". It comes from one of:
 
     events        highest event time read - allowed disorder - 1 ms
-    punctuated    the result of a pure function of the event, if the function gives one
-    generator     the same from an object with durable fields
     upstream      the watermark that the writers of the topic or channel have published, applied when the reader reaches it
     none          reference data and feedback: no operator uses it
 
@@ -20,29 +18,19 @@ watermark. So one record may be late for one operator and not for another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from tailrace.core.declare.plan import InputPlan, Plan, WatermarkGenerator
-from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
+from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.tape import Cut
-from tailrace.core.errors import UsageError
 from tailrace.core.records import CHANNEL
-from tailrace.core.values.canonical_nan import canonical
-
-
-def copy(generator: WatermarkGenerator) -> WatermarkGenerator:
-    """A generator with the same state: each task has its own."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(generator), type=type(generator))
 
 
 class Noted(NamedTuple):
-    """For a cut, by name: watermarks of sources, idle sources, generators, the lowest operator watermark."""
+    """For a cut, by name: watermarks of sources, idle sources, the lowest operator watermark."""
 
     watermarks: dict[str, int]
     idle: list[str]
-    generators: dict[str, bytes]
     watermark: int
 
 
@@ -56,7 +44,6 @@ class Watermarks:
         "_plan",
         "_sources",
         "ended_operators",
-        "generators",
         "idle",
         "of_operator",
         "of_source",
@@ -69,7 +56,6 @@ class Watermarks:
         self._alike = tuple(not one.moves or set(one.touches) <= set(one.moves) for one in plan.inputs)
         self.of_source = [NO_WATERMARK] * len(plan.sources)
         self.idle = [False] * len(plan.sources)
-        self.generators = [None if one.generator is None else copy(one.generator) for one in plan.inputs]
         self.of_operator = [NO_WATERMARK] * len(plan.operators)
         self._judged = frozenset(_judged(plan))
         self.ended_operators = [False] * len(plan.operators)
@@ -82,10 +68,6 @@ class Watermarks:
         for number, name in enumerate(self._plan.sources):
             self.of_source[number] = cut.watermarks.get(name, NO_WATERMARK)
             self.idle[number] = name in cut.idle
-        for number, plan in enumerate(self._plan.inputs):
-            generator = cut.generators.get(plan.name)
-            if generator is not None and plan.generator is not None:
-                self.generators[number] = msgspec.msgpack.decode(generator, type=type(plan.generator))
         self.ended_operators = [one.name in cut.ended_operators for one in self._plan.operators]
         known = cut.operators
         self.of_operator = [known.get(one.name, NO_WATERMARK) for one in self._plan.operators]
@@ -97,11 +79,6 @@ class Watermarks:
         return Noted(
             dict(zip(names, self.of_source, strict=True)),
             [name for name, idle in zip(names, self.idle, strict=True) if idle],
-            {
-                one.name: canonical(msgspec.msgpack.encode(generator))
-                for one, generator in zip(self._plan.inputs, self.generators, strict=True)
-                if generator is not None
-            },
             self.lowest,
         )
 
@@ -111,7 +88,7 @@ class Watermarks:
         return min(self.of_operator, default=NO_WATERMARK)
 
     @property
-    def foremost(self) -> int:
+    def of_first_level(self) -> int:
         """The lowest watermark of the operators nearest to the sources; all other operators follow these."""
         first = [one.index for one in self._plan.operators if not one.level]
         return min((self.of_operator[one] for one in first), default=NO_WATERMARK)
@@ -157,7 +134,7 @@ class Watermarks:
                 return None
         return mark
 
-    def together(self, number: int) -> tuple[int, int] | None:
+    def shared_watermark(self, number: int) -> tuple[int, int] | None:
         """The common watermark, and the limit up to which the input alone can raise it; None if operators differ in either."""
         mark = self.common(number)
         if mark is None:
@@ -183,7 +160,7 @@ class Watermarks:
                 least = mark
         return least
 
-    def stand(self, number: int, source_ms: int, operator_ms: int) -> None:
+    def set_after_run(self, number: int, source_ms: int, operator_ms: int) -> None:
         """Set an input, and all operators that it advances, to the watermarks at the end of a run of records."""
         self.of_source[number] = source_ms
         for operator in self._plan.inputs[number].moves:
@@ -216,30 +193,6 @@ class Watermarks:
             return frozenset()
         of_operator, moved = self.of_operator, plan.moves
         return frozenset(one for one in plan.touches if time_ms <= of_operator[one] and one in moved)
-
-    def said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
-        """The watermark that an event itself states, or NO_WATERMARK. An event whose handlers failed is not asked."""
-        generator = self.generators[plan.index]
-        if generator is None:
-            return NO_WATERMARK if plan.punctuate is None else _mark(plan, plan.punctuate(event, time_ms))
-        before = msgspec.msgpack.encode(generator)
-        try:
-            return _mark(plan, generator.on_event(event, time_ms))
-        except Exception:
-            self.generators[plan.index] = msgspec.msgpack.decode(before, type=type(generator))
-            raise
-
-
-def _mark(plan: InputPlan, said: Any) -> int:
-    """The watermark that a user's function returned, limited to the last instant."""
-    if said is None:
-        return NO_WATERMARK
-    if type(said) is not int:
-        raise UsageError(
-            f"the watermark function of {plan.name!r} returned {said!r:.60}",
-            hint="Return an int of milliseconds since 1970, or None where an event says nothing of the watermark.",
-        )
-    return min(said, INSTANT_LIMIT_MS - 1)
 
 
 def _judged(plan: Plan) -> Iterator[int]:

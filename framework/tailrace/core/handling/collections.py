@@ -143,9 +143,9 @@ class ListState(Generic[V]):
     """A durable list that belongs to one instance of an actor and is stored item by item.
 
     Declare it as a field, ``recent: tr.ListState[float]``, without a default: it begins empty. It may be larger than memory, and
-    is cheap to extend and to read at both ends. Items may be changed in place. Indexes and slices work as on a list; a
-    slice is a list of its items. Adding or removing items during an iteration raises RuntimeError. A ListState equals a
-    list, or another ListState, with the same items.
+    is cheap to extend and to shorten at both ends. Items may be read by index and slice (a list of items), and be replaced by
+    index or changed in place; none can be inserted or removed in the middle. Adding or removing items during an iteration
+    raises RuntimeError. A ListState equals a list, or another ListState, with the same items.
     """
 
     __slots__ = ("_entries",)
@@ -172,41 +172,8 @@ class ListState(Generic[V]):
             return [entries.read(entries.name(at)) for at in range(*index.indices(len(self)))]
         return entries.read(entries.name(whole_number(index)))  # type: ignore[no-any-return]  # items are V
 
-    @overload
-    def __setitem__(self, index: int, value: V) -> None: ...
-    @overload
-    def __setitem__(self, index: slice, value: Iterable[V]) -> None: ...
-    def __setitem__(self, index: int | slice, value: Any) -> None:
-        """Set an item or the items of a slice.
-
-        If a slice becomes longer or shorter, the items on its shorter side are stored again at their new places.
-        """
-        entries = self._entries
-        if not isinstance(index, slice):
-            entries.write(entries.name(whole_number(index)), value)
-            return
-        values = list(value)
-        places = range(*index.indices(len(self)))
-        if len(places) == len(values):
-            for at, one in zip(places, values, strict=True):
-                entries.write(entries.name(at), one)
-        elif places.step == 1:
-            self._replace(places.start, max(places.start, places.stop), values)
-        else:
-            raise ValueError(
-                f"{len(values)} values were assigned to a slice of {len(places)} items of {entries.plan.attr}"
-            )
-
-    def __delitem__(self, index: int | slice) -> None:
-        """Remove an item or a slice. The items on its shorter side are stored again at their new places."""
-        if not isinstance(index, slice):
-            at = whole_number(index)
-            self._entries.name(at)  # raises IndexError
-            index = slice(at, at + 1 or None)
-        gone = range(*index.indices(len(self)))
-        if gone:
-            low, high = min(gone[0], gone[-1]), max(gone[0], gone[-1]) + 1
-            self._replace(low, high, [self[at] for at in range(low, high) if at not in gone])
+    def __setitem__(self, index: int, value: V) -> None:
+        self._entries.write(self._entries.name(whole_number(index)), value)
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, _LISTS):
@@ -265,21 +232,6 @@ class ListState(Generic[V]):
         entries.write(name, MISSING)
         entries.set_bounds(start + from_start, stop + from_stop)
         return value  # type: ignore[no-any-return]  # items are V
-
-    def _replace(self, low: int, high: int, values: list[V]) -> None:
-        """Replace the items from ``low`` (included) to ``high`` (excluded); items towards the nearer end are stored again."""
-        size = len(self)
-        if low <= size - high:
-            moved = self[:low] + values
-            for _ in range(high):
-                self.popleft()
-            for value in reversed(moved):
-                self.appendleft(value)
-        else:
-            moved = values + self[high:]
-            for _ in range(size - low):
-                self.pop()
-            self.extend(moved)
 
     def _read(self, step: int) -> Iterator[V]:
         entries = self._entries

@@ -23,9 +23,8 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, DurableValueError, UsageError
-from tailrace.core.handling.collection_plans import ListPlan, MapPlan
+from tailrace.core.handling.collection_plans import CollectionPlan
 from tailrace.core.storage import StateReader
-from tailrace.core.values.old_values import LossyIntError
 from tailrace.core.values.types import CODEC_ERRORS
 
 K = TypeVar("K")
@@ -98,7 +97,7 @@ class Entries:
 
     plan: Any
 
-    def __init__(self, parts: Owner, plan: MapPlan | ListPlan, kind: bytes) -> None:
+    def __init__(self, parts: Owner, plan: CollectionPlan, kind: bytes) -> None:
         self._parts = parts
         self.plan = plan
         self._prefix = parts.prefix + kind + plan.name.encode() + b"\0"
@@ -143,9 +142,6 @@ class Entries:
     def _decode(self, data: bytes) -> Any:
         try:
             return self.plan.decode(data)
-        except LossyIntError as error:
-            actor = self._parts.table.plan.name
-            raise error.as_incompatible(actor, self._parts.key, self.plan.attr) from error
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptStateError(
                 f"an entry of {self._parts.table.plan.name}.{self.plan.attr} of the key {self._parts.key!r} "
@@ -235,7 +231,7 @@ class Entries:
         # Out of order, a later write may expire earlier. For a later expiry the timer of the earlier one is enough: see expire.
         if before is None or before.domain != plan.ttl_domain or expiry_ms < before.time_ms:
             self._arm(name, plan.ttl_domain, expiry_ms)
-        return rows.pack_entry(encoded, plan.ttl_domain, expiry_ms, plan.ttl_version)
+        return rows.pack_entry(encoded, plan.ttl_domain, expiry_ms)
 
     def _arm(self, name: bytes, domain: int, expiry_ms: int) -> None:
         """Set the timer that expires the entry."""
@@ -246,23 +242,16 @@ class Entries:
     def expire(self, name: bytes, domain: int, time_ms: int) -> bool:
         """Handle the timer of an expiry. Returns whether the entry had expired.
 
-        An expired entry is removed. If its TTL is no longer declared (``rows.Expiry.version``), only the expiry is removed.
-        For a renewed entry a new timer is set.
+        An expired entry is removed. For a renewed entry a new timer is set.
         """
-        stored, plan = self._stored(name), self.plan
-        encoded, expiry = (b"", None) if stored is None else rows.unpack_entry(stored)
+        stored = self._stored(name)
+        expiry = None if stored is None else rows.unpack_entry(stored)[1]
         if expiry is None or expiry.domain != domain or expiry.time_ms < time_ms:
             return False
         if expiry.time_ms > time_ms:
             self._arm(name, domain, expiry.time_ms)
             return False
-        if plan.expires(expiry.domain, expiry.version):
-            self.write(name, MISSING)
-        else:
-            cells = self._parts.table.cells
-            cells.undo.append((self._pending, name, self._pending.get(name, MISSING)))
-            self._pending[name] = rows.STAYS + encoded
-            cells.dirty_collections[self] = None
+        self.write(name, MISSING)
         return True
 
     def occupied(self) -> bool:
@@ -347,6 +336,9 @@ class Entries:
 
 
 _BOUNDS = b""
+_encode_bounds = msgspec.msgpack.Encoder().encode
+decode_bounds = msgspec.msgpack.Decoder(tuple[int, int]).decode
+"""The place of the first item of a list, and the place after the last."""
 _HALF = 1 << 63
 
 
@@ -360,7 +352,7 @@ class ListEntries(Entries):
         bounds = self._live.get(_BOUNDS)
         if bounds is None:
             stored = self._stored(_BOUNDS)
-            bounds = (0, 0) if stored is None else self.plan.decode_bounds(stored[1:])
+            bounds = (0, 0) if stored is None else decode_bounds(stored[1:])
             self._parts.table.cells.undo.append((self._live, _BOUNDS, MISSING))
             self._live[_BOUNDS] = bounds
         return bounds
@@ -373,9 +365,7 @@ class ListEntries(Entries):
         cells.undo.append((self._live, _BOUNDS, self.bounds()))
         cells.undo.append((self._pending, _BOUNDS, self._pending.get(_BOUNDS, MISSING)))
         self._live[_BOUNDS] = (start, stop)
-        self._pending[_BOUNDS] = (
-            rows.STAYS + self.plan.encode_bounds((start, stop)) if start != stop else None
-        )
+        self._pending[_BOUNDS] = rows.STAYS + _encode_bounds((start, stop)) if start != stop else None
         cells.dirty_collections[self] = None
         self.sizes += 1
 

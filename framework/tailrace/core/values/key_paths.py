@@ -14,6 +14,8 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.event_fields import event_fields, kind_of
 from tailrace.core.values.types import spell
 
+_MISSING = (NoneType, None, msgspec.UnsetType)
+
 Path: TypeAlias = str | tuple[str, ...]
 """A field of an event, dotted where it is nested, or several of them, which make a tuple."""
 
@@ -73,11 +75,14 @@ def key_getter(path: Path) -> Callable[[Any], Any]:
 
 def members_of(declared: Any) -> tuple[Any, ...]:
     """The members of a union without aliases, annotations, None, UNSET and repetitions."""
+    return tuple(one for one in _alternatives(declared) if one not in _MISSING)
+
+
+def _alternatives(declared: Any) -> tuple[Any, ...]:
     bare = unwrapped(declared)
     if get_origin(bare) in (Union, UnionType):
-        found = [member for arg in get_args(bare) for member in members_of(arg)]
-        return tuple(dict.fromkeys(found))
-    return () if bare in (NoneType, None, msgspec.UnsetType) else (bare,)
+        return tuple(dict.fromkeys(one for arg in get_args(bare) for one in _alternatives(arg)))
+    return (bare,)
 
 
 def unwrapped(declared: Any) -> Any:
@@ -97,31 +102,40 @@ def named_type(declared: Any) -> Any:
 
 
 def _type_at(event_type: Any, path: str) -> Any:
-    owners = members_of(event_type)
-    found: Any = None
-    for name in path.split("."):
-        types = [member for owner in owners for member in members_of(_field(owner, name, event_type, path))]
-        owners = tuple(dict.fromkeys(types))
-        found = owners[0] if owners else NoneType
-    if len(owners) != 1:
-        kinds = ", ".join(spell(owner) for owner in owners) or "None"
+    found, _ = types_at(event_type, path, f"the key {path!r} of {spell(event_type)}")
+    if len(found) != 1:
+        kinds = ", ".join(map(spell, found)) or "None"
         raise DefinitionError(
             f"the key {path!r} of {spell(event_type)} has no single type: {kinds}",
             hint="Give the field one type in all of the topic's events, or a function as key=.",
         )
-    return found
+    return found[0]
 
 
-def _field(owner: Any, name: str, event_type: Any, path: str) -> Any:
+def types_at(event_type: Any, path: str, what: str) -> tuple[tuple[Any, ...], bool]:
+    """The types of the field at a dotted path, without None, and whether a value before its end may be None.
+
+    ``what`` begins the message of the DefinitionError for a field that does not exist.
+    """
+    found, optional = members_of(event_type), False
+    for at, name in enumerate(path.split(".")):
+        owners = found
+        alternatives = [one for owner in owners for one in _alternatives(_field(owner, name, what))]
+        found = tuple(dict.fromkeys(one for one in alternatives if one not in _MISSING))
+        optional = optional or (at < path.count(".") and len(set(alternatives)) > len(found))
+    return found, optional
+
+
+def _field(owner: Any, name: str, what: str) -> Any:
     if kind_of(owner) is None:
         raise DefinitionError(
-            f"the key {path!r} of {spell(event_type)} looks for {name!r} in {spell(owner)}, which has no fields",
-            hint="Name a field of a msgspec.Struct, a dataclass or a pydantic model, or give a function as key=.",
+            f"{what} looks for {name!r} in {spell(owner)}, which has no fields",
+            hint="Name a field of a msgspec.Struct, a dataclass or a pydantic model, or give a function of the event.",
         )
     fields = event_fields(owner)
     if name not in fields:
         raise DefinitionError(
-            f"the key {path!r} of {spell(event_type)}: {spell(owner)} has no field {name!r}",
+            f"{what}: {spell(owner)} has no field {name!r}",
             hint=did_you_mean(name, fields, f"Its fields are: {', '.join(fields) or 'none'}."),
         )
     return fields[name].type

@@ -1,22 +1,13 @@
 """Events that are pydantic models: their records, and the models that are refused.
 
 pydantic validates and serialises. This module adds two guarantees: readers of a record get an equal event, and an event has
-the same bytes in every process. The features of a model that could break them are found in the schema that pydantic
-compiles:
+the same bytes in every process. So each emitted event is decoded again, and refused if it differs: because of a validator that
+changes its own result, an alias for only one direction, an excluded field, a private attribute, a set in a field of type
+``Any``. Refused at declaration or at the first emit:
 
-===========================================  ======================================================================
-a model with                                 is
-===========================================  ======================================================================
-anything                                     written and read at each emit; refused if another event is read
-validators, serialisers, its own             written again as well; refused if the second record differs
-``__init__``, ``model_post_init``
-``Any``, ``extra="allow"``                   searched for sets at each emit
-a set                                        accepted when read, refused when emitted: its order differs between processes
-excluded fields, private attributes          refused: they would be lost
-an alias only for reading or only for        refused: the written record could not be read
-writing
-a ``default_factory`` that varies            refused: an event without the field would differ at each replay
-===========================================  ======================================================================
+    a set                               its order differs between processes
+    a ``default_factory`` that varies   an event without the field would differ at each replay
+    a ``RootModel``                     it has no fields
 
 A validator that depends on more than its value (a clock, randomness) cannot be found so; checked runs decode each event
 twice. pydantic is not imported here: its classes have the needed attributes.
@@ -33,17 +24,15 @@ from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueEr
 from tailrace.core.values.event_values import not_finite
 from tailrace.core.values.types import spell
 
-_FUNCTIONS: Final = ("function-before", "function-after", "function-wrap", "function-plain")
 _NO_PARTS: Final = ("metadata", "cls", "default", "expected")
 """Keys in a part of a schema whose values are not schemas."""
 _write = msgspec.json.Encoder(order="deterministic").encode
-_read = msgspec.json.Decoder[Any]().decode
 
 
 class ModelCodec:
     """The codec of a topic of pydantic models, with the interface of ``EventCodec``. JSON only."""
 
-    __slots__ = ("_dump", "_has_any", "_runs_code", "_schema", "_validate", "topic", "type")
+    __slots__ = ("_dump", "_schema", "_validate", "topic", "type")
 
     def __init__(self, topic: str, type: Any, format: str) -> None:
         self.topic = topic
@@ -56,13 +45,6 @@ class ModelCodec:
             )
         self._schema: list[Mapping[str, Any]] = list(_parts(type.__pydantic_core_schema__))
         check_model(type, self._schema, where)
-        kinds = {one.get("type") for one in self._schema}
-        extras = any(_allows_extras(one) for one in self._schema)
-        self._has_any = "any" in kinds or extras
-        self._runs_code = any(
-            one.get("type") in _FUNCTIONS or one.get("custom_init") or one.get("post_init")
-            for one in self._schema
-        )
         self._validate: Callable[[bytes], Any] = type.__pydantic_validator__.validate_json
         self._dump: Callable[..., Any] = type.__pydantic_serializer__.to_python
 
@@ -74,7 +56,7 @@ class ModelCodec:
         try:
             return self._validate(data)
         except ValueError as error:
-            raise msgspec.ValidationError(_said(error)) from None
+            raise msgspec.ValidationError(_one_line(error)) from None
 
     def check_emitted(self) -> None:
         """Raise DefinitionError for a type whose records would depend on more than the event."""
@@ -88,7 +70,7 @@ class ModelCodec:
         """Raise unless the readers of an event's record get an equal event, each time. Slow: only for tests."""
         written = self._encode(event)
         self._check_read(event, written, EmittedTypeError)
-        if _write(self.plain(self.decode(written))) != _write(self.plain(self.decode(written))):
+        if self.decode(written) != self.decode(written):
             raise EmittedTypeError(
                 f"an event of type {spell(self.type)} is decoded as a different event each time",
                 topic=self.topic,
@@ -108,11 +90,7 @@ class ModelCodec:
         try:
             return self._dump(event, mode="json", by_alias=True, round_trip=True, warnings="error")
         except ValueError as error:
-            raise EventValueError(
-                f"an event of type {spell(self.type)} cannot be written: {_said(error)}",
-                topic=self.topic,
-                hint="Give the model the values that it declares.",
-            ) from None
+            raise self.unwritable(event, ValueError(_one_line(error))) from None
 
     def _encode(self, event: Any) -> bytes:
         plain = self.plain(event)
@@ -126,12 +104,6 @@ class ModelCodec:
                 field=lost[0],
                 hint="Emit None or nothing where there is no number.",
             )
-        if self._has_any and _has_set(self._dump(event, mode="python")):
-            raise EventValueError(
-                f"an event of type {spell(self.type)} holds a set, whose order differs between processes",
-                topic=self.topic,
-                hint="Emit a sorted list.",
-            )
         return written
 
     def encode(self, event: Any) -> bytes:
@@ -143,7 +115,6 @@ class ModelCodec:
     def _check_read(self, event: Any, written: bytes, kind: type[EventValueError | EmittedTypeError]) -> None:
         try:
             read = self.decode(written)
-            again = _write(self.plain(read)) if self._runs_code else written
         except msgspec.ValidationError as error:
             raise kind(
                 f"an event of type {spell(self.type)} cannot be written as it is: its readers could not "
@@ -151,30 +122,20 @@ class ModelCodec:
                 topic=self.topic,
                 hint="Its validators must take what its serialisers write.",
             ) from None
-        if again != written:
-            field = _first_difference(_read(written), _read(again))
-            raise kind(
-                f"an event of type {spell(self.type)} is read as another: {field or 'it'} changes when its "
-                "record is decoded",
-                topic=self.topic,
-                field=field or None,
-                hint="Its validators and serialisers must leave alone what they have already changed: f(f(x)) == f(x).",
-            )
         if read != event:
             field = _first_field_apart(event, read)
             raise kind(
                 f"an event of type {spell(self.type)} is read as another: {field or 'it'} is not what was "
-                "emitted when its "
-                "record is decoded",
+                "emitted when its record is decoded",
                 topic=self.topic,
                 field=field or None,
-                hint="Emit exactly the classes and values that the fields declare: no subclass with more fields, no key or value "
-                "that JSON writes as another.",
+                hint="Emit exactly the classes and values that the fields declare. Validators and serialisers must not change "
+                "what they have already changed: f(f(x)) == f(x).",
             )
 
 
 def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
-    """Refuse a model whose events would lose values in their records. ``where`` begins the message.
+    """Refuse a model whose records would be decoded differently each time. ``where`` begins the message.
 
     Raises:
         DefinitionError: With the field.
@@ -184,31 +145,14 @@ def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
             raise DefinitionError(
                 f"{where} is to hold a RootModel, which has no fields", hint="Give it a field."
             )
-        if part.get("type") == "model" and (private := getattr(part["cls"], "__private_attributes__", None)):
-            raise DefinitionError(
-                f"{where}: the private attribute {spell(part['cls'])}.{next(iter(private))} would be lost in the log",
-                hint="Make it a field, or keep it out of the event.",
-            )
         fields: Mapping[str, Any] = part.get("fields", {}) if part.get("type") == "model-fields" else {}
         for name, field in fields.items():
-            at = f"{where}: {part.get('model_name', spell(cls))}.{name}"
-            if field.get("serialization_exclude"):
-                raise DefinitionError(
-                    f"{at} is excluded, and would be lost in the log", hint="Leave exclude= out."
-                )
-            reads, writes = field.get("validation_alias", name), field.get("serialization_alias", name)
-            if reads != writes:
-                raise DefinitionError(
-                    f"{at} is written as {writes!r} and read as {reads!r}",
-                    hint="Give it one name for both: alias=.",
-                )
             factory = field["schema"].get("default_factory")
             takes_data = field["schema"].get("default_factory_takes_data")
             if factory is not None and not takes_data and factory() != factory():
                 raise DefinitionError(
-                    f"{at} has a default_factory that returns a different value at each call, so an event "
-                    "without the "
-                    "field would differ at each replay",
+                    f"{where}: {part.get('model_name', spell(cls))}.{name} has a default_factory that returns a different "
+                    "value at each call, so an event without the field would differ at each replay",
                     hint="Set the value where the event is created.",
                 )
 
@@ -227,32 +171,8 @@ def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
             yield from _parts(inner)
 
 
-def _allows_extras(part: Mapping[str, Any]) -> bool:
-    config: Mapping[str, Any] = part.get("config") or {}
-    return config.get("extra_fields_behavior") == "allow"
-
-
-def _has_set(value: Any) -> bool:
-    if isinstance(value, (set, frozenset)):
-        return True
-    if isinstance(value, dict):
-        return any(map(_has_set, cast("dict[str, Any]", value).values()))
-    return isinstance(value, (list, tuple)) and any(map(_has_set, cast("list[Any]", value)))
-
-
 def _not_finite(plain: Mapping[str, Any]) -> tuple[str, float] | None:
     return next((lost for name, value in plain.items() if (lost := not_finite(value, name))), None)
-
-
-def _first_difference(old: Any, new: Any) -> str:
-    """The path of the first field in which two dicts differ. Empty for other values."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return ""
-    was, now = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
-    for name in {**was, **now}:
-        if was.get(name) != now.get(name):
-            return f"{name}.{_first_difference(was.get(name), now.get(name))}".rstrip(".")
-    return ""
 
 
 def _first_field_apart(event: Any, read: Any) -> str:
@@ -261,10 +181,10 @@ def _first_field_apart(event: Any, read: Any) -> str:
     return next((name for name in one if one[name] != other.get(name)), "")
 
 
-def _said(error: ValueError) -> str:
+def _one_line(error: ValueError) -> str:
     """Pydantic's message in one line, without the address of its manual."""
-    told: Callable[..., Any] | None = getattr(error, "errors", None)
-    if told is None:
+    errors: Callable[..., Any] | None = getattr(error, "errors", None)
+    if errors is None:
         return " ".join(str(error).split())
-    found = told(include_url=False, include_context=False, include_input=False)
+    found = errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in found)

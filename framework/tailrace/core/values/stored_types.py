@@ -1,7 +1,7 @@
 """Types rebuilt from their schemas, to decode stored bytes without the code that wrote them.
 
-A recursive type is decoded as ``Any`` where it contains itself. Constraints of annotations are not checked again, since
-stored values have passed them.
+A field that a value does not have gets its default, as the code would read it. A recursive type is decoded as ``Any`` where
+it contains itself. Constraints of annotations are not checked again, since stored values have passed them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Literal, Union
 from uuid import UUID
 
@@ -62,17 +63,24 @@ def stored_type(schema: TypeSchema) -> Any:
 
 
 def stored_struct(fields: Sequence[FieldSchema], schema: TypeSchema | None = None) -> Any:
-    """A struct of these fields, each under its stored name. A field that a row does not have is unset."""
+    """A struct of these fields, each under its stored name. A field that has no default, and that a row does not have, is unset."""
     given = schema or TypeSchema("struct")
     named = [(f"field_{at}", one) for at, one in enumerate(fields)]
     return msgspec.defstruct(
         given.name if given.name.isidentifier() else "Stored",
-        [(attr, stored_type(one.type) | msgspec.UnsetType, msgspec.UNSET) for attr, one in named],
+        [(attr, stored_type(one.type) | msgspec.UnsetType, _default(one)) for attr, one in named],
         rename={attr: one.name for attr, one in named},
         tag=given.tag,
         tag_field=given.tag_field,
         array_like=given.array_like,
     )
+
+
+def _default(field: FieldSchema) -> Any:
+    if not field.default:
+        return msgspec.UNSET
+    decode = partial(msgspec.msgpack.Decoder[Any](stored_type(field.type)).decode, field.default)
+    return msgspec.field(default_factory=decode)
 
 
 def _member(schema: TypeSchema) -> Any:

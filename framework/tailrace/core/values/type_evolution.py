@@ -9,21 +9,23 @@ schema, which is the one to store.
 stored                                      may be declared as
 ==========================================  ================================================================
 any T                                       T, or a union with it
-int                                         float
 enum, Literal                               one with more values, or their plain type
 limits, such as ``Meta(ge=0)``              the same, wider ones or none
-list[T], tuple[T, ...]                      either, with what T may become
-dict, tuple, map and list state             the same, with what their items may become (keys of a map: grown)
+list, dict, tuple, map and list state       the same, with what their items may become (keys of a map: grown)
 struct                                      one with more fields, if these have defaults, or with fewer; not
-                                            fewer if array_like or forbid_unknown_fields; the same tag
-NamedTuple                                  one with more fields at its end, if these have defaults
+                                            fewer if forbid_unknown_fields; the same tag
+NamedTuple, array_like struct               the same fields, with what their types may become
 ==========================================  ================================================================
+
+A row without a field reads the field's default. So the default of a field that some rows lack cannot be changed. A TTL may be
+added, and become longer or shorter, but not be removed or moved to the other time domain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -35,11 +37,16 @@ ChangeKind = Literal["added", "removed", "widened", "ttl", "default", "key", "in
 ABSENT = "absent in some rows"
 """The stored side of a change that adds a required field."""
 NO_TTL = "no ttl"
-_DEFAULT = "Give the field a default."
-_NOT_UNSET = "Some rows hold the default that it was added with. Use None as the default, or another name for the field."
+_DEFAULT = (
+    "Give the field a default. If it is a renamed field, give it its old name instead: tr.field(name=...)."
+)
+_SAME_DEFAULT = "Rows without the field read its default. Keep the default, or store the new field under another name (name=)."
 _CERTAIN_DEFAULT = "Give the field a default of its type that is the same at each call."
+_SAME_TTL = (
+    'A stored value has the time at which it expires. Keep the TTL by this time, longer if it need not expire (ttl="36500d"), '
+    "or store the new field under another name (name=)."
+)
 _OTHER_NAME = "Keep the type, or store the new field under another name (name=)."
-_ARRAYS = ("list", "tuple...")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +81,9 @@ def evolve_fields(
         for at, ancestor in enumerate(ancestors, 1):
             one = _evolve_field(path, ancestor, one, changes, is_last=at == len(ancestors))
         if there is None:
-            one = _added(one)
-        if one.required and one.absent:
-            changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), _DEFAULT))
-        elif hint := _unfilled(one, unset=field.absent and field.fill is None):
+            one = msgspec.structs.replace(one, absent=True)
+        hint = _unreadable(one, ancestors)
+        if hint:
             changes.append(Change("incompatible", _dotted(path, field.name), ABSENT, str(field), hint))
         merged.append(one)
     gone = [field for field in fields if field.name not in names]
@@ -115,7 +121,9 @@ def _evolve_field(
     key = declared.key
     if stored.key is not None and key is not None:
         key = evolve_key(path, stored.key, key, changes)
-    if is_last and (stored.ttl_ms, _ttl_time(stored)) != (declared.ttl_ms, _ttl_time(declared)):
+    if stored.ttl_ms is not None and _ttl_time(stored) != _ttl_time(declared):
+        changes.append(Change("incompatible", path, _ttl(stored), _ttl(declared), _SAME_TTL))
+    elif is_last and stored.ttl_ms != declared.ttl_ms:
         changes.append(Change("ttl", path, _ttl(stored), _ttl(declared)))
     before, now = stored.default, declared.default
     if is_last and before and now and not are_same(before, now):
@@ -125,32 +133,24 @@ def _evolve_field(
         key=key,
         type=evolve_type(path, stored.type, declared.type, changes),
         absent=stored.absent or declared.absent,
-        fill=stored.fill or declared.fill or (stored.absent and declared.default) or None,
-        ttl_version=max(declared.ttl_version, _ttl_version(stored, declared)),
     )
 
 
-def _added(field: FieldSchema) -> FieldSchema:
-    """A field that some stored rows do not have from now on."""
-    return msgspec.structs.replace(field, absent=True, fill=field.fill or field.default or None)
-
-
-def _unfilled(field: FieldSchema, *, unset: bool) -> str:
-    """The hint if rows without the field cannot be read with their former value, or with any certain one; else empty.
-
-    ``unset``: its default is UNSET, and a field that is UNSET is not written.
-    """
+def _unreadable(field: FieldSchema, ancestors: Sequence[FieldSchema]) -> str:
+    """The hint if rows without the field cannot be read with the value that they had before; empty if they can."""
     if field.kind != "value" or not field.absent:
         return ""
-    if unset:
-        return "" if field.fill is None else _NOT_UNSET
-    return _CERTAIN_DEFAULT if field.fill is None and field.default == NOT_CERTAIN else ""
+    if field.required:
+        return _DEFAULT
+    if field.default == NOT_CERTAIN:
+        return _CERTAIN_DEFAULT
+    before = [one.default for one in ancestors if one.absent]
+    return "" if all(_are_equal(one, field.default) for one in before) else _SAME_DEFAULT
 
 
-def _ttl_version(stored: FieldSchema, declared: FieldSchema) -> int:
-    """The version of a TTL declaration after this one. Only a TTL of the same time domain keeps existing expiries."""
-    ended = stored.ttl_ms is not None and _ttl_time(stored) != _ttl_time(declared)
-    return stored.ttl_version + ended
+def _are_equal(one: bytes | None, other: bytes | None) -> bool:
+    """Whether two defaults are equal. A field without a default that rows may lack has the default UNSET."""
+    return one == other if one is None or other is None else are_same(one, other)
 
 
 def _ttl_time(field: FieldSchema) -> str | None:
@@ -174,10 +174,9 @@ def evolve_type(path: str, stored: TypeSchema, declared: TypeSchema, changes: li
 def _reader(stored: TypeSchema, members: Sequence[TypeSchema]) -> int | None:
     """The member of a union that reads the stored type. There is at most one, since msgspec can distinguish them."""
     plain = {"enum", "literal"} & {stored.kind} and type(stored.values[0]).__name__
-    for wanted in (stored.kind, plain, "float" if "int" in (stored.kind, plain) else None):
+    for wanted in (stored.kind, plain):
         for at, member in enumerate(members):
-            kind_fits = member.kind == wanted or (member.kind in _ARRAYS and wanted in _ARRAYS)
-            if kind_fits and _accepts(stored, member):
+            if member.kind == wanted and _accepts(stored, member):
                 return at
     return None
 
@@ -208,9 +207,6 @@ def _is_wider(name: str, stored: object, declared: object) -> bool:
 
 
 def _evolve_member(path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]) -> TypeSchema:
-    if declared.kind == "float":
-        ints = stored.ints or declared.ints or stored.kind != "float"
-        return msgspec.structs.replace(declared, ints=ints)
     if declared.kind == "struct" and not declared.array_like:
         fields, past = evolve_fields(path, (stored.fields, stored.past), declared.fields, changes)
         if past and declared.closed:
@@ -240,30 +236,13 @@ def _evolve_member(path: str, stored: TypeSchema, declared: TypeSchema, changes:
 def _evolve_positions(
     path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]
 ) -> tuple[FieldSchema, ...]:
-    """The merged fields of a type that is written as an array."""
-    if len(declared.fields) < len(stored.fields):
+    """The merged fields of a type that is written as an array. Their number cannot change."""
+    if len(declared.fields) != len(stored.fields):
         what = "a NamedTuple" if declared.kind == "namedtuple" else "an array_like struct"
-        changes.append(
-            Change(
-                "incompatible",
-                path,
-                str(stored),
-                str(declared),
-                f"Keep all fields of {what}, in their order.",
-            )
-        )
+        hint = f"Keep the number of fields of {what}, in their order."
+        changes.append(Change("incompatible", path, str(stored), str(declared), hint))
         return declared.fields
-    merged = [
-        _evolve_field(path, one, field, changes)
-        for one, field in zip(stored.fields, declared.fields, strict=False)
-    ]
-    for field in declared.fields[len(merged) :]:
-        kind: ChangeKind = "incompatible" if field.required else "added"
-        changes.append(
-            Change(kind, _dotted(path, field.name), "", str(field), _DEFAULT if field.required else "")
-        )
-        merged.append(_added(field))
-    return tuple(merged)
+    return tuple(map(partial(_evolve_field, path, changes=changes), stored.fields, declared.fields))
 
 
 def _dotted(path: str, name: str) -> str:

@@ -39,7 +39,7 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     ``kind`` is the name of a plain type, or one of these, which use the fields given: ``enum``, ``literal`` (values,
     all str or all int); ``union``, ``list``, ``tuple``, ``tuple...``, ``dict`` (of); ``namedtuple``, ``struct`` (name,
     fields, and ``past``: fields that old rows may still have); ``recursive`` (up: the number of enclosing structs between it
-    and the struct that it is). ``limits`` are the constraints of an annotation. ``ints``: some stored values of a float are ints.
+    and the struct that it is). ``limits`` are the constraints of an annotation.
     """
 
     kind: str
@@ -55,7 +55,6 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether decoding refuses fields that are not declared."""
     limits: dict[str, str | int | float | bool] = {}
     up: int = 0
-    ints: bool = False
 
     @property
     def members(self) -> tuple[TypeSchema, ...]:
@@ -78,11 +77,8 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """A field under its stored name: of a struct, or of an actor, where ``kind`` may be ``map`` or ``list``.
 
-    ``required``: it has no default. ``absent``: some stored rows may not have it. ``ttl_version`` is raised when the
-    TTL is removed or moved to the other time domain: expiries that were set before are void.
-
-    ``default`` is the default as msgpack (see ``defaults``), None if there is none or it is not known. ``fill`` is the value
-    of rows without the field: the default with which the field was added, even if it has changed since.
+    ``required``: it has no default. ``absent``: some stored rows may not have it; they read the default, which cannot
+    be changed any more. ``default`` is the default as msgpack (see ``defaults``); None if there is none or it is not known.
     """
 
     name: str
@@ -93,9 +89,7 @@ class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     absent: bool = False
     ttl_ms: int | None = None
     ttl_time: str | None = None
-    ttl_version: int = 0
     default: bytes | None = None
-    fill: bytes | None = None
 
     def __str__(self) -> str:
         if self.kind == "map":

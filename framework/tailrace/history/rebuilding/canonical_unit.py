@@ -23,7 +23,7 @@ from tailrace.core.engine import canonical as order
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.observer import Watch
-from tailrace.core.engine.partition_history import PartitionHistory, Whose, nobodys
+from tailrace.core.engine.partition_history import PartitionHistory, RecordOrigin, written_by_others
 from tailrace.core.engine.redriven import redriven_ids, redriven_of
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import Task
@@ -225,15 +225,15 @@ def past_of(
     own = own_inputs(plan) if job.together else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
     ends |= {name: 0 for name in own if name not in ends}
-    read, whose = compacted.counting(past.source(number)), nobodys
+    read, record_origin = compacted.counting(past.source(number)), written_by_others
     if own:
-        read, whose = _own_source(job, past, number, read)
-    return PartitionHistory(phases.reading(read), ends, published, whose)
+        read, record_origin = _own_source(job, past, number, read)
+    return PartitionHistory(phases.reading(read), ends, published, record_origin)
 
 
 def _own_source(
     job: Job, past: HistorySource, number: int, read: Source
-) -> tuple[Source, Callable[[str, InputRecord], Whose]]:
+) -> tuple[Source, Callable[[str, InputRecord], RecordOrigin]]:
     """The records of a partition, and a function for the origin of a record in the app's own inputs.
 
     If the rebuild continues from a snapshot, records that were in flight to a task then count as written by others, because
@@ -263,7 +263,7 @@ def _own_source(
             return ()
         return read(name, start, stop) if start < stop else ()
 
-    def whose(name: str, record: InputRecord) -> Whose:
+    def record_origin(name: str, record: InputRecord) -> RecordOrigin:
         sender, in_flight = origin_of(record, app), record.offset < kept.get(name, 0)
         if redriven_ids(record.headers, plan.dead_letters_topic):
             original = redriven_of(record.headers)[-1].origin
@@ -275,7 +275,7 @@ def _own_source(
             return "sent" if later else "others"
         return "others" if sender is None else "sent"
 
-    return known, whose
+    return known, record_origin
 
 
 def _published(

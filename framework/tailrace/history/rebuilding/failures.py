@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tailrace.core.declare.plan import Route
 from tailrace.core.declare.topic import OnError
-from tailrace.core.engine.failure import is_mistake, must_stop
+from tailrace.core.engine.failure import MISTAKES, must_stop
 from tailrace.core.errors import BadRecordError, HandlerError, WrongPartitionError
 
 _STOP_HINT = "Correct the code, or rebuild with --on-error dead-letter: then it goes to the dead letters."
@@ -43,7 +42,6 @@ class Failed:
         self,
         failure: HandlerError | WrongPartitionError,
         cause: Exception,
-        route: Route | None,
         declared: OnError,
         /,
     ) -> None:
@@ -51,8 +49,8 @@ class Failed:
         policy = self.on_error
         if policy == "dead-letter" and declared == "dead-letter-all":
             policy = declared
-        if must_stop(policy, cause, route):
-            failure.hint = _MISTAKE_HINT if is_mistake(cause, route) else _STOP_HINT
+        if must_stop(policy, cause):
+            failure.hint = _MISTAKE_HINT if isinstance(cause, MISTAKES) else _STOP_HINT
             raise failure from cause
         self.note(failure)
 

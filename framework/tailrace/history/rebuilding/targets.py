@@ -296,7 +296,7 @@ def _check_keys(request: Request, plan: Plan) -> None:
 def _check_times(request: Request, past: HistorySource, targets: list[Target]) -> None:
     cuts = [tape.decode_cut(one.cut) for one in targets if one.cut is not None]
     for said, reached, what in (
-        (request.until.watermark_ms, [_foremost(past.plan, one) for one in cuts], "watermark"),
+        (request.until.watermark_ms, [_first_level(past.plan, one) for one in cuts], "watermark"),
         (request.until.clock_ms, [one.now for one in cuts], "clock"),
     ):
         if said is not None and said > max(reached):
@@ -311,11 +311,11 @@ def _check_times(request: Request, past: HistorySource, targets: list[Target]) -
         )
 
 
-def _foremost(plan: Plan, cut: tape.Cut) -> int:
-    """See ``Watermarks.foremost``."""
+def _first_level(plan: Plan, cut: tape.Cut) -> int:
+    """See ``Watermarks.of_first_level``."""
     marks = Watermarks(plan)
     marks.resume(cut)
-    return marks.foremost
+    return marks.of_first_level
 
 
 def _first_ms(past: HistorySource) -> int:

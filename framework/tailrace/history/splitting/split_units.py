@@ -28,7 +28,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
-from tailrace.core.engine.key_split.course import Course, Series, ShardRecords, is_of_shard
+from tailrace.core.engine.key_split.chunks import Overview, Series, ShardRecords, is_of_shard
 from tailrace.core.engine.key_split.first_pass import FirstPass, KeySplitPlan
 from tailrace.core.engine.key_split.shard import Ordered, ShardResult, ShardTask, check, in_order, numbered
 from tailrace.core.engine.task import Task
@@ -133,7 +133,7 @@ def _first(part: _Part) -> None:
     )
     with _Dealt(part, first.task, end.totals.records) as dealt:
         whole = drive_along_tape(first, part.past.tapes(part.number, end.tape), end.tape, dealt)
-        result.made = dealt.made(first.course(dealt.store.cut), whole=whole)
+        result.made = dealt.made(first.overview(dealt.store.cut), whole=whole)
     result.marks = encode_marks(dealt.marks)
 
 
@@ -158,7 +158,7 @@ def _first_untaped(part: _Part) -> None:
         order = Canonical([task], [taken], limit=job.request.limit(number))
         drive(order.go(), [task], [dealt])
         part.result.note_idle(order)
-        part.result.made = dealt.made(task.course(begun.cut), whole=True)
+        part.result.made = dealt.made(task.overview(begun.cut), whole=True)
     part.result.gaps = compacted.gaps
 
 
@@ -216,14 +216,14 @@ class _Dealt(TapeSink):
     def _report(self) -> None:
         self._part.work.report(self._part.unit.name, self._task.totals.records, self._of)
 
-    def made(self, course: Course, *, whole: bool) -> dict[str, Any]:
-        """The data for the shards. ``course`` must have closed the last chunk."""
+    def made(self, overview: Overview, *, whole: bool) -> dict[str, Any]:
+        """The data for the shards. ``overview`` must have closed the last chunk."""
         self._deal()
         self._part.work.report(self._part.unit.name, self._of, self._of, now=True)
         return {
             "files": [file.name for file in self._files],
             "records": self._counts,
-            "course": msgspec.msgpack.encode(course),
+            "overview": msgspec.msgpack.encode(overview),
             "whole": whole,
         }
 
@@ -235,7 +235,7 @@ def run_shard(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     """Run the handlers of the keys of one shard."""
     part = _Part(unit, past, work, attempt)
     made = part.done("first").made
-    if "course" not in made:
+    if "overview" not in made:
         return part.result
     folder = part.work.tasks / f"{part.number}-{unit.shard}-{attempt}"
     store: RocksStore | MemoryStore = MemoryStore()
@@ -254,12 +254,12 @@ def run_shard(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
 def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -> None:
     shard, job, result = part.unit.shard, part.job, part.result
     begun_s = time.perf_counter()
-    course = msgspec.msgpack.decode(made["course"], type=Course)
+    overview = msgspec.msgpack.decode(made["overview"], type=Overview)
     begun = part.beginning()
-    begun.load(store, lambda row: is_of_shard(row, shard, course.shards))
+    begun.load(store, lambda row: is_of_shard(row, shard, overview.shards))
     replaying = job.order == "tape"
     task = ShardTask(
-        part.plan, part.number, shard, course, store, settings=part.settings, replaying=replaying
+        part.plan, part.number, shard, overview, store, settings=part.settings, replaying=replaying
     )
     wanted = None if job.request.to.outputs != "none" else _looked_at(part)
     phases, of, read = result.phases, made["records"][shard], 0
@@ -333,7 +333,7 @@ def run_merge(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     """Merge the shards of a partition."""
     part = _Part(unit, past, work, attempt)
     made = part.done("first").made
-    if "course" not in made:
+    if "overview" not in made:
         part.result.made = made
         if part.target is None and compares_sends(part.job, part.plan):
             Sends(part.plan).fill(part.result, part.job, past, part.number)
@@ -343,20 +343,20 @@ def run_merge(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     try:
         if unsplit is not None:
             raise UnsplittableError(unsplit)
-        _merge(part, shards, msgspec.msgpack.decode(made["course"], type=Course), whole=made["whole"])
+        _merge(part, shards, msgspec.msgpack.decode(made["overview"], type=Overview), whole=made["whole"])
     except NOT_IN_PARTS as error:
         part.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
         part.result.made = {UNSPLIT: error.what}
     return part.result
 
 
-def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: bool) -> None:
+def _merge(part: _Part, shards: Sequence[UnitResult], overview: Overview, *, whole: bool) -> None:
     begun_s = time.perf_counter()
     job, result, number = part.job, part.result, part.number
     counts = [msgspec.msgpack.decode(one.made["counted"], type=ShardResult) for one in shards]
-    cut = course.cut_with(check(course, counts))
+    cut = overview.cut_with(check(overview, counts))
     if job.order == "canonical":
-        cut, whole = one_commit(cut, course.base), False
+        cut, whole = one_commit(cut, overview.base), False
     elif whole and not job.request.limited and cut != part.target:
         raise UnsplittableError("the shards do not come to the cut of the service")
     first = part.done("first")
@@ -379,7 +379,7 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
 
     write_rows(job, result, state(), messages_of(job, part.past, number, result))
     check_own(result, part.past, state)
-    _merge_outputs(part, shards, course, first.marks)
+    _merge_outputs(part, shards, overview, first.marks)
     if job.order == "canonical":
         base = part.beginning()
         begins = {} if base.decoded is None else base.decoded.positions
@@ -387,13 +387,13 @@ def _merge(part: _Part, shards: Sequence[UnitResult], course: Course, *, whole: 
     result.phases.write = time.perf_counter() - begun_s
 
 
-def _merge_outputs(part: _Part, shards: Sequence[UnitResult], course: Course, marks: bytes) -> None:
+def _merge_outputs(part: _Part, shards: Sequence[UnitResult], overview: Overview, marks: bytes) -> None:
     job, result, number = part.job, part.result, part.number
     sends = Sends(part.plan) if compares_sends(job, part.plan) else None
     emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
-    outputs = part.look(numbered(emitted, part.plan, number, course), sends)
+    outputs = part.look(numbered(emitted, part.plan, number, overview), sends)
     if job.request.to.outputs != "none":
-        begins = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
+        begins = 0 if overview.base is None else tape.decode_cut(overview.base).totals.outputs
         write_frames(job, result, _framed(outputs, begins))
         result.marks = marks
     else:

@@ -1,4 +1,4 @@
-"""Puts a parting into words, and finds whether the app declares that it depends on the order of arrival.
+"""Puts a divergence into words, and finds whether the app declares that it depends on the order of arrival.
 
 The code of an app declares a dependence in these ways:
 
@@ -23,7 +23,7 @@ from tailrace.history.comparing.outputs import output_event
 from tailrace.log.interface import TopicPartition
 from tailrace.testing.exploring.feed import Feed
 from tailrace.testing.exploring.schedules import Schedule
-from tailrace.testing.exploring.tracks import LATENESS, Parting, Step, Trace, TrackId, varying
+from tailrace.testing.exploring.tracks import LATENESS, Divergence, Step, Trace, TrackId, varying
 from tailrace.testing.inputs import written_topics
 
 _WIDTH = 120
@@ -37,7 +37,7 @@ _KINDS = {
 
 
 class Explained(NamedTuple):
-    """A parting in words. ``declared``: the declaration of the app that it depends on; empty if there is none."""
+    """A divergence in words. ``declared``: the declaration of the app that it depends on; empty if there is none."""
 
     said: str
     declared: str
@@ -49,7 +49,7 @@ class Explained(NamedTuple):
 
 
 class Explaining:
-    """Puts partings of two runs into words."""
+    """Puts divergences of two runs into words."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Explaining:
         self._actors = {one.name: one for one in plan.actors}
         self._written = written_topics(plan)
 
-    def explain(self, parting: Parting) -> Explained:
+    def explain(self, divergence: Divergence) -> Explained:
         """Describe what happened, and find whether it is declared."""
-        steps = [one for one in (parting.step, parting.other) if one is not None]
+        steps = [one for one in (divergence.step, divergence.other) if one is not None]
         timers = [one for one in steps if one.is_timer]
         told = {
             "result": self._result,
@@ -77,10 +77,10 @@ class Explaining:
             "missing": self._missing,
             "order": self._order,
         }
-        said = told[parting.kind](parting)
+        said = told[divergence.kind](divergence)
         return Explained(
-            f"{self.name(parting.place)} (partition {parting.step.partition}): {said}",
-            self._declared(parting, steps),
+            f"{self.name(divergence.place)} (partition {divergence.step.partition}): {said}",
+            self._declared(divergence, steps),
             min(one.moment.event_time for one in steps),
             tuple(dict.fromkeys(one.handler for one in steps if one.handler)),
             next((one.moment.timer or "" for one in timers), None),
@@ -94,8 +94,8 @@ class Explaining:
 
     # --- what happened
 
-    def _order(self, parting: Parting) -> str:
-        first, second, side = parting.step, parting.other, parting.side
+    def _order(self, divergence: Divergence) -> str:
+        first, second, side = divergence.step, divergence.other, divergence.side
         assert second is not None
         if second.is_timer and not first.is_timer:
             first, second, side = second, first, 1 - side
@@ -116,8 +116,8 @@ class Explaining:
             f"in {there} {self._came_first(second)}"
         )
 
-    def _missing(self, parting: Parting) -> str:
-        step, side = parting.step, parting.side
+    def _missing(self, divergence: Divergence) -> str:
+        step, side = divergence.step, divergence.side
         here, there = self._names[side], self._names[1 - side]
         if step.is_timer:
             return f"{self._event(step)} fired in {here} only"
@@ -132,8 +132,8 @@ class Explaining:
             why = "where it was not emitted" if step.cause[0] == "written" else "where it was not handled"
         return f"{self._event(step)} was handled in {here}, but not in {there}, {why}"
 
-    def _result(self, parting: Parting) -> str:
-        one, other = parting.step, parting.other
+    def _result(self, divergence: Divergence) -> str:
+        one, other = divergence.step, divergence.other
         assert other is not None
         what = "fired" if one.is_timer else "was handled"
         if reads := sorted(varying(one, other)):
@@ -149,8 +149,8 @@ class Explaining:
             told += f"; it emits {emits[0]} in {self._names[0]}, {emits[1]} in {self._names[1]}"
         return told
 
-    def _time_to_live(self, parting: Parting) -> str:
-        one, other = parting.step, parting.other
+    def _time_to_live(self, divergence: Divergence) -> str:
+        one, other = divergence.step, divergence.other
         assert other is not None
         marks = [instant(step.moment.watermark) for step in (one, other)]
         return (
@@ -202,19 +202,19 @@ class Explaining:
 
     # --- declared
 
-    def _declared(self, parting: Parting, steps: list[Step]) -> str:
+    def _declared(self, divergence: Divergence, steps: list[Step]) -> str:
         if any(one.is_timer and one.moment.domain == rows.PROCESSING_TIME for one in steps):
             return "processing time: a processing-time timer or time to live"
         for one in steps:
             read = self._input(one)
             if read is not None and read.time_kind == "arrival":
                 return f"arrival: {read.name!r} has event_time=ARRIVAL_TIME"
-        if parting.kind == "result":
-            assert parting.other is not None
-            reads = varying(parting.step, parting.other)
-            return _asked(parting.step, reads) if reads else ""
-        read = self._input(parting.step)
-        if parting.kind == "missing" and read is not None and read.late != "handle":
+        if divergence.kind == "result":
+            assert divergence.other is not None
+            reads = varying(divergence.step, divergence.other)
+            return _asked(divergence.step, reads) if reads else ""
+        read = self._input(divergence.step)
+        if divergence.kind == "missing" and read is not None and read.late != "handle":
             return late_events(read)
         for one in steps:
             versions = [found for side in (0, 1) if (found := self._version(side, one)) is not None]

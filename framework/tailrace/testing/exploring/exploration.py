@@ -21,11 +21,11 @@ from tailrace.core.records import Output
 from tailrace.history.comparing.differences import Difference
 from tailrace.history.comparing.outputs import output_event
 from tailrace.history.replay.replaying import seldom_collected
+from tailrace.testing.exploring.divergences import Divergences
 from tailrace.testing.exploring.driving import Ends, Run
 from tailrace.testing.exploring.explaining import Explained, Explaining, late_events
 from tailrace.testing.exploring.feed import Feed
 from tailrace.testing.exploring.outcome import Item, Outcome, Where, differing, is_order_only
-from tailrace.testing.exploring.partings import Partings
 from tailrace.testing.exploring.report import (
     SHOWN,
     Dependence,
@@ -33,7 +33,7 @@ from tailrace.testing.exploring.report import (
     ScheduleDependentError,
 )
 from tailrace.testing.exploring.schedules import Schedule, drawn
-from tailrace.testing.exploring.tracks import Parting, Trace, Tracer, TrackId
+from tailrace.testing.exploring.tracks import Divergence, Trace, Tracer, TrackId
 
 _LOOKED_INTO = 12
 """The most schedules of each kind that are run again to find why they differ."""
@@ -217,36 +217,36 @@ class _Exploration:
                 if differing(self._plan, expected, again, ()):
                     self._not_repeatable(one, followed, expected, again, trace)
                     return False
-            partings = Partings((runs[0][1], runs[1][1]))
-            found = [(where, self._parting(where, outcome, partings)) for where in targets]
-            visited = {place for place in partings.visited if place.operator in actors}
+            divergences = Divergences((runs[0][1], runs[1][1]))
+            found = [(where, self._divergence(where, outcome, divergences)) for where in targets]
+            visited = {place for place in divergences.visited if place.operator in actors}
             rounds += 1
             if visited <= followed or rounds == _ROUNDS:
                 break
             followed |= visited
         schedules = (self._schedule(0), self._schedule(number))
         explaining = Explaining(
-            self._plan, self._feed, partings.traces, schedules, (_named(0), _named(number))
+            self._plan, self._feed, divergences.traces, schedules, (_named(0), _named(number))
         )
         groups: dict[Group, list[tuple[Where, Explained]]] = {}
-        for where, parting in found:
-            explained = explaining.explain(parting) if isinstance(parting, Parting) else parting
-            groups.setdefault(_group(where, parting, explained), []).append((where, explained))
+        for where, divergence in found:
+            explained = explaining.explain(divergence) if isinstance(divergence, Divergence) else divergence
+            groups.setdefault(_group(where, divergence, explained), []).append((where, explained))
         for group, members in groups.items():
             self._note(number, group, sorted(members, key=lambda member: member[1].time_ms), outcome)
         return True
 
-    def _parting(self, where: Where, outcome: Outcome, partings: Partings) -> Parting | Explained:
+    def _divergence(self, where: Where, outcome: Outcome, divergences: Divergences) -> Divergence | Explained:
         """Where the runs part so that this key differs; an explanation in words if the tracks do not show it."""
         if where.kind == "state":
-            found = partings.of(TrackId(where.name, where.key or b""))
+            found = divergences.of(TrackId(where.name, where.key or b""))
             return found or _unknown(
                 f"the state of {self._name(where)} differs, and no handler call tells why"
             )
         if where.kind == "output":
             for side, value in _that_differ(self._reference.get(where, ()), outcome.get(where, ())):
-                for place in partings.writers(side, where.name, where.key, value):
-                    if (found := partings.of(place)) is not None:
+                for place in divergences.writers(side, where.name, where.key, value):
+                    if (found := divergences.of(place)) is not None:
                         return found
             for one in self._plan.inputs:
                 if one.late_topic is not None and one.late_topic.name == where.name:
@@ -255,9 +255,9 @@ class _Exploration:
                 f"{self._name(where)}: several handlers or keys emit to one key, in another order; add the topic to unordered "
                 "if no reader minds"
             )
-        for trace in partings.traces:
+        for trace in divergences.traces:
             for place in trace.tracks:
-                if place.key == where.key and (found := partings.of(place)) is not None:
+                if place.key == where.key and (found := divergences.of(place)) is not None:
                     return found
         return _unknown(f"{self._name(where)} differ, and no handler call tells why")
 
@@ -266,10 +266,10 @@ class _Exploration:
     ) -> None:
         """Report a schedule that gave two results in two runs."""
         _, third = self._traced(number, followed)
-        partings = Partings((trace, third))
+        divergences = Divergences((trace, third))
         schedule, names = self._schedule(number), ("one run", "another")
-        explaining = Explaining(self._plan, self._feed, partings.traces, (schedule, schedule), names)
-        found = [one for place in trace.tracks if (one := partings.of(place)) is not None]
+        explaining = Explaining(self._plan, self._feed, divergences.traces, (schedule, schedule), names)
+        found = [one for place in trace.tracks if (one := divergences.of(place)) is not None]
         explained = sorted((explaining.explain(one) for one in found), key=lambda one: one.time_ms)
         wheres = differing(self._plan, expected, again, ())
         cause = f"{_named(number)} does not even repeat itself"
@@ -382,14 +382,14 @@ def _named(number: int) -> str:
     return f"schedule {number}"
 
 
-def _group(where: Where, parting: Parting | Explained, explained: Explained) -> Group:
+def _group(where: Where, divergence: Divergence | Explained, explained: Explained) -> Group:
     if explained.declared:
         return (explained.declared,)
-    if isinstance(parting, Explained):
+    if isinstance(divergence, Explained):
         return where.kind, where.name
     family = None if explained.timer is None else explained.timer.partition(":")[0]
     handlers = tuple(sorted(explained.handlers))
-    return parting.kind, parting.place.operator, handlers, family
+    return divergence.kind, divergence.place.operator, handlers, family
 
 
 def _some(wheres: list[Where]) -> list[Where]:

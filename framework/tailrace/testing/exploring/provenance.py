@@ -16,14 +16,14 @@ from typing import TypeAlias
 
 from tailrace.core import rows
 from tailrace.core.engine.value_rows import raw_fields
-from tailrace.testing.exploring.tracks import Id, Numbered, Parting, Step, TrackId, varying
+from tailrace.testing.exploring.tracks import Divergence, Id, Numbered, Step, TrackId, varying
 
 Label: TypeAlias = tuple[str, bytes]
 State: TypeAlias = dict[Label, bytes]
 
 
-def origin_of_state(place: TrackId, one: Numbered, other: Numbered, start: int) -> Parting | None:
-    """The parting that made the states after two tracks differ; None if they are equal, or were not recorded.
+def origin_of_state(place: TrackId, one: Numbered, other: Numbered, start: int) -> Divergence | None:
+    """The divergence that made the states after two tracks differ; None if they are equal, or were not recorded.
 
     After ``start`` steps the states were equal.
     """
@@ -38,7 +38,7 @@ class _Origin:
         self._states = tuple(list(_states(side)) for side in self._sides)
         self._at = tuple({step_id: at for at, (step_id, _) in enumerate(side)} for side in self._sides)
 
-    def find(self) -> Parting | None:
+    def find(self) -> Divergence | None:
         ends = (len(self._sides[0]), len(self._sides[1]))
         labels = self._differing(ends)
         return self._of(labels[0], ends) if labels else None
@@ -51,7 +51,7 @@ class _Origin:
         was, now = (self._state(side, ends[side]) for side in (0, 1))
         return sorted(label for label in was.keys() | now.keys() if was.get(label) != now.get(label))
 
-    def _of(self, label: Label, ends: tuple[int, int]) -> Parting | None:
+    def _of(self, label: Label, ends: tuple[int, int]) -> Divergence | None:
         while True:
             writers = [self._last_writer(side, label, ends[side]) for side in (0, 1)]
             side = 0 if writers[0] is not None else 1
@@ -70,9 +70,9 @@ class _Origin:
             pair = (self._sides[0][before[0]][1], self._sides[1][before[1]][1])
             if label not in labels:
                 if self._is_time_to_live(label, ends):
-                    return Parting("time to live", self._place, 0, *pair)
+                    return Divergence("time to live", self._place, 0, *pair)
                 if varying(*pair) or not labels:
-                    return Parting("result", self._place, 0, *pair)
+                    return Divergence("result", self._place, 0, *pair)
                 label = labels[0]
             ends = before
 
@@ -92,20 +92,20 @@ class _Origin:
                 return at
         return None
 
-    def _two_writers(self, writers: list[int | None], ends: tuple[int, int]) -> Parting:
+    def _two_writers(self, writers: list[int | None], ends: tuple[int, int]) -> Divergence:
         """The last writers differ: their order of arrival decided which of them came last."""
         assert writers[0] is not None
         assert writers[1] is not None
         (id_0, step_0), (id_1, step_1) = self._sides[0][writers[0]], self._sides[1][writers[1]]
         if self._at[0].get(id_1, ends[0]) < writers[0] or id_0 in self._at[1]:
-            return Parting("order", self._place, 0, step_1, step_0)
+            return Divergence("order", self._place, 0, step_1, step_0)
         return self._one_writer(0, id_0, step_0, ends)
 
-    def _one_writer(self, side: int, step_id: Id, step: Step, ends: tuple[int, int]) -> Parting:
-        """A parting for a step that the other run does not have, or does not have yet."""
+    def _one_writer(self, side: int, step_id: Id, step: Step, ends: tuple[int, int]) -> Divergence:
+        """A divergence for a step that the other run does not have, or does not have yet."""
         if step_id not in self._at[1 - side] or not ends[1 - side]:
-            return Parting("missing", self._place, side, step, None)
-        return Parting("order", self._place, side, step, self._sides[1 - side][ends[1 - side] - 1][1])
+            return Divergence("missing", self._place, side, step, None)
+        return Divergence("order", self._place, side, step, self._sides[1 - side][ends[1 - side] - 1][1])
 
 
 def _states(steps: Numbered) -> Iterator[State]:

@@ -80,7 +80,7 @@ class Trace:
         return self.tracks.get(place, [])
 
 
-class Parting(NamedTuple):
+class Divergence(NamedTuple):
     """The first relevant difference of two tracks of a key.
 
     ``order``: ``side`` is the run (0 or 1) in which ``step`` came before ``other``. ``missing``: ``step`` happened only in run

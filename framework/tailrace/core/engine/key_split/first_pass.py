@@ -12,13 +12,9 @@ Steps are numbered over the whole task; 1 is the first step after its start. A *
 or the clock moved, with the new values. The values never decrease, so bisection finds the step at which a timer is due. Step 0
 is the start; its drain may be unfinished.
 
-Three cases need special care:
-
-    a failed unit            a punctuated or generated watermark ignores a record whose handlers failed; the tape names these
-                             records (and the failed timers, by the content of their dead letters)
-    a handler changes its    the function that states the watermark then gets the changed event: a shard checks that it states
-    event                    the same watermark; if not, the task cannot be split (UnsplittableError)
-    the end of all input     the watermark rises to the latest timer of any key: the tape has the value
+At the end of all input the watermark rises to the latest timer of any key: the tape has the value. The tape names a timer that
+failed by the number of timers that had fired before, which no shard can count: such a task cannot be split
+(UnsplittableError).
 
 Records are assigned to shards by a hash of their key's bytes. Records without a usable key (refused, without a key, or with a
 key that has no bytes) go to shard 0.
@@ -28,20 +24,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
-from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import BoundRoute
-from tailrace.core.engine.key_split.course import (
+from tailrace.core.engine.key_split.chunks import (
     Chunk,
     Columns,
-    Course,
+    Overview,
     Series,
     ShardRecords,
-    TimerSkip,
     gained,
     pack,
     shard_of,
@@ -49,11 +44,9 @@ from tailrace.core.engine.key_split.course import (
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task
-from tailrace.core.engine.units import Units
-from tailrace.core.engine.watermarks import copy
-from tailrace.core.errors import ReplayDivergedError, UnsplittableError
+from tailrace.core.engine.units import TIMER, Units
+from tailrace.core.errors import UnsplittableError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
-from tailrace.core.values.canonical_nan import canonical
 
 CHUNK_STEPS: Final = 20_000
 """Approximate number of steps in a chunk."""
@@ -80,7 +73,7 @@ class EmptyState:
 
 
 class _NoHandlers(Units):
-    """Units that call no handler. Only the user's function for a watermark can fail."""
+    """Units that call no handler."""
 
     __slots__ = ()
 
@@ -97,14 +90,6 @@ class _NoHandlers(Units):
         mark: int,
     ) -> None:
         """Do nothing."""
-
-    def check_known(self, error: Exception, number: int, at: int, /) -> None:
-        """See ``Units.check_known``. In a replay, a failure that is not on the tape ends it."""
-        if not self.replaying:
-            raise UnsplittableError(
-                f"the watermark of {self.plan.inputs[number].name} fails at offset {at}, or its handlers do: "
-                "only they can tell"
-            ) from error
 
 
 class KeySplitPlan(Task):
@@ -206,12 +191,12 @@ class KeySplitPlan(Task):
             raise UnsplittableError("the latest pending timer may be that of any key")
         super().finish(operator, to_ms)
 
-    def course(self, base: bytes | None) -> Course:
+    def overview(self, base: bytes | None) -> Overview:
         """What is known of the whole task at this point, after a start from ``base``. Closes the last chunk."""
         self.close_chunk()
         before = 0 if base is None else tape.decode_cut(base).totals.for_others
         cut, for_others = self.commit_batch().cut, self.totals.for_others - before
-        return Course(self.shards, self.lineage, base, cut, None, self.step, [], for_others)
+        return Overview(self.shards, self.lineage, base, cut, None, self.step, for_others)
 
     def take_chunks(self) -> list[Chunk]:
         """The chunks finished since the last call."""
@@ -279,32 +264,8 @@ def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecor
     )
 
 
-Says: TypeAlias = Callable[[Any, int], object]
-"""What an event with an event time states about the watermark."""
-
-
-def stated(plan: InputPlan) -> Says | None:
-    """A function that returns what an event of the input alone states about the watermark; None if handlers cannot change it.
-
-    The whole task evaluates this after the handlers, the first pass before them: both must give the same result.
-    """
-    if plan.watermark not in ("punctuated", "generator") or plan.topic is None or plan.topic.immutable:
-        return None
-
-    def says(event: Any, time_ms: int) -> object:
-        generator = None if plan.generator is None else copy(plan.generator)
-        try:
-            if generator is not None:
-                return generator.on_event(event, time_ms), canonical(msgspec.msgpack.encode(generator))
-            return None if plan.punctuate is None else plan.punctuate(event, time_ms)
-        except Exception as error:  # noqa: BLE001  # from a user's function
-            return repr(error)
-
-    return says
-
-
 class FirstPass(Replay):
-    """The first pass along a tape: call ``take`` for each record in turn, then ``course``.
+    """The first pass along a tape: call ``take`` for each record in turn, then ``overview``.
 
     It starts at ``cut``, or without state. It makes those checks of the replay that do not depend on handlers.
     """
@@ -340,54 +301,25 @@ class FirstPass(Replay):
         self._base = cut
         self._start = msgspec.structs.replace(task.totals)
         self._known_totals = True
-        self._timer_skips: list[TimerSkip] = []
 
     def take(self, record: tape.TapeRecord) -> bool:
         """See ``Replay.take``. Also raises UnsplittableError."""
-        task, first = self.task, self.task.step
-        try:
-            whole = super().take(record)
-        except ReplayDivergedError as error:
-            if any(one.generator is not None or one.punctuate is not None for one in task.plan.inputs):
-                raise UnsplittableError(
-                    f"perhaps handlers change events before these state a watermark: {error}"
-                ) from error
-            raise
-        if whole or self._is_last_step(record):
+        if any(skip.input == TIMER for skip in record.skips):
+            raise UnsplittableError(f"a timer failed in commit {record.number}")
+        whole = super().take(record)
+        if whole:
             self.settle()
+        elif record.holds:
+            raise UnsplittableError(f"a limit lies within commit {record.number}, which fell into a drain")
         else:
             self._known_totals = False
-        # The drain of the last step before this commit may have continued in this commit.
-        self._timer_skips += [
-            TimerSkip(skip.number, first, task.step, skip.headers) for skip in record.skips if skip.input < 0
-        ]
         return whole
 
-    def course(self, cut: bytes | None) -> Course:
+    def overview(self, cut: bytes | None) -> Overview:
         """What is known of the whole task now, with ``cut`` as the cut of its last commit. Closes the last chunk."""
-        course = self.task.course(self._base)
+        overview = self.task.overview(self._base)
         if cut is not None:
-            course.cut = cut
+            overview.cut = cut
         if self._known_totals:
-            course.totals = gained(self._start, self.task.totals)
-        course.timer_skips = self._timer_skips
-        return course
-
-    def _is_last_step(self, record: tape.TapeRecord) -> bool:
-        """Whether a limit was reached in the last step of a commit. The drain of that step may be unfinished."""
-        unnamed = (tape.CLOCK, tape.ENDED, tape.OPENED, tape.RISEN)
-        causes = [
-            (code, self._numbers[self._names[said[0]]], *said[1:])
-            if said and code not in unnamed
-            else (code, *said)
-            for code, *said in tape.causes_of(record.causes)
-        ]
-        taken = [tuple(cause) for cause in tape.causes_of(self.task.causes)]
-        if not taken or len(taken) != len(causes) or taken[:-1] != causes[:-1]:
-            return False
-        last, here = causes[-1], taken[-1]
-        if last[0] != tape.RUN or here[:2] != last[:2]:
-            return last == here
-        name = self.task.plan.inputs[last[1]].name
-        at = self.task.positions[name]
-        return not self._source(name, at, at + last[2] - here[2])
+            overview.totals = gained(self._start, self.task.totals)
+        return overview

@@ -14,10 +14,6 @@ firing is not its own name but the highest name so far in this drain and shard: 
 never have the same place in one step, because a place contains a key. Within a shard, outputs are already in order, so a stable
 merge is enough.
 
-The tape identifies a timer that failed in the first run by the number of timers that had fired before it. A shard cannot count
-these. It finds the timer by the content of its dead letter (actor, key, name, time), within the commit that recorded it. One
-timer may fire several times at one instant, so ``check`` counts afterwards, over all shards, whether it was the right firing.
-
 The last commit may have left the drain of the very last step unfinished. A shard does not know this and finishes the drain. The
 totals then differ from those of the tape, and the task cannot be split.
 """
@@ -29,43 +25,37 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.failure import TimerName, timer_named, timer_of
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.input_decoder import NEVER
-from tailrace.core.engine.key_split.course import (
+from tailrace.core.engine.key_split.chunks import (
     Columns,
-    Course,
+    Overview,
     Series,
     ShardRecords,
-    TimerSkip,
     gained,
     summed,
     unpack,
 )
-from tailrace.core.engine.key_split.first_pass import Says, stated
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
 from tailrace.core.engine.timers import Entry, TimerQueue
-from tailrace.core.engine.units import TIMER, Units
+from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
-from tailrace.core.records import Head, Headers, Output, RawOutput, Refused
+from tailrace.core.records import Head, Output, RawOutput
 from tailrace.core.storage import StateReader
 
 Order: TypeAlias = tuple[int, bytes]
 """The step, and the place within it."""
-
-_ASK: Final[dict[tuple[int, int], Headers]] = {(TIMER, -1): ()}
-"""Skips that are not empty, so that ``timer_skip`` is called, which finds the skip itself."""
 
 
 class Ordered(NamedTuple):
@@ -77,24 +67,16 @@ class Ordered(NamedTuple):
 
 
 class ShardResult(msgspec.Struct, array_like=True):
-    """The counts of a shard. ``firings`` and ``skipped`` are only kept if timers were skipped.
-
-    ``firings`` are the orders of all its firings. ``skipped`` has pairs: the number of a timer skip on the tape, and the index
-    of its firing in ``firings``.
-    """
+    """The counts of a shard."""
 
     shard: int
     totals: tape.Totals
-    firings: list[tuple[int, bytes]]
-    skipped: list[tuple[int, int]]
 
 
 class _ShardFiring(Firing):
     """Fires the timers of a shard, and notes the order of each firing among those of all shards."""
 
-    __slots__ = ("firings", "place", "skipped", "step", "tags")
-
-    units: _ShardUnits
+    __slots__ = ("place", "step", "tags")
 
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
@@ -104,8 +86,6 @@ class _ShardFiring(Firing):
         self.place = b""
         self.tags: list[Order] = []
         """The orders of the waiting outputs."""
-        self.firings: list[Order] = []
-        self.skipped: list[tuple[int, int]] = []
 
     def drain(self) -> None:
         """See ``Firing.drain``. The outputs of a record come before those of the timers that are due after it."""
@@ -119,21 +99,9 @@ class _ShardFiring(Firing):
             self.tags += [(self.step, self.place)] * missing
 
     def _fire(self, domain: int, entry: Entry, table: Table) -> None:
-        units = self.units
         self.place = max(self.place, _place(domain, entry))
-        skips, fired = units.skips, units.totals.fired
-        units.step = self.step
-        try:
-            if units.counts_timers:
-                units.skips = _ASK
-            super()._fire(domain, entry, table)
-        finally:
-            units.skips = skips
+        super()._fire(domain, entry, table)
         self.tag()
-        if units.counts_timers and units.totals.fired != fired:
-            self.skipped += [(number, len(self.firings)) for number in units.just_skipped]
-            self.firings.append((self.step, self.place))
-            units.just_skipped.clear()
 
 
 def _place(domain: int, entry: Entry) -> bytes:
@@ -143,75 +111,15 @@ def _place(domain: int, entry: Entry) -> bytes:
     return start + rows.escaped(key) + rows.escaped(name)
 
 
-class _ShardUnits(Units):
-    """Units that find the timers to skip by the content of their dead letters."""
-
-    __slots__ = ("counts_timers", "just_skipped", "step", "timer_skips")
-
-    def __init__(self, *of_units: Any) -> None:
-        super().__init__(*of_units)
-        self.step = 0
-        self.just_skipped: list[int] = []
-        self.follow_timers([])
-
-    def follow_timers(self, skips: Sequence[TimerSkip]) -> None:
-        """Set the timers to skip, in this or another shard."""
-        self.counts_timers = bool(skips)
-        self.timer_skips: dict[TimerName, list[TimerSkip]] = {}
-        for skip in skips:
-            self.timer_skips.setdefault(timer_of(skip.headers), []).append(skip)
-
-    def check_known(self, error: Exception, number: int, at: int, /) -> None:
-        """See ``Units.check_known``. A watermark that events state is not asked of a record that failed."""
-        if number == TIMER or self.replaying:
-            return
-        plan = self.plan.inputs[number]
-        if plan.watermark in ("punctuated", "generator"):
-            raise UnsplittableError(
-                f"a handler fails at offset {at} of {plan.name}, whose events state the watermark: "
-                f"the first pass did not know that this one is not asked ({error!r})"
-            ) from error
-
-    def timer_skip(self, _fired: int, table: Table, time_ms: int, /) -> Headers | None:
-        """See ``Units.timer_skip``."""
-        context = self.context
-        named = timer_named(table.plan.name, context.key, context.timer_name, time_ms)
-        for skip in self.timer_skips.get(named, ()):
-            if skip.first <= self.step <= skip.last:
-                self.timer_skips[named].remove(skip)
-                self.just_skipped.append(skip.number)
-                return tuple(skip.headers)
-        return None
-
-
 class _SeriesWatermarks(Watermarks):
-    """Watermarks that only the series moves. What an event states is compared with what it stated before its handlers."""
+    """Watermarks that only the series moves."""
 
-    __slots__ = ("_expected", "says")
+    __slots__ = ()
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self.says: Says | None = None
-        """What an event of the present input states; None if its handlers cannot change that."""
-        self._expected: object = None
-
-    def together(self, number: int) -> tuple[int, int] | None:
-        """See ``Watermarks.together``: the operators may part within a run, so only a single one has a common watermark."""
+    def shared_watermark(self, number: int) -> tuple[int, int] | None:
+        """See ``Watermarks.shared_watermark``: the operators may part within a run, so only a single one has a common watermark."""
         concerned = self.concerned(number)
         return (self.of_operator[concerned[0]], NO_WATERMARK) if len(concerned) == 1 else None
-
-    def expect(self, event: Any, time_ms: int) -> None:
-        """Note what an event states before its handlers see it."""
-        if self.says is not None:
-            self._expected = self.says(event, time_ms)
-
-    def said(self, plan: InputPlan, event: Any, time_ms: int) -> int:
-        """Always NO_WATERMARK. Raises UnsplittableError if a handler has changed what the event states."""
-        if self.says is not None and self.says(event, time_ms) != self._expected:
-            raise UnsplittableError(
-                f"a handler has changed an event of {plan.name} at {time_ms} ms, which then states another watermark"
-            )
-        return NO_WATERMARK
 
 
 class _Places(NamedTuple):
@@ -226,12 +134,11 @@ class _Places(NamedTuple):
 class ShardTask(Task):
     """The task of one shard: call ``take`` for its part of every chunk in order, including parts without records.
 
-    ``state`` has the rows of ``course.base`` that belong to the shard (see ``is_of_shard``). ``take`` returns the outputs.
+    ``state`` has the rows of ``overview.base`` that belong to the shard (see ``is_of_shard``). ``take`` returns the outputs.
     ``commit_batch`` returns the rows as in any task; the driver may call it as often as it likes between two calls of ``take``.
     """
 
     make_watermarks = _SeriesWatermarks
-    make_units = _ShardUnits
     make_firing = _ShardFiring
     _watermarks: _SeriesWatermarks
     _firing: _ShardFiring
@@ -241,7 +148,7 @@ class ShardTask(Task):
         plan: Plan,
         partition: int,
         shard: int,
-        course: Course,
+        overview: Overview,
         state: StateReader,
         *,
         settings: TaskSettings | None = None,
@@ -251,14 +158,14 @@ class ShardTask(Task):
             plan,
             partition,
             state,
-            course.base,
-            lineage=course.lineage,
+            overview.base,
+            lineage=overview.lineage,
             settings=settings,
             replaying=replaying,
         )
         self.addressees.sorted_out = True  # the first pass has removed them
         self.shard = shard
-        self._course = course
+        self._overview = overview
         self._stands = -1
         self._start = msgspec.structs.replace(self.totals)
         if shard:
@@ -267,8 +174,6 @@ class ShardTask(Task):
         """Called in the middle of a long drain, after each ``settings.firing_budget`` firings: the driver may take outputs
         (``take_ordered``) and commit.
         """
-        assert isinstance(self._units, _ShardUnits)
-        self._units.follow_timers(course.timer_skips)
         # The first pass has moved the watermarks, and timers fire between the records: see _between.
         for one in self._inputs:
             one.lag = NEVER
@@ -280,8 +185,7 @@ class ShardTask(Task):
 
         Raises:
             ReplayDivergedError: A handler fails that did not fail in the first run.
-            UnsplittableError: The same, but the cause may be the split: timers that failed in the first run may be mixed up
-                here, or this timer fired after the last commit.
+            UnsplittableError: The same for a timer that may have fired after the last commit.
             HandlerError, BadRecordError: The same, if this is not a replay and the app stops on failures.
         """
         columns = series.columns()
@@ -297,7 +201,6 @@ class ShardTask(Task):
                 heads = self.decode(number, part.records[first:last])
                 self._inputs[number].prefetch(heads, 0)
                 self._places = _Places(columns, steps[first:last], before[first:last], after[first:last])
-                self._watermarks.says = stated(self.plan.inputs[number])
                 at = 0
                 while at < len(heads):
                     at = self._run(number, heads, at)
@@ -306,11 +209,10 @@ class ShardTask(Task):
             while not self._catch_up(columns, len(columns[0]) - 1):
                 self._finish_drain()
         except ReplayDivergedError as error:
-            # Possibly another timer was skipped than the one that failed, or this one fired after the last commit.
-            if self._firing.skipped or self._firing.step == self._course.steps:
+            if self._firing.step == self._overview.steps:
                 raise UnsplittableError(f"a shard came to another end: {error}") from error
             raise
-        self.put_off()  # the tape and metrics of a shard are not used
+        self.defer_commit()  # the tape and metrics of a shard are not used
         return self.take_ordered()
 
     def take_ordered(self) -> list[Ordered]:
@@ -325,8 +227,7 @@ class ShardTask(Task):
 
     def result(self) -> ShardResult:
         """The counts of the shard, after the last chunk."""
-        firing = self._firing
-        return ShardResult(self.shard, gained(self._start, self.totals), firing.firings, firing.skipped)
+        return ShardResult(self.shard, gained(self._start, self.totals))
 
     def _between(self, number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
         """The heads. Before and after each, the task stands where the whole task stood, and fires the timers that are due.
@@ -346,8 +247,6 @@ class ShardTask(Task):
                 stood, watermark = entry, marks.highest(number)
             context.watermark = unit.watermark = watermark
             firing.step, firing.place = steps[at], b""
-            if type(head[3]) is not Refused:
-                marks.expect(head[3], context.now if head[1] is None else head[1])
             yield head
             firing.tag()
             if after[at] != entry:
@@ -413,46 +312,29 @@ def in_order(shards: Iterable[Iterable[Ordered]]) -> Iterator[RawOutput]:
     return map(itemgetter(2), merge(*shards, key=itemgetter(0, 1)))
 
 
-def numbered(outputs: Iterable[RawOutput], plan: Plan, partition: int, course: Course) -> Iterator[Output]:
+def numbered(
+    outputs: Iterable[RawOutput], plan: Plan, partition: int, overview: Overview
+) -> Iterator[Output]:
     """The outputs of the whole, numbered as its task would write them."""
-    first = 0 if course.base is None else tape.decode_cut(course.base).totals.outputs
+    first = 0 if overview.base is None else tape.decode_cut(overview.base).totals.outputs
     origin = f"{plan.app}/{partition}/"
     for number, (topic, key, value, time_ms, headers) in enumerate(outputs, first):
         yield Output(topic, key, value, time_ms, (*headers, (ORIGIN_HEADER, f"{origin}{number}".encode())))
 
 
-def check(course: Course, results: Sequence[ShardResult]) -> tape.Totals:
+def check(overview: Overview, results: Sequence[ShardResult]) -> tape.Totals:
     """Check that the shards add up to the whole. Returns the sum of their totals.
 
     Raises:
-        UnsplittableError: They do not add up. The last commit fell in the middle of a drain, or another timer was skipped than
-            the one that failed, or the code has changed. A replay without a split can find out which.
+        UnsplittableError: They do not add up. The last commit fell in the middle of a drain, or the code has changed. A replay
+            without a split can find out which.
     """
-    counted = summed(*(result.totals for result in results), tape.Totals(for_others=course.for_others))
-    if course.totals is not None and counted != course.totals:
+    counted = summed(*(result.totals for result in results), tape.Totals(for_others=overview.for_others))
+    if overview.totals is not None and counted != overview.totals:
         differing = [
-            f"{name}: {getattr(course.totals, name)} on the tape, {getattr(counted, name)} in the shards"
+            f"{name}: {getattr(overview.totals, name)} on the tape, {getattr(counted, name)} in the shards"
             for name in tape.Totals.__struct_fields__
-            if getattr(course.totals, name) != getattr(counted, name)
+            if getattr(overview.totals, name) != getattr(counted, name)
         ]
         raise UnsplittableError(f"the shards do not add up to the whole ({', '.join(differing)})")
-    if course.timer_skips:
-        _check_skips(course, results)
     return counted
-
-
-def _check_skips(course: Course, results: Sequence[ShardResult]) -> None:
-    first = 0 if course.base is None else tape.decode_cut(course.base).totals.fired
-    firings = [
-        (step, place, number, result.shard)
-        for result in results
-        for number, (step, place) in enumerate(result.firings)
-    ]
-    firings.sort()
-    counted = {(shard, number): first + at for at, (_, _, number, shard) in enumerate(firings)}
-    for result in results:
-        for skip, number in result.skipped:
-            if counted[result.shard, number] != skip:
-                raise UnsplittableError(
-                    f"firing {counted[result.shard, number]} was taken for the one that failed, number {skip}"
-                )

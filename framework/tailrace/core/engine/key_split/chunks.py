@@ -1,4 +1,4 @@
-"""The data for the second pass: chunks of a task's steps, the records of each shard in them, and the course of the whole task.
+"""The data for the second pass: chunks of a task's steps, the records of each shard in them, and the overview of the whole task.
 
 Plain data that the first pass sends to the second, also between processes: msgspec can encode every struct here. The theory is
 in ``first_pass``.
@@ -107,16 +107,7 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
     shards: list[ShardRecords]
 
 
-class TimerSkip(msgspec.Struct, array_like=True, frozen=True):
-    """The firing of a timer that failed: its number among all firings, and the two steps between which it happened."""
-
-    number: int
-    first: int
-    last: int
-    headers: list[tuple[str, bytes]]
-
-
-class Course(msgspec.Struct, array_like=True):
+class Overview(msgspec.Struct, array_like=True):
     """What a first pass knows about the task as a whole: the start and the end of its shards.
 
     ``totals`` are the task's counts from ``base`` to ``cut``; None if they are only known after the shards have run (the pass
@@ -129,7 +120,6 @@ class Course(msgspec.Struct, array_like=True):
     cut: bytes
     totals: tape.Totals | None
     steps: int
-    timer_skips: list[TimerSkip]
     for_others: int = 0
     """Records that were redriven for other apps: no shard gets them."""
 

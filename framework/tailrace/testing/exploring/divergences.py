@@ -16,24 +16,24 @@ from __future__ import annotations
 from collections import Counter
 
 from tailrace.testing.exploring.provenance import origin_of_state
-from tailrace.testing.exploring.tracks import Id, Numbered, Parting, Step, Trace, TrackId, numbered
+from tailrace.testing.exploring.tracks import Divergence, Id, Numbered, Step, Trace, TrackId, numbered
 
 
-class Partings:
+class Divergences:
     """Finds where two runs part. ``visited`` has the places whose tracks were compared."""
 
     def __init__(self, traces: tuple[Trace, Trace]) -> None:
         self.traces = traces
-        self.visited: dict[TrackId, Parting | None] = {}
+        self.visited: dict[TrackId, Divergence | None] = {}
         self._writers: list[dict[Id, list[TrackId]]] = [_writers(trace) for trace in traces]
         self._of_cause: list[dict[Id, list[TrackId]]] = [_of_cause(trace) for trace in traces]
 
-    def of(self, place: TrackId) -> Parting | None:
-        """The parting that caused the difference of this key; None if its tracks agree."""
+    def of(self, place: TrackId) -> Divergence | None:
+        """The divergence that caused the difference of this key; None if its tracks agree."""
         if place in self.visited:
             return self.visited[place]
         self.visited[place] = None  # in a circle of writers, the difference began elsewhere
-        found = part(place, *(numbered(trace.track(place)) for trace in self.traces))
+        found = first_divergence(place, *(numbered(trace.track(place)) for trace in self.traces))
         self.visited[place] = found
         if found is not None and found.kind == "missing":
             found = self.visited[place] = self._written(found)
@@ -43,7 +43,7 @@ class Partings:
         """The places that emitted an output in a run."""
         return self._writers[side].get((topic, key, value), [])
 
-    def _written(self, found: Parting) -> Parting:
+    def _written(self, found: Divergence) -> Divergence:
         """Follow a step that only one run has back to the writer of its record, or the sender of its stream event."""
         step = found.step
         places: list[TrackId] = []
@@ -57,7 +57,7 @@ class Partings:
         return found
 
 
-def part(place: TrackId, one: Numbered, other: Numbered) -> Parting | None:
+def first_divergence(place: TrackId, one: Numbered, other: Numbered) -> Divergence | None:
     """Where two tracks of a key part, without regard to other keys."""
     start = 0
     while True:
@@ -70,7 +70,7 @@ def part(place: TrackId, one: Numbered, other: Numbered) -> Parting | None:
         if start == len(one) == len(other):
             return None
         if start < min(len(one), len(other)) and one[start][0] == other[start][0]:
-            return Parting("result", place, 0, one[start][1], other[start][1])
+            return Divergence("result", place, 0, one[start][1], other[start][1])
         agreement = _agreement(one, other, start)
         if agreement is None:
             return _order(place, one, other, start)
@@ -100,13 +100,13 @@ def _by_key(steps: Numbered) -> dict[tuple[str, bytes | None], list[tuple[bytes 
     return found
 
 
-def _order(place: TrackId, all_one: Numbered, all_other: Numbered, start: int) -> Parting:
+def _order(place: TrackId, all_one: Numbered, all_other: Numbered, start: int) -> Divergence:
     """Find the two steps in opposite order, or the step of only one track, after the last agreement."""
     sides = one, other = all_one[start:], all_other[start:]
     maps = (dict(one), dict(other))
     for side in (0, 1):
         if sides[side] and _is_only_here(sides[side][0], maps[1 - side]):
-            return Parting("missing", place, side, sides[side][0][1], None)
+            return Divergence("missing", place, side, sides[side][0][1], None)
     # The outputs of a timer show most: they depend on the state at one instant.
     for is_timer in (True, False):
         for at in range(max(len(one), len(other))):
@@ -121,14 +121,14 @@ def _order(place: TrackId, all_one: Numbered, all_other: Numbered, start: int) -
     for side in (0, 1):
         for each in sides[side]:
             if _is_only_here(each, maps[1 - side]):
-                return Parting("missing", place, side, each[1], None)
+                return Divergence("missing", place, side, each[1], None)
     found = origin_of_state(place, all_one, all_other, start)
     if found is not None:
         return found
     if one and other:
-        return Parting("order", place, 0, one[0][1], other[0][1])
+        return Divergence("order", place, 0, one[0][1], other[0][1])
     side = 0 if one else 1
-    return Parting("missing", place, side, sides[side][0][1], None)
+    return Divergence("missing", place, side, sides[side][0][1], None)
 
 
 def _is_only_here(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
@@ -144,7 +144,7 @@ def _shows(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
 
 def _before(
     place: TrackId, sides: tuple[Numbered, Numbered], side: int, step: tuple[Id, Step]
-) -> Parting | None:
+) -> Divergence | None:
     """Find the step that came before this one in only one of the runs."""
     here, there = _until(sides[side], step[0]), _until(sides[1 - side], step[0])
     everything_here, everything_there = dict(sides[side]), dict(sides[1 - side])
@@ -154,7 +154,7 @@ def _before(
     for found, at in ((unseen, 1 - side), (seen, side)):
         for each in found:
             if _is_only_here(each, everything_here if at != side else everything_there):
-                return Parting("missing", place, at, each[1], None)
+                return Divergence("missing", place, at, each[1], None)
     is_in_both = step[0] in everything_here and step[0] in everything_there
     others = [(each, side, step[1], each[1]) for each in unseen if each[0] in everything_here]
     others += [(each, side, each[1], step[1]) for each in seen if is_in_both or each[0] in everything_there]
@@ -162,7 +162,7 @@ def _before(
         return None
     versions = (everything_here, everything_there)
     _, at, first, second = min(others, key=lambda found: _likely(found[0], step[1], versions))
-    return Parting("order", place, at, first, second)
+    return Divergence("order", place, at, first, second)
 
 
 def _likely(each: tuple[Id, Step], step: Step, versions: tuple[dict[Id, Step], dict[Id, Step]]) -> int:

@@ -9,8 +9,8 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.engine.observer import Moment
 from tailrace.core.engine.units import TIMER
-from tailrace.testing.exploring.partings import Partings, part
-from tailrace.testing.exploring.tracks import Parting, Step, Trace, TrackId, numbered
+from tailrace.testing.exploring.divergences import Divergences, first_divergence
+from tailrace.testing.exploring.tracks import Divergence, Step, Trace, TrackId, numbered
 
 PLACE = TrackId("Actor", b"k")
 Made = list[Step]
@@ -52,12 +52,12 @@ def _step(
     return Step(place, 0, (*cause, "handler"), cause, "handler", moment, frozenset(reads), outputs, after)
 
 
-def parted(one: Made, other: Made) -> Parting | None:
-    return part(PLACE, numbered(one), numbered(other))
+def parted(one: Made, other: Made) -> Divergence | None:
+    return first_divergence(PLACE, numbered(one), numbered(other))
 
 
 def order(one: Made, other: Made) -> tuple[str, str, int]:
-    """The two steps of a parting in order, and the run in which the first came first."""
+    """The two steps of a divergence in order, and the run in which the first came first."""
     found = parted(one, other)
     assert found is not None
     assert found.kind == "order"
@@ -144,11 +144,11 @@ def test_what_the_app_wrote_is_followed_back_to_its_writer() -> None:
         )
         trace.tracks[PLACE] = [event(value, written=True, state={"got": value})]
         runs.append(trace)
-    partings = Partings((runs[0], runs[1]))
-    found = partings.of(PLACE)
+    divergences = Divergences((runs[0], runs[1]))
+    found = divergences.of(PLACE)
     assert found is not None
     assert found.place == writer
-    assert set(partings.visited) == {PLACE, writer}
+    assert set(divergences.visited) == {PLACE, writer}
 
 
 def test_a_step_that_occurs_twice_is_told_apart_by_its_number() -> None:
