@@ -91,26 +91,6 @@ def test_a_rebuild_by_spark_is_the_live_state_byte_for_byte(spark, world):
     assert report.engine == "spark"
 
 
-def test_on_other_machines_units_read_a_copy_of_the_log(spark, world, monkeypatch):
-    assert not SparkEngine(spark).on_other_machines
-    monkeypatch.setattr(SparkEngine, "on_other_machines", True)
-    read: list[str] = []
-
-    class Seeing(SparkEngine):
-        def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-            for one in super().run(units, on_progress):
-                read.extend(str(path) for unit in units for path in Path(unit.job.work, "log").iterdir())
-                yield one
-
-    engine = Seeing(spark)
-    report = world.rebuild(engine, "copied")
-    assert world.snapshot("copied") == world.live
-    names = {Path(one).name for one in read}
-    assert "log.sqlite" in names
-    assert "log.sqlite-wal" not in names
-    assert report.engine == "spark"
-
-
 def test_a_worker_that_is_killed_is_replaced_and_the_result_is_the_same(spark, world):
     world.doom("die", 1, 2)
     world.rebuild(SparkEngine(spark), "killed")

@@ -42,30 +42,23 @@ def test_the_java_of_this_machine_is_fit():
 def test_without_any_java_the_mend_names_what_to_install_and_java_home(tmp_path):
     with pytest.raises(UnfitJavaError, match=r"none was found.*JDK 17 or 21.*JAVA_HOME"):
         check_java({"PATH": str(tmp_path)})
-
-
-def test_a_java_home_without_java_is_named(tmp_path):
     with pytest.raises(UnfitJavaError, match=r"JAVA_HOME is '.*nothing'"):
         check_java(environment(JAVA_HOME=tmp_path / "nothing"))
 
 
-def test_a_java_of_another_version_is_refused_with_its_version(tmp_path):
-    home = java(tmp_path / "old", "java.base@11.0.22", f"{VECTOR}@11.0.22")
-    with pytest.raises(UnfitJavaError, match=r"Java 11\.0\.22") as caught:
+@pytest.mark.parametrize(
+    ("modules", "ends", "said"),
+    [
+        (("java.base@11.0.22", f"{VECTOR}@11.0.22"), 0, r"Java 11\.0\.22"),
+        (FULL[:2], 0, rf"no module {VECTOR}.*trimmed.*full JDK"),
+        ((), 1, "older than 9"),
+    ],
+)
+def test_a_java_that_is_old_or_trimmed_is_refused(tmp_path, modules, ends, said):
+    home = java(tmp_path / "unfit", *modules, ends=ends)
+    with pytest.raises(UnfitJavaError, match=said) as caught:
         check_java(environment(JAVA_HOME=home))
     assert caught.value.java == str(home / "bin" / "java")
-
-
-def test_a_trimmed_runtime_is_refused_though_its_version_is_right(tmp_path):
-    home = java(tmp_path / "trimmed", *FULL[:2])
-    with pytest.raises(UnfitJavaError, match=rf"no module {VECTOR}.*trimmed.*full JDK"):
-        check_java(environment(JAVA_HOME=home))
-
-
-def test_a_java_that_knows_no_modules_is_refused(tmp_path):
-    home = java(tmp_path / "eight", ends=1)
-    with pytest.raises(UnfitJavaError, match=r"older than 9"):
-        check_java(environment(JAVA_HOME=home))
 
 
 def test_a_java_that_does_not_start_is_refused(tmp_path):

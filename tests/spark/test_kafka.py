@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
-from datetime import UTC, timedelta
+from datetime import UTC
 from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, Producer, TopicPartition
+from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 
-from tailrace.core.errors import LogUnavailableError, OffsetGoneError, TopicReplacedError, UnknownTopicError
-from tailrace.core.values.partitioner import partition_of
-from tailrace.log import TopicSettings
-from tailrace.log.kafka import KafkaLog
+from tailrace.core.errors import LogUnavailableError, TopicReplacedError, UnknownTopicError
 from tailrace.log.kafka import log as kafka_log
 from tailrace.spark.source import TailraceSource
 from tests.kafka.outside import messages
 from tests.soak.processes import wait_until
-from tests.spark import travel
 from tests.spark.reading import answer
 
 APP = "tests.spark.travel:app"
@@ -167,7 +160,9 @@ def test_times_and_keys_leave_out_what_need_not_be_read(brokers: Brokers) -> Non
         start, stop = sorted(START_MS + random.randrange(-30_000, 90_000) for _ in range(2))
         key = random.choice((None, "", "a"))
         bounds: dict[str, object] = {"startingTime": f"{start}ms", "endingTime": f"{stop}ms"}
-        found = answer(log=brokers.url, topic="mixed", **bounds, **({} if key is None else {"key": key}))
+        found = answer(
+            log=brokers.url, topic="mixed", **bounds, **({} if key is None else {"keys": f'["{key}"]'})
+        )
         assert plain_rows(found.rows) == [
             row
             for row in wanted
@@ -181,30 +176,6 @@ def test_times_and_keys_leave_out_what_need_not_be_read(brokers: Brokers) -> Non
             assert len(later) <= count
             least += len(behind) == count
     assert least > 20
-
-
-def test_partitions_without_a_key_are_not_read(spark: SparkSession, brokers: Brokers) -> None:
-    some = [travel.trip(number) for number in range(COUNT)]
-    with closing(KafkaLog(brokers.url)) as log:
-        log.create_topic("trips", TopicSettings(4))
-        log.append_all(travel.output(travel.trips, one, travel.ms(one.at)) for one in some)
-    options = {"log": brokers.url, "topic": "trips", "app": APP, "keys": '["N103", "N111"]'}
-    numbers = {partition_of(key, 4) for key in (b"N103", b"N111")}
-    found = answer(**options)
-    assert len(numbers) < 4
-    assert found.read == Counter(
-        partition_of(one.tail.encode(), 4) for one in some if partition_of(one.tail.encode(), 4) in numbers
-    )
-    assert sorted(row["miles"] for row in found.rows) == [
-        one.miles for one in some if one.tail in ("N103", "N111")
-    ]
-    start, stop = travel.DAY + timedelta(minutes=300), travel.DAY + timedelta(minutes=350)
-    bounded = spark.read.format("tailrace").options(
-        **options, startingTime=start.isoformat(), endingTime=stop.isoformat()
-    )
-    assert sorted(row.miles for row in bounded.load().collect()) == [
-        one.miles for one in some if one.tail in ("N103", "N111") and start <= one.at < stop
-    ]
 
 
 def test_an_open_transaction_is_named_and_one_that_begins_after_the_load_changes_nothing(
@@ -229,37 +200,6 @@ def test_an_open_transaction_is_named_and_one_that_begins_after_the_load_changes
     found = plain_rows(answer(log=brokers.url, topic="open").rows)
     assert found == brokers.rows("open")
     assert {b"open", b"hidden"} < {row["value"] for row in found}
-
-
-def test_gaps_of_compaction_are_passed(brokers: Brokers) -> None:
-    brokers.create(
-        "compacted", 2, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0",
-        min_compaction_lag_ms="0", max_compaction_lag_ms="100",
-    )  # fmt: skip
-    numbers = iter(range(10**9))
-
-    def some() -> Iterator[Any]:
-        for number in (next(numbers) for _ in range(20)):
-            yield number % 2, b"k%d" % (number % 6), b"%d" % number, START_MS + number, []
-
-    written = 0
-
-    def is_compacted() -> bool:
-        nonlocal written
-        brokers.write(
-            "compacted", brokers.plain, list(some())
-        )  # a segment is closed when another record comes
-        written += 20
-        return len(brokers.rows("compacted")) < written - 100
-
-    wait_until(is_compacted, "the broker has compacted the topic")
-    for per_task in (1_000, 7):
-        before = brokers.rows("compacted")
-        found = plain_rows(answer(log=brokers.url, topic="compacted", recordsPerTask=per_task).rows)
-        # It may be compacted further meanwhile.
-        after = brokers.rows("compacted")
-        assert [row for row in after if row not in found] == []
-        assert [row for row in found if row not in before] == []
 
 
 def _filled(brokers: Brokers, value: bytes) -> None:
@@ -288,16 +228,3 @@ def test_a_topic_that_was_created_again_since_the_load_is_an_error(
     with pytest.raises(Exception, match=r"deleted and created again since this DataFrame was loaded"):
         frame.collect()
     assert {row["value"] for row in answer(log=brokers.url, topic="again").rows} == {b"new"}
-
-
-def test_offsets_that_are_deleted_are_an_error(brokers: Brokers) -> None:
-    _filled(brokers, b"old")
-    source = TailraceSource({"log": brokers.url, "topic": "again"})
-    reader = source.reader(source.schema())
-    parts = reader.partitions()
-    gone = TopicPartition(f"{brokers.prefix}again", 1, 3)
-    brokers.admin.delete_records([gone])[gone].result(_ANSWER_S)
-    for late in (reader.partitions, lambda: [*map(len, map(list, map(reader.read, parts)))]):
-        with pytest.raises(OffsetGoneError, match="Load the table again"):
-            late()
-    assert len(answer(log=brokers.url, topic="again").rows) == 7

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import BadRecordError, UsageError
+from tailrace.core.errors import BadRecordError
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicSettings
@@ -44,8 +44,3 @@ def test_a_record_that_the_model_refuses_is_refused(log: Path) -> None:
     opened.close()
     with pytest.raises(BadRecordError, match="amount: Input should be greater than or equal to 0"):
         answer(log=log, topic="purchases", app=KINDS)
-
-
-def test_a_model_without_its_app_is_refused(log: Path) -> None:
-    with pytest.raises(UsageError, match="a pydantic model, which is read as an app declares it"):
-        answer(log=log, topic="purchases", schema="tests.cli.kinds:Purchase")

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import tailrace as tr
 from tailrace.core.errors import UsageError
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
@@ -45,18 +46,21 @@ class Clash(msgspec.Struct):
     offset: int = msgspec.field(name="_offset")
 
 
-Either = Left | Right
+app = tr.App("odd", partitions=1)
+for type_ in (Spare, Row, Clash):
+    app.topic(type_.__name__, type_)
+app.topic("Either", Left | Right)
 
 
 @pytest.fixture
 def shown(tmp_path: Path):
-    def read(type_: str, *values: bytes, **options: str) -> list[dict[str, object]]:
+    def read(topic: str, *values: bytes, **options: str) -> list[dict[str, object]]:
         log = EmbeddedLog(tmp_path / "log")
-        log.create_topic("odd", TopicSettings(1))
-        log.append_all([Output("odd", b"key", value, 0) for value in values])
+        log.create_topic(topic, TopicSettings(1))
+        log.append_all([Output(topic, b"key", value, 0) for value in values])
         log.close()
-        schema = f"tests.spark.test_odd_events:{type_}"
-        found = answer(log=tmp_path / "log", topic="odd", schema=schema, **options).rows
+        declared = "tests.spark.test_odd_events:app"
+        found = answer(log=tmp_path / "log", topic=topic, app=declared, **options).rows
         return [{name: one for name, one in row.items() if name[1:] not in META} for row in found]
 
     return read

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -10,6 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from tailrace.core.errors import UsageError
 from tailrace.core.values.stored_types import stored_type
 from tailrace.core.values.type_schemas import describe_type
 from tailrace.spark.arrow import arrow_schema, batch
@@ -97,7 +97,11 @@ def test_a_value_survives_its_column_and_back(type_, values):
     schema = describe_type(type_)
     one = column("value", schema)
     made = batch(arrow_schema(struct_type([one])), [one], [plain(values)])
-    restore = restorer(schema)
+    try:
+        restore = restorer(schema)
+    except UsageError:
+        assert "string" in one.type.simpleString()  # JSON, there or within
+        return
     shown = [None if value is None else restore(value) for value in made.column("value").to_pylist()]
     found = [msgspec.convert(one, type_, builtin_types=(bytes, datetime, date, timedelta)) for one in shown]
     assert found == values
@@ -112,14 +116,9 @@ def test_what_was_stored_is_read_without_the_code_that_stored_it(type_, values):
         assert plain(found) == plain(value)
 
 
-def test_what_is_no_number_is_told_by_name_in_json_and_comes_back():
+def test_what_is_no_number_is_told_by_name_in_json():
     schema = describe_type(float | str | None)
-    shown = column("value", schema).values([float("nan"), "NaN"])
-    assert shown == ["NaN", '"NaN"']
-    number, text = map(restorer(schema), shown)
-    assert isinstance(number, float)
-    assert math.isnan(number)
-    assert text == "NaN"
+    assert column("value", schema).values([float("nan"), "NaN"]) == ["NaN", '"NaN"']
 
 
 def test_the_order_of_a_dict_is_kept_in_json():

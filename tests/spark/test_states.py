@@ -12,7 +12,6 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.errors import UnknownSnapshotError, UsageError
-from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
 from tailrace.spark import writer
 from tailrace.spark.stored import Entry, StoredActor
@@ -156,7 +155,7 @@ def read(monkeypatch):
 
 
 def test_of_one_key_only_its_task_and_its_rows_are_read(options, read):
-    (row,) = answer(**options, actor="Plane", key="N107").rows
+    (row,) = answer(**options, actor="Plane", keys='["N107"]').rows
     assert row["key"] == "N107"
     assert (read.partitions, read.rows) == ({partition_of(b"N107", 4)}, 1)
 
@@ -191,7 +190,6 @@ def test_columns_that_nobody_wants_are_not_read(options, read):
         ({"actor": "Plane", "topic": "trips"}, UsageError, "belongs to a log"),
         ({"actor": "Plane", "partitions": "4"}, UsageError, "0 to 3"),
         ({"actor": "Plane", "table": "state"}, UsageError, "has all actors"),
-        ({"table": "messages", "key": "a"}, UsageError, "read as a whole"),
         ({"actor": "Plane", "id": "nobody"}, UnknownSnapshotError, "nobody"),
     ],
 )
@@ -223,7 +221,7 @@ class Parcel(tr.Actor):
 
 @pytest.fixture
 def by_hand(tmp_path):
-    """A snapshot made row by row: an entry that expires, timers of both times, a message that is under way."""
+    """A snapshot made row by row: an entry that expires, and timers of both times."""
     plan = parcels.plan()
     actor = plan.actors[0]
     key = actor.key_codec.encode(("Rome", 7))
@@ -241,11 +239,9 @@ def by_hand(tmp_path):
         ),
         rows.timer_row(prefix, rows.EVENT_TIME, b"nlate"): rows.encode_timer(rows.Timer(9_000, 1)),
     }
-    envelope = rows.encode_envelope(("Parcel", "Seen", b"encoded"))
-    message = InputRecord(3, 4_000, key, envelope)
     snapshots = Snapshots(str(tmp_path), "parcels")
     draft = snapshots.begin()
-    files = write_task(draft.folder_uri, 0, "only", sorted(found.items()), messages=[message])
+    files = write_task(draft.folder_uri, 0, "only", sorted(found.items()))
     task = TaskEntry(0, b"cut", schema=encode_schemas({"Parcel": actor.schema}), files=files)
     snapshots.publish(
         Manifest(
@@ -275,24 +271,10 @@ def test_an_entry_that_expires_says_when_and_its_hidden_timer_is_none(by_hand):
 
 
 def test_the_key_has_another_name_where_a_field_has_its_own(by_hand):
-    assert answer(**by_hand, actor="Parcel", key='["Rome", 7]').rows == [
+    assert answer(**by_hand, actor="Parcel", keys='[["Rome", 7]]').rows == [
         {"_key": {"_1": "Rome", "_2": 7}, "key": "mine"}
     ]
-    assert answer(**by_hand, actor="Parcel", key='["Rome", 8]').rows == []
-
-
-def test_messages_that_are_under_way_are_a_table(by_hand):
-    assert answer(**by_hand, table="messages").rows == [
-        {
-            "partition": 0,
-            "offset": 3,
-            "timestamp": at(4_000),
-            "key": b'["Rome",7]',
-            "actor": "Parcel",
-            "message": "Seen",
-            "value": b"encoded",
-        }
-    ]
+    assert answer(**by_hand, actor="Parcel", keys='[["Rome", 8]]').rows == []
 
 
 def test_a_row_without_a_field_shows_what_the_code_reads_from_it() -> None:

@@ -81,29 +81,26 @@ SAMPLES = (
 )
 
 app = tr.App("values", partitions=1)
-samples = app.topic("samples", Sample, key="name", key_type=str)
+samples = app.topic("json", Sample, key="name", key_type=str)
+app.topic("msgpack", Sample, key="name", key_type=str, format="msgpack")
 
 
-@app.actor
-class Kept(tr.Actor):
-    number: int | None = None
-    level: Level | None = None
-    ratio: float | None = None
-    ratios: list[float | None] = []
-    at: datetime | None = None
-    ats: dict[str, datetime] = {}
-    price: Decimal | None = None
-    day: date | None = None
-    clock: time | None = None
-    span: timedelta | None = None
-    place: UUID | None = None
-    raw: bytes | None = None
-    words: dict[int, str] = {}
-    by_day: dict[date, int] = {}
-    by_level: dict[Level, float | None] = {}
+def take(self: tr.Actor, event: Sample, ctx: tr.Context[str]) -> None: ...
 
-    @tr.process(samples)
-    def take(self, event: Sample, ctx: tr.Context[str]) -> None: ...
+
+FIELDS = Sample.__struct_fields__[1:]
+app.actor(
+    type(
+        "Kept",
+        (tr.Actor,),
+        {
+            "__module__": __name__,
+            "__annotations__": {name: Sample.__annotations__[name] for name in FIELDS},
+            **dict(zip(FIELDS, Sample.__struct_defaults__, strict=True)),
+            "take": tr.process(samples)(take),
+        },
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -203,12 +200,7 @@ def test_the_values_of_events_are_those_that_python_reads(zoned, folder):
         log.close()
         events = [decoder.decode(record.value, type=Sample) for record in fetched]
         found = shown(
-            zoned,
-            "_offset",
-            log=str(folder / "log"),
-            topic=format_,
-            schema="tests.spark.test_values:Sample",
-            format=format_,
+            zoned, "_offset", log=str(folder / "log"), topic=format_, app="tests.spark.test_values:app"
         )
         assert found == [expected(one) for one in events]
         assert len(found) == len(SAMPLES)
@@ -237,13 +229,18 @@ NARROW = (
 )
 
 
+numbered = tr.App("numbered", partitions=1)
+numbered.topic("narrow", Narrow)
+numbered.topic("numbers", Narrow, key="count", key_type=int)
+
+
 def narrow(folder: Path, **options: str) -> list[dict[str, Any]]:
     log = EmbeddedLog(folder / "log")
     log.create_topic("narrow", TopicSettings(1))
     if log.end_offset("narrow", 0) == 0:
         log.append_all([Output("narrow", key, value, 0) for key, value in NARROW])
     log.close()
-    options |= {"log": str(folder / "log"), "topic": "narrow", "schema": "tests.spark.test_values:Narrow"}
+    options |= {"log": str(folder / "log"), "topic": "narrow", "app": "tests.spark.test_values:numbered"}
     return answer(**options).rows
 
 
@@ -265,10 +262,6 @@ def test_what_no_column_can_hold_is_kept_as_what_cannot_be_decoded_is(tmp_path):
     assert "'span' does not fit" in found[b"f"]["_error"]
     with pytest.raises(BadRecordError, match=r"'count' does not fit.*offset 1.*keep"):
         narrow(tmp_path, endingOffsets="2")
-
-
-numbered = tr.App("numbered", partitions=1)
-numbers = numbered.topic("numbers", Narrow, key="count", key_type=int)
 
 
 def test_a_key_that_cannot_be_decoded_is_kept_with_its_reason(tmp_path):

@@ -90,7 +90,11 @@ def put(lived: travel.Lived, frame: dict[str, Any], mode: str = "append", **more
     assert isinstance(writer, StateWriter)
     parts = [batch.slice(at, 1) for at in range(batch.num_rows)]
     writer = pickle.loads(pickle.dumps(writer))
-    writer.commit([writer.write(iter([one])) for one in parts])
+    try:
+        writer.commit([writer.write(iter([one])) for one in parts])
+    except TailraceError:
+        writer.abort([])
+        raise
 
 
 def test_a_service_starts_from_it_and_goes_on(lived):
@@ -128,7 +132,7 @@ def test_keys_that_are_not_in_an_overwritten_table_are_gone_with_all_that_is_the
 
 def test_a_key_that_was_not_there_begins_with_defaults(lived):
     put(lived, {"key": ["N999"], "miles": [5]}, name="new")
-    (row,) = answer(snapshot=lived.uri, app="travel", actor="Plane", id="new", key="N999").rows
+    (row,) = answer(snapshot=lived.uri, app="travel", actor="Plane", id="new", keys='["N999"]').rows
     assert (row["miles"], row["last"]) == (5, None)
 
 
@@ -161,7 +165,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_published(lived, frame, mor
     assert folders(lived) == before
 
 
-def test_spark_tells_what_is_wrong_and_does_not_try_it_again(table, lived):
+def test_spark_tells_what_is_wrong(table, lived):
     before = folders(lived)
     with pytest.raises(
         Exception, match=r"Plane 'N1\d\d': 'x' is not a value for the field 'miles'.*Cast the column"

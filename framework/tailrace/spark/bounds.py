@@ -1,13 +1,13 @@
 """The part of a table that is read, by the options: partitions, timestamps, keys.
 
-Only options select it. Filters of a query are applied by Spark: Spark 4 keeps the plan of a Python data source for one query
-and uses it for the next query of the same DataFrame, which may have another filter or none.
+Only options select it. Filters of a query are applied by Spark: Spark 4 keeps the plan of a Python data
+source for one query and uses it for the next query of the same DataFrame, which may have another filter or
+none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 _LAST = (1 << 63) - 1
 _FIRST = -(1 << 63)
@@ -39,10 +39,6 @@ class Bounds:
     partitions: frozenset[int] | None = None
     times_ms: Range = ALL
     keys: frozenset[bytes] | None = None
-
-    def with_keys(self, keys: Iterable[bytes]) -> Bounds:
-        """Of these keys alone."""
-        return replace(self, keys=frozenset(keys))
 
     def partitions_of(self, count: int) -> set[int]:
         """The numbers, of ``count`` partitions, that are read."""

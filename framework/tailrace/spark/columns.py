@@ -1,7 +1,7 @@
 """The column of each type, and the conversion of values.
 
-Types are described by their schemas (``TypeSchema``), so stored values are read without the code that stored them. Values
-are in the form that ``plain`` returns: JSON values, bytes, dates, instants and durations.
+Types are described by their schemas (``TypeSchema``), so stored values are read without the code that stored
+them. Values are in the form that ``plain`` returns: JSON values, bytes, dates, instants and durations.
 
 =========================================  ==================================
 bool, int, float, str, bytes, date         the column of that name; int is 64 bits
@@ -16,8 +16,9 @@ any other type                             string, as JSON: unions, recursive ty
                                            that may have None as a key
 =========================================  ==================================
 
-Every column may be null: None, a missing field, a record without a value. JSON has the form of Spark's own reader: NaN and
-infinities by name. In JSON, a dict whose keys are None, bool, tuples or of several types is a list of pairs.
+Every column may be null: None, a missing field, a record without a value. JSON has the form of Spark's own
+reader: NaN and infinities by name. In JSON, a dict whose keys are None, bool, tuples or of several types is a
+list of pairs.
 """
 
 from __future__ import annotations
@@ -51,19 +52,18 @@ _PLAIN: Mapping[str, types.DataType] = {
     "UUID": types.StringType(),
     "Decimal": types.StringType(),
 }
-_encode_json = msgspec.json.Encoder().encode
 _write_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _NO_NAMES: frozenset[Any] = frozenset((type(None), bool, tuple, list))
 """Of keys that JSON has no name for."""
 
 
 def plain(value: Any) -> Any:
-    """A value, or a list of them, as the converters take it: structs are dicts by encoded names, enums their values."""
+    """Values as the converters take them: structs are dicts by encoded names, enums their values."""
     return msgspec.to_builtins(value, builtin_types=_KEPT)
 
 
 def complete(value: Any) -> Any:
-    """A value with the defaults that ``plain`` leaves out of a struct with omit_defaults: structs as ``plain`` has them."""
+    """A value with the defaults that ``plain`` leaves out of a struct with omit_defaults."""
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
         names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
@@ -81,7 +81,7 @@ def complete(value: Any) -> Any:
 
 
 class Column(NamedTuple):
-    """A column's name and type. ``convert`` makes of a plain value what Arrow takes; None: it is that already."""
+    """A column's name and type. ``convert`` makes of a plain value what Arrow takes, if it is not that."""
 
     name: str
     type: types.DataType
@@ -136,27 +136,10 @@ def _column(schema: TypeSchema) -> tuple[types.DataType, Convert | None]:
         case "union":
             return _union(schema)
         case _:
-            return types.StringType(), _as_json(schema)
+            return types.StringType(), _as_json
 
 
-def _as_json(schema: TypeSchema) -> Convert:
-    return _quick_json if _is_plain_json(schema) else _exact_json
-
-
-def _is_plain_json(schema: TypeSchema) -> bool:
-    """Whether the quick encoder says all of such a value: it makes null of what is no number, and names of all keys."""
-    if schema.kind in ("float", "recursive", JSON.kind):
-        return False
-    if schema.kind == "dict" and schema.of[0].kind != "str":
-        return False
-    return all(map(_is_plain_json, (*schema.of, *(one.type for one in schema.fields))))
-
-
-def _quick_json(value: Any) -> str:
-    return _encode_json(value).decode()
-
-
-def _exact_json(value: Any) -> str:
+def _as_json(value: Any) -> str:
     return _write_json(msgspec.to_builtins(_named(value), str_keys=True))
 
 
@@ -217,7 +200,7 @@ def _union(schema: TypeSchema) -> tuple[types.DataType, Convert | None]:
     scalar = all(one.kind not in ("struct", "datetime") for one in members)
     if scalar and len(kinds) == 1 and all(convert is None for _, convert in found):
         return found[0]
-    return types.StringType(), _as_json(schema)
+    return types.StringType(), _as_json
 
 
 def _same(value: Any) -> Any:

@@ -1,10 +1,10 @@
-"""The cut of a DataFrame: offsets of the log or one snapshot, fixed by ``load()`` and stored in the DataFrame's schema.
+"""The cut of a DataFrame: offsets or a snapshot, fixed by ``load()`` and stored in its schema.
 
-Spark keeps a data source per DataFrame, and plans its read once or for each query, depending on version and settings. So
-results must not depend on the time at which a query is planned. The offsets (of a topic) or the id (of a snapshot) are
-looked up once, when Spark asks for the schema of the table, and are stored in the metadata of the schema's first column.
-Each query takes them from there: all queries of a DataFrame, of its views and of DataFrames derived from it read the same
-cut. A new ``load()`` reads the newest one.
+Spark keeps a data source per DataFrame, and plans its read once or for each query, depending on version and
+settings. So results must not depend on the time at which a query is planned. The offsets (of a topic) or the
+id (of a snapshot) are looked up once, when Spark asks for the schema of the table, and are stored in the
+metadata of the schema's first column. Each query takes them from there: all queries of a DataFrame, of its
+views and of DataFrames derived from it read the same cut. A new ``load()`` reads the newest one.
 
 A cut is written as options, so that another ``load()`` with them reads the same.
 """
@@ -25,10 +25,10 @@ _KEY = "tailrace.cut"
 
 
 def cut(frame: DataFrame) -> dict[str, str]:
-    """The options with which another ``load()`` reads the same data as ``frame``, which a ``load()`` has returned.
+    """The options with which another ``load()`` reads the same data as ``frame``.
 
-    Of a topic: ``topic``, ``startingOffsets`` and ``endingOffsets`` with a number for each partition. Of a snapshot: ``app``
-    and ``id``.
+    Of a topic: ``topic``, ``startingOffsets`` and ``endingOffsets`` with a number for each partition. Of a
+    snapshot: ``app`` and ``id``.
 
     Raises:
         UsageError: The DataFrame is derived from others, or does not come from Tailrace.
@@ -37,7 +37,8 @@ def cut(frame: DataFrame) -> dict[str, str]:
     if found is None:
         raise UsageError(
             "this DataFrame has no cut",
-            hint='Pass one that spark.read.format("tailrace")....load() returned, before columns are selected or joined.',
+            hint='Pass one that spark.read.format("tailrace")....load() returned, before columns are '
+            "selected or joined.",
         )
     return found
 

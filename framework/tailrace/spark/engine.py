@@ -1,43 +1,42 @@
-"""Runs the units of a rebuild on Spark: one task for each, which Spark may retry, or run twice at once if it is slow.
+"""Runs the units of a rebuild on Spark: one task for each, which Spark may retry or run twice at once.
 
-Theory. A unit is a value that any process can run, at any time and more than once (``history.rebuilding.job``), so Spark may
-schedule its tasks freely. A result returns through an accumulator, when its task ends. Spark counts the additions of a task
-of an action once, for the successful attempt. So each result arrives once, and before the slowest unit is done.
+Theory. A unit is a value that any process can run, at any time and more than once
+(``history.rebuilding.job``), so Spark may schedule its tasks freely. A result returns through an accumulator,
+when its task ends. Spark counts the additions of a task of an action once, for the successful attempt. So
+each result arrives once, and before the slowest unit is done.
 
-An error that would occur again is a result, too (``failure``), and the unit is not retried. After any other exception of a
-task, or the death of its process, the task is retried up to ``spark.task.maxFailures`` times. All machines of the cluster
-must share the work folder and the location of the snapshots.
+An error that would occur again is a result, too (``failure``), and the unit is not retried. After any other
+exception of a task, or the death of its process, the task is retried up to ``spark.task.maxFailures`` times.
+All machines of the cluster must share the work folder and the location of the snapshots.
 
-The log of a running service cannot be read by other machines: its processes share memory. So unless Spark runs on this machine
-alone, the engine first puts a copy of the log into the work folder, and the units read that.
+Only processes of its machine can read the log of a running service. To rebuild on several machines, name an
+archive, a log on Kafka, or a copy (``tailrace log copy``).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
-from pathlib import Path
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from msgspec.structs import replace
 from pyspark.accumulators import AccumulatorParam
 
 from tailrace.core.errors import WorkerLostError
 from tailrace.history.rebuilding.engines import OnProgress
 from tailrace.history.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
 from tailrace.history.rebuilding.units import run_unit
-from tailrace.log.opening import open_folder
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+_Results = tuple[bytes, ...]
 
 _EVERY_S = 0.25
 _HASH_SEED = "PYTHONHASHSEED"
-_MOST_SAID = 300
-_COPY = "log"
-"""Folder in the work folder that a copy of the log is in."""
+_LONGEST_REASON = 300
 
 
 class SparkEngine:
@@ -52,111 +51,105 @@ class SparkEngine:
         self.spark = spark
         self.hash_seed = hash_seed
 
-    @property
-    def on_other_machines(self) -> bool:
-        """Whether units may run on other machines than this one."""
-        return not (self.spark.sparkContext.master or "local").startswith("local")
-
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``history.rebuilding.engines.Engine.run``.
 
         Raises:
             WorkerLostError: Spark has given up a unit, or has stopped.
         """
-        if self.on_other_machines:
-            units = _of_a_copy(units)
-        context = self.spark.sparkContext
-        environment: dict[str, str] = (
-            context.environment
-        )  # a part of the key by which Spark distinguishes its workers
-        before = environment.get(_HASH_SEED)
-        if self.hash_seed is not None:
-            environment[_HASH_SEED] = str(self.hash_seed)
-        home = context.accumulator(tuple[bytes, ...](), _Together())
-        coming = threading.Condition()
-        failed: list[Exception] = []
-        group = f"tailrace-{uuid4().hex}"
-
-        def run_all() -> None:
-            try:
-                context.setJobGroup(group, "rebuild", interruptOnCancel=True)
-                encoded = context.parallelize([one.encode() for one in units], max(1, len(units)))
-                encoded.foreach(lambda unit: home.add((_run(unit),)))
-            except Exception as error:  # noqa: BLE001 (raised by the thread that waits for it)
-                failed.append(error)
-            with coming:
-                coming.notify()
-
-        thread = threading.Thread(target=run_all, name=group, daemon=True)
-        thread.start()
-        given = 0
-        try:
-            while True:
-                with coming:
-                    ended = not thread.is_alive() or bool(failed) or coming.wait(_EVERY_S)
-                if ended:
-                    thread.join()
-                found = home.value
-                for one in found[given:]:
-                    yield decode_result(one)
-                given = len(found)
-                on_progress()
-                if ended:
-                    break
-        finally:
-            if before is not None:
-                environment[_HASH_SEED] = before
-            if thread.is_alive():
-                with suppress(Exception):  # Spark itself may have stopped
-                    context.cancelJobGroup(group)
-                thread.join()
-        if failed:
+        context, count = self.spark.sparkContext, 0
+        with _hash_seed(context, self.hash_seed):
+            action = _Action(context, [unit.encode() for unit in units])
+            for result in action.results(on_progress):
+                count += 1
+                yield decode_result(result)
+        if action.error is not None:
             raise WorkerLostError(
-                f"Spark has given up a part of the rebuild: {_said(failed[0])}",
+                f"Spark has given up a part of the rebuild: {_reason(action.error)}",
                 hint="Fix the reported error and run the same command again; it resumes.",
-            ) from failed[0]
-        if given != len(units):
+            ) from action.error
+        if count != len(units):
             raise WorkerLostError(
-                f"Spark has run {len(units)} parts of the rebuild, and returned {given} results",
+                f"Spark has run {len(units)} parts of the rebuild, and returned {count} results",
                 hint="Run the same command again: it resumes.",
             )
 
 
-def _of_a_copy(units: Sequence[Unit]) -> list[Unit]:
-    """The units, reading a copy of the log, which the first units of a job make. An archive needs no copy."""
-    copies: dict[str, str] = {}
-    for unit in units:
-        log, copy = unit.job.request.source.log, Path(unit.job.work) / _COPY
-        if unit.job.work not in copies and Path(log).is_dir():
-            if not copy.is_dir() or not any(copy.glob("*.sqlite")):
-                with closing(open_folder(log)) as opened:
-                    opened.copy_to(copy)
-            copies[unit.job.work] = str(copy)
-    return [replace(unit, log=copies.get(unit.job.work, "")) for unit in units]
+class _Action:
+    """One action of Spark, which a thread waits for. If ``results`` is closed early, it is cancelled."""
+
+    def __init__(self, context: SparkContext, units: Sequence[bytes]) -> None:
+        self.error: Exception | None = None
+        self._context, self._units = context, units
+        self._results = context.accumulator(_Results(), _Gathered())
+        self._group = f"tailrace-{uuid4().hex}"
+        self._ended = threading.Event()
+
+    def results(self, on_progress: OnProgress) -> Iterator[bytes]:
+        """The results of units, each soon after its task has ended."""
+        thread = threading.Thread(target=self._run, name=self._group, daemon=True)
+        thread.start()
+        count, ended = 0, False
+        try:
+            while not ended:
+                ended = self._ended.wait(_EVERY_S)
+                found = self._results.value
+                yield from found[count:]
+                count = len(found)
+                on_progress()
+        finally:
+            if not ended:
+                with suppress(Exception):  # Spark itself may have stopped
+                    self._context.cancelJobGroup(self._group)
+            thread.join()
+
+    def _run(self) -> None:
+        results = self._results
+        try:
+            self._context.setJobGroup(self._group, "rebuild", interruptOnCancel=True)
+            units = self._context.parallelize(self._units, max(1, len(self._units)))
+            units.foreach(lambda unit: results.add((_result_of(unit),)))
+        except Exception as error:  # noqa: BLE001 (raised by the thread that waits for it)
+            self.error = error
+        finally:
+            self._ended.set()
 
 
-class _Together(AccumulatorParam[tuple[bytes, ...]]):
-    """Results of units, gathered."""
+@contextmanager
+def _hash_seed(context: SparkContext, seed: int | None) -> Generator[None]:
+    """Give workers that start meanwhile a hash seed. Spark distinguishes its workers by their environment."""
+    environment: dict[str, str] = context.environment
+    before = environment[_HASH_SEED]
+    if seed is not None:
+        environment[_HASH_SEED] = str(seed)
+    try:
+        yield
+    finally:
+        environment[_HASH_SEED] = before
 
-    def zero(self, value: tuple[bytes, ...]) -> tuple[bytes, ...]:  # noqa: ARG002 (PySpark's)
-        """None yet."""
+
+class _Gathered(AccumulatorParam[_Results]):
+    """Gathers results of units."""
+
+    def zero(self, value: _Results) -> _Results:  # noqa: ARG002 (PySpark's)
+        """See PySpark."""
         return ()
 
-    def addInPlace(self, value1: tuple[bytes, ...], value2: tuple[bytes, ...]) -> tuple[bytes, ...]:  # noqa: N802 (PySpark's)
-        """Those of both."""
+    def addInPlace(self, value1: _Results, value2: _Results) -> _Results:  # noqa: N802 (PySpark's)
+        """See PySpark."""
         return value1 + value2
 
 
-def _run(unit: bytes) -> bytes:
+def _result_of(unit: bytes) -> bytes:
     return encode_result(run_unit(decode_unit(unit)))
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The message of Python in the worker, or of Spark, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if _is_python(line)]
-    said = (python or lines or [type(error).__name__])[-1 if python else 0]
-    return said if len(said) <= _MOST_SAID else f"{said[:_MOST_SAID]}..."
+    reason = (python or lines or [type(error).__name__])[-1 if python else 0]
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
 
 
 def _is_python(line: str) -> bool:

@@ -1,7 +1,7 @@
 """Checks whether Spark can run on the Java that it would start, for an error message before it tries.
 
-Spark 4 needs a JDK 17 or 21 with all of its modules. With a trimmed runtime it starts, and fails much later with a stack
-trace: such a runtime lacks the module ``jdk.incubator.vector``, which Spark requests by name.
+Spark 4 needs a JDK 17 or 21 with all of its modules. With a trimmed runtime it starts, and fails much later
+with a stack trace: such a runtime lacks the module ``jdk.incubator.vector``, which Spark requests by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tailrace.core.errors import UnfitJavaError
 FIT = (17, 21)
 VECTOR = "jdk.incubator.vector"
 
-_HINT = f"Install a full JDK {FIT[0]} or {FIT[1]} (Debian: openjdk-17-jdk-headless), and set JAVA_HOME to its folder."
+_HINT = "Install a full JDK 17 or 21 (Debian: openjdk-17-jdk-headless), and set JAVA_HOME to its folder."
 _ANSWER_S = 30.0
 
 

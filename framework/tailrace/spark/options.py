@@ -1,4 +1,4 @@
-"""The options of ``spark.read.format("tailrace")``. Each is checked; unknown or wrong ones are refused with a hint."""
+"""The options of ``spark.read.format("tailrace")``, checked: unknown or wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ from datetime import UTC, date, datetime
 import msgspec
 
 from tailrace.core.durations import to_ms
-from tailrace.core.errors import TailraceError, UsageError
+from tailrace.core.errors import BadRecordError, TailraceError, UsageError
 from tailrace.core.suggestions import did_you_mean
-
-LOG, SNAPSHOT = "log", "snapshot"
+from tailrace.core.values.keys import KeyCodec
+from tailrace.core.values.types import spell
 
 _READ = {
     "log": "the folder of an event log",
     "archive": "the URI of an archive of a log; together with log: one history",
     "topic": "the topic",
     "app": "module:attribute of the app that declares the topic; of a snapshot: that, or the app's name",
-    "schema": "module:Type of the events, where no app declares the topic",
-    "format": "json or msgpack, with schema",
     "columns": "the columns that are wanted, with commas between",
-    "topicId": "which topic it is, as `cut` returns it; if another topic has its name now, that is an error",
+    "topicId": "which topic it is, as `cut` returns it; another topic of this name is an error",
     "startingOffsets": "earliest, a number, or a number by partition as JSON",
     "endingOffsets": "latest, a number, or a number by partition as JSON",
     "startingTime": "an instant; records with this timestamp or a later one",
     "endingTime": "an instant; records with an earlier timestamp",
     "partitions": "the numbers of the partitions that are read, with commas between",
-    "key": "one key",
     "keys": "keys, as a JSON list",
     "undecodable": "fail, or keep: what becomes of a record that cannot be decoded",
     "recordsPerTask": "how many offsets one task of Spark reads",
@@ -37,7 +34,7 @@ _READ = {
     "actor": "the actor",
     "field": "its MapState or ListState, which is a table of its own",
     "name": "of a snapshot that is written: makes it a savepoint",
-    "table": "timers, messages, or state as it is stored",
+    "table": "timers, or state as it is stored",
 }
 _NAMES = {name.lower(): name for name in _READ}
 
@@ -116,7 +113,7 @@ class Options:
             )
         return frozenset(map(int, found))
 
-    def offsets(self, name: str, topic: str) -> int | dict[int, int] | None:
+    def offsets(self, name: str) -> int | dict[int, int] | None:
         """An offset for all partitions, or one for each; None for ``earliest`` or ``latest``."""
         text = self._given.get(name, "").strip()
         if text in ("", "earliest" if name == "startingOffsets" else "latest"):
@@ -124,11 +121,10 @@ class Options:
         if text.isascii() and text.isdecimal():
             return int(text)
         try:
-            return _by_partition(text, topic)
+            return _by_partition(text)
         except (msgspec.DecodeError, ValueError):
             raise UsageError(
-                f"{name} is {text!r}",
-                hint=f'Write {_READ[name]}: {{"0": 17, "1": 23}}.',
+                f"{name} is {text!r}", hint=f'Write {_READ[name]}: {{"0": 17, "1": 23}}.'
             ) from None
 
     def instant_ms(self, name: str) -> int | None:
@@ -149,12 +145,8 @@ class Options:
                 hint="Write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
             ) from None
 
-    def keys(self) -> list[str] | None:
-        """The given keys, each as text; None for all."""
-        if "key" in self._given and "keys" in self._given:
-            raise UsageError("both key and keys are given", hint="Keep one of them.")
-        if "key" in self._given:
-            return [self._given["key"]]
+    def keys(self, codec: KeyCodec) -> list[bytes] | None:
+        """The given keys, encoded; None for all."""
         if "keys" not in self._given:
             return None
         try:
@@ -163,16 +155,23 @@ class Options:
             raise UsageError(
                 f"keys is {self._given['keys']!r}: {error}", hint='Write a JSON list: ["N14228", "N24211"].'
             ) from None
-        return [one if isinstance(one, str) else msgspec.json.encode(one).decode() for one in found]
+        return [_encoded_key(one, codec) for one in found]
 
 
-def _by_partition(text: str, topic: str) -> dict[int, int]:
-    """Also with the topic around it, as Spark's own source for Kafka has it: ``{"flights": {"0": 17}}``."""
-    found = msgspec.json.decode(text, type=dict[str, int | dict[str, int]])
-    inner = found.get(topic)
-    if len(found) == 1 and isinstance(inner, dict):
-        found = {**inner}
-    numbers = {int(number): offset for number, offset in found.items() if isinstance(offset, int)}
-    if len(numbers) != len(found) or any(one < 0 for pair in numbers.items() for one in pair):
+def _encoded_key(shown: object, codec: KeyCodec) -> bytes:
+    if codec.type is bytes and isinstance(shown, str):
+        return shown.encode()
+    try:
+        return codec.encode(msgspec.convert(shown, codec.type, strict=False))
+    except (msgspec.ValidationError, BadRecordError) as error:
+        reason = error.what if isinstance(error, BadRecordError) else str(error)
+        raise UsageError(
+            f"{shown!r} is not one of these keys: {reason}", hint=f"They are of type {spell(codec.type)}."
+        ) from None
+
+
+def _by_partition(text: str) -> dict[int, int]:
+    found = msgspec.json.decode(text, type=dict[int, int])
+    if any(one < 0 for pair in found.items() for one in pair):
         raise ValueError(text)
-    return numbers
+    return found

@@ -15,8 +15,9 @@ from tailrace.spark.columns import Column, complete, plain, struct_type
 from tailrace.spark.events import TYPE, Events
 
 ERROR, VALUE = "_error", "_value"
-"""The columns with the reason why a record could not be decoded, and its content, where such records are kept."""
+"""The columns with the reason why a record could not be decoded, and with its content."""
 _NO_EVENT: dict[str, Any] = {}
+_KEEP = 'Write .option("undecodable", "keep") to have such records in the table, with the reason'
 
 
 class _Misfit(NamedTuple):
@@ -28,7 +29,7 @@ class _Misfit(NamedTuple):
 
 
 class _Rows:
-    """Records with their decoded events, by field, their keys, and the reasons why a record could not be decoded."""
+    """Records with their events by field, their keys, and the reasons why one could not be decoded."""
 
     def __init__(self, records: list[InputRecord]) -> None:
         self.records = records
@@ -116,7 +117,7 @@ class Batches:
                 return [getattr(record, other) for record in records]
 
     def _decoded(self, records: list[InputRecord]) -> _Rows:
-        """The events by their fields, and the errors of records that could not be decoded. A deletion has neither."""
+        """The events by their fields, and the errors. A deletion has neither."""
         rows = _Rows(records)
         events = self._events
         if events is None:
@@ -152,7 +153,7 @@ class Batches:
                     if not keeps:
                         said = BadRecordError(
                             f"the value cannot be decoded: {refused}",
-                            hint='Write .option("undecodable", "keep") to have such records in the table, with the reason.',
+                            hint=f"{_KEEP}.",
                         )
                         raise self._placed(said, record) from None
             found.append(event)
@@ -193,5 +194,5 @@ class Batches:
         """Name the record and the column whose value does not fit."""
         hint = "Leave the column out, or read the topic as bytes."
         if self._events is not None:
-            hint = 'Write .option("undecodable", "keep") to have such records in the table, with the reason, or leave the column out.'
+            hint = f"{_KEEP}, or leave the column out."
         return self._placed(BadRecordError(self._why(one), reason="wrong-type", hint=hint), records[one.row])

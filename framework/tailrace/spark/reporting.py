@@ -1,7 +1,7 @@
-"""Reports a Tailrace error to the user of Spark: its message, without the traceback of the worker that raised it.
+"""Reports a Tailrace error to the user of Spark: its message, without the worker's traceback.
 
-The message of a ``TailraceError`` has the place and the fix. PySpark would put the traceback of its worker process before
-it, and report both as the message of the failed query.
+The message of a ``TailraceError`` has the place and the fix. PySpark would put the traceback of its worker
+process before it, and report both as the message of the failed query.
 """
 
 from __future__ import annotations

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from pyspark.sql.types import StringType
 
-from tailrace.core.values.stored_types import stored_type
+from tailrace.core.errors import UsageError
 from tailrace.core.values.type_schemas import TypeSchema
-from tailrace.spark.columns import column, plain
+from tailrace.spark.columns import column
 
 Restore = Callable[[Any], Any]
 
 
 def restorer(schema: TypeSchema) -> Restore:
-    """What makes a plain value of what Arrow gives for a value of a type: a dict for a struct, pairs for a map."""
+    """Converts what Arrow gives for a value of a type (a dict for a struct, pairs for a map) to the plain
+    value.
+
+    Raises:
+        UsageError: The type has no column of its own, but JSON.
+    """
     match schema.kind:
         case "list" | "tuple...":
             return _many(schema.of[0])
@@ -32,14 +35,15 @@ def restorer(schema: TypeSchema) -> Restore:
         case "dict" if not isinstance(column("", schema).type, StringType):
             key, value = restorer(schema.of[0]), restorer(schema.of[1])
             return lambda given: {_hashable(key(one)): _or_none(value, item) for one, item in given}
-        case "union":
-            members = [one for one in schema.of if one.kind != "None"]
-            if len(members) == 1:
-                return restorer(members[0])
-            return _json(schema) if column("", schema).convert is not None else _same
+        case "union" if len(members := [one for one in schema.of if one.kind != "None"]) == 1:
+            return restorer(members[0])
+        case _ if column("", schema).convert is not None:
+            raise UsageError(
+                f"values of type {schema.kind} are JSON in their column, and cannot be written",
+                hint="Drop the column.",
+            )
         case _:
-            # A plain type is what it is; any other is JSON, as ``columns`` has it.
-            return _same if column("", schema).convert is None else _json(schema)
+            return _same
 
 
 def _or_none(restore: Restore, value: Any) -> Any:
@@ -75,20 +79,6 @@ def _fields(schema: TypeSchema) -> Restore:
         }
 
     return restore_fields
-
-
-def _json(schema: TypeSchema) -> Restore:
-    """JSON has no bytes and no instants: the type determines which texts are such values."""
-    type_ = stored_type(schema)
-
-    def restore(value: str) -> Any:
-        try:
-            found = json.loads(value)
-        except ValueError as error:
-            raise msgspec.DecodeError(str(error)) from None
-        return plain(msgspec.convert(found, type_, str_keys=True))
-
-    return restore
 
 
 def _same(value: Any) -> Any:

@@ -31,14 +31,14 @@ def session(
     config: Mapping[str, str] | None = None,
     attempts: int | None = None,
 ) -> SparkSession:
-    """The Spark session of this process, started if there is none, with the data source ``tailrace`` registered.
+    """The Spark session of this process, started if needed, with the data source ``tailrace``.
 
-    ``config`` takes precedence over the settings made here. With a local master all traffic stays on the loopback. Workers run
-    this Python interpreter and find the modules that this process finds.
+    ``config`` takes precedence over the settings made here. With a local master all traffic stays on the
+    loopback. Workers run this Python interpreter and find the modules that this process finds.
 
-    ``attempts`` is the number of times that Spark tries a task that fails (default: 1 with a local master, so that an error in
-    the data is reported at once; 4 on a cluster). Give a local session more for a rebuild that must survive the death of
-    a worker process.
+    ``attempts`` is the number of times that Spark tries a task that fails (default: 1 with a local master, so
+    that an error in the data is reported at once; 4 on a cluster). Give a local session more for a rebuild
+    that must survive the death of a worker process.
 
     Raises:
         MissingExtraError: PySpark is not installed.
@@ -62,7 +62,7 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Register the data source, so that ``spark.read.format("tailrace")`` works in a session that you have made yourself."""
+    """Register the data source ``tailrace`` in a session that you have made yourself."""
     from tailrace.spark.source import TailraceSource  # noqa: PLC0415 (PySpark is an extra)
 
     spark.dataSource.register(TailraceSource)
@@ -76,7 +76,7 @@ def running(
     config: Mapping[str, str] | None = None,
     attempts: int | None = None,
 ) -> Generator[SparkSession]:
-    """A context manager with a ``session``. At its end Spark is stopped, and its Java process and workers have ended."""
+    """A ``session`` that is stopped at the end, with its Java process and workers."""
     spark = session(master, name=name, config=config, attempts=attempts)
     try:
         yield spark
@@ -106,7 +106,7 @@ def is_local(master: str) -> bool:
 
 
 def retrying(master: str, attempts: int) -> str:
-    """A local master that tries a task this often: ``local[2]`` is ``local[2,4]``. A cluster has a setting for it."""
+    """A local master that tries a task this often (``local[2,4]``). A cluster has a setting for it."""
     if master == "local":
         return f"local[1,{attempts}]"
     found = re.fullmatch(r"local\[(\*|\d+)\]", master)
@@ -114,7 +114,7 @@ def retrying(master: str, attempts: int) -> str:
 
 
 def _log_no_task(spark: SparkSession) -> None:
-    """Leave the failure of a task to the exception that its query raises: the log has it again, as a stack of Java."""
+    """Leave the failure of a task to the query's exception: the log repeats it as a stack of Java."""
     jvm = cast("Any", spark.sparkContext)._jvm.org.apache.logging.log4j
     for name in _TASK_LOGGERS:
         jvm.core.config.Configurator.setLevel(name, jvm.Level.OFF)

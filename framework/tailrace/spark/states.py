@@ -7,7 +7,6 @@
 ``table=timers``              pending timers: ``actor``, ``key``, ``domain``, ``name``, ``time``, ``depth``; with an
                               ``actor``, its own, and the key by its type. ``time`` is
                               null where it is beyond the timestamps that Spark has
-``table=messages``            messages on their way: places, ``actor``, ``message``, ``value`` as it is stored
 ``table=state``               every row of state as it is stored
 ============================  ===================================================================================
 
@@ -18,15 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_origin
+from typing import Any
 
-import msgspec
 from pyspark.sql import datasource as ds
 from pyspark.sql import types
 
 from tailrace.core import rows
-from tailrace.core.errors import BadRecordError, UsageError
-from tailrace.core.values.keys import KeyCodec, key_codec_for
+from tailrace.core.errors import UsageError
+from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.arrow import arrow_schema, batch, compute, pa
@@ -41,27 +39,16 @@ from tailrace.state.snapshots import Snapshot, Snapshots
 _LAST_MS = ((1 << 63) - 1) // 1000
 """Timestamps are 64 bits of microseconds to Spark."""
 _BINARY, _STRING, _INSTANT = types.BinaryType(), types.StringType(), types.TimestampType()
-_RAW = {
-    "state": (
-        Column("partition", types.IntegerType()),
-        Column("actor", _STRING),
-        Column("key", _BINARY),
-        Column("kind", _STRING),
-        Column("field", _STRING),
-        Column("entry", _BINARY),
-        Column("value", _BINARY),
-        Column("expires", _INSTANT),
-    ),
-    "messages": (
-        Column("partition", types.IntegerType()),
-        Column("offset", types.LongType()),
-        Column("timestamp", _INSTANT),
-        Column("key", _BINARY),
-        Column("actor", _STRING),
-        Column("message", _STRING),
-        Column("value", _BINARY),
-    ),
-}
+_STORED = (
+    Column("partition", types.IntegerType()),
+    Column("actor", _STRING),
+    Column("key", _BINARY),
+    Column("kind", _STRING),
+    Column("field", _STRING),
+    Column("entry", _BINARY),
+    Column("value", _BINARY),
+    Column("expires", _INSTANT),
+)
 
 
 @dataclass(frozen=True)
@@ -80,20 +67,18 @@ class StateTable:
 
     def __init__(self, options: Options, snapshot: Snapshot | None = None) -> None:
         options.refuse(
-            *("topic", "log", "archive", "schema", "format", "startingOffsets", "endingOffsets"),
+            *("topic", "log", "archive", "startingOffsets", "endingOffsets"),
             *("startingTime", "endingTime", "undecodable", "recordsPerTask"),
             because="it belongs to a log, but this is a snapshot",
         )
         self.options = options
         self.snapshot = opened(options) if snapshot is None else snapshot
-        self.kind = options.one_of("table", "actor", "timers", "messages", "state")
+        self.kind = options.one_of("table", "actor", "timers", "state")
         self.actor: StoredActor | None = None
         if self.kind == "actor" or (self.kind == "timers" and "actor" in options):
             self.actor = stored_actor(self.snapshot.manifest, options.required("actor"))
         else:
             options.refuse("actor", because=f"the table {self.kind} has all actors")
-            if self.kind == "messages":
-                options.refuse("key", "keys", because="messages are read as a whole")
         self.field = None
         if "field" in options:
             if self.kind != "actor" or self.actor is None:
@@ -124,7 +109,7 @@ class StateTable:
                 Column("depth", types.IntegerType()),
             ]
         if self.actor is None:
-            return list(_RAW[self.kind])
+            return list(_STORED)
         key = self.actor.key_column()
         if self.field is not None:
             return [key, *self.actor.entry_columns(self.field), Column("expires", _INSTANT)]
@@ -132,36 +117,11 @@ class StateTable:
 
     def bounds(self) -> Bounds:
         """The tasks and keys that the options leave."""
-        bounds, texts = Bounds(self.options.partitions()), self.options.keys()
-        count, asked = self.snapshot.manifest.partitions, bounds.partitions or frozenset[int]()
-        for number in sorted(asked - set(range(count))):
+        numbers, count = self.options.partitions(), self.snapshot.manifest.partitions
+        for number in sorted((numbers or frozenset[int]()) - set(range(count))):
             raise UsageError(f"partitions names {number}", hint=f"The snapshot has 0 to {count - 1}.")
-        return bounds if texts is None else bounds.with_keys([self._key_of_text(one) for one in texts])
-
-    def _codec(self) -> KeyCodec:
-        return key_codec_for(bytes) if self.actor is None else self.actor.key_codec
-
-    def _encode_key(self, shown: Any) -> bytes:
-        """The bytes of a key as a row shows it. Raises UsageError."""
-        codec = self._codec()
-        try:
-            return codec.encode(msgspec.convert(shown, codec.type, strict=False))
-        except (msgspec.ValidationError, BadRecordError):
-            raise UsageError(
-                f"{shown!r} is not a key of {self.options.get('actor')!r}",
-                hint="Look at the type of its keys.",
-            ) from None
-
-    def _key_of_text(self, text: str) -> bytes:
-        codec = self._codec()
-        if codec.type is bytes:
-            return text.encode()
-        if get_origin(codec.type) is tuple:
-            try:
-                return self._encode_key(msgspec.json.decode(text))
-            except msgspec.DecodeError:
-                pass  # the error below reports it
-        return self._encode_key(text)
+        keys = self.options.keys(key_codec_for(bytes) if self.actor is None else self.actor.key_codec)
+        return Bounds(numbers, keys=None if keys is None else frozenset(keys))
 
 
 def opened(options: Options) -> Snapshot:
@@ -217,7 +177,8 @@ class StateTableReader(ds.DataSourceReader):
             except (OverflowError, pa.ArrowException) as why:
                 return UsageError(
                     f"a value of {one.name!r} does not fit a column of type {one.type.simpleString()}: {why}",
-                    hint="Leave the column out (option columns), or read the table as it is stored (table=state).",
+                    hint="Leave the column out (option columns), or read the table as it is stored "
+                    "(table=state).",
                 )
         return UsageError(f"a batch could not be made: {error}")
 
@@ -227,8 +188,6 @@ class StateTableReader(ds.DataSourceReader):
         table = self.table
         if table.kind == "timers":
             return self._timers(number)
-        if table.kind == "messages":
-            return self._messages(number)
         if table.actor is None:
             return self._stored(number, names)
         if table.field is None:
@@ -306,16 +265,6 @@ class StateTableReader(ds.DataSourceReader):
                 values["key"] = plain([decode(key) for key in values["key"]])
             yield values, len(kept)
 
-    def _messages(self, number: int) -> Iterator[tuple[dict[str, Any], int]]:
-        for found in self.table.snapshot.batches("messages", number):
-            values = {name: _plain(found, name) for name in ("offset", "timestamp_ms", "key", "value")}
-            envelopes = [rows.decode_envelope(value) for value in values["value"]]
-            count = len(envelopes)
-            named = zip(*envelopes, strict=True) if envelopes else ((), (), ())
-            values["actor"], values["message"], values["value"] = (list(one) for one in named)
-            values["timestamp"] = [_instant(one) for one in values["timestamp_ms"]]
-            yield {**values, "partition": [number] * count}, count
-
     def _stored(self, number: int, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
         columns = ["expiry_ms" if name == "expires" else name for name in names if name != "partition"]
         for found in self.table.snapshot.batches("state", number, columns or ["key"], self._filter(None)):
@@ -331,5 +280,5 @@ def _plain(found: Any, name: str) -> list[Any]:
 
 
 def _instant(time_ms: int | None) -> int | None:
-    """As Arrow takes it for a timestamp: microseconds. None for a timer that is set to beyond Spark's calendar."""
+    """Microseconds, as Arrow takes them. None for a timer that is set to beyond Spark's calendar."""
     return None if time_ms is None or abs(time_ms) > _LAST_MS else time_ms * 1000

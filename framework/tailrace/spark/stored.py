@@ -1,13 +1,15 @@
-"""The stored state of an actor as columns: its fields, and the entries of its maps and lists, by the stored schema.
+"""The stored state of an actor as columns: its fields and collections, by the stored schema.
 
-The schema is in the snapshot, so a table does not need the app's code. A field that is missing in a row has the value that
-the code would read: the default with which the field was added. It is null where the task does not have the field yet.
+The schema is in the snapshot, so a table does not need the app's code. A field that is missing in a row has
+the value that the code would read: the default with which the field was added. It is null where the task does
+not have the field yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import msgspec
@@ -101,7 +103,7 @@ class StoredActor:
     def decoder(
         self, names: Sequence[str], number: int
     ) -> Callable[[Sequence[Entry]], list[Mapping[str, Any]]]:
-        """What makes plain values of a task's value rows: the fields of these names. One that is not known is left out."""
+        """Decodes a task's value rows: the fields of these names. One that is not known is left out."""
         fields = [self._in_task(one, number) for one in self.plain_fields() if one.name in names]
         decode = msgspec.msgpack.Decoder[Any](stored_struct(fields)).decode
 
@@ -144,7 +146,7 @@ class StoredActor:
         return decoded
 
     def place_decoder(self, field: FieldSchema) -> Callable[[Entry], Any]:
-        """What tells where in its collection an entry is. Of a list, the row with its bounds comes before its items."""
+        """The place of an entry in its collection. The bounds of a list come before its items."""
         if field.kind == "map" and field.key is not None:
             codec = map_key_codec_for(stored_type(field.key))
             return lambda one: plain(codec.decode(one.entry or b""))
@@ -167,25 +169,33 @@ class StoredActor:
         )
 
 
-def stored_actors(manifest: Manifest) -> dict[str, StoredActor]:
-    """The actors of a snapshot by name, from all its tasks: one that has seen nothing yet knows none.
+def stored_actor(manifest: Manifest, name: str) -> StoredActor:
+    """An actor of a snapshot, by the schemas of all tasks: a task that has seen nothing yet has none.
 
-    A task that has not committed since the code changed has the schema of before: the rows of both can be read.
+    A task that has not committed since the code changed has the schema from before: the rows of both can be
+    read.
+
+    Raises:
+        UsageError: No task has such an actor.
+        IncompatibleStateError: Two tasks have stored it in incompatible ways.
     """
-    found: dict[str, ActorSchema] = {}
-    of_tasks: dict[str, dict[int, ActorSchema]] = {}
+    known: set[str] = set()
+    of_tasks: dict[int, ActorSchema] = {}
     for task in manifest.tasks:
-        if task.schema:
-            for name, schema in decode_schemas(task.schema).items():
-                found[name] = _joined(name, found.get(name, schema), schema)
-                of_tasks.setdefault(name, {})[task.partition] = schema
-    return {name: StoredActor(name, schema, of_tasks[name]) for name, schema in found.items()}
+        schemas = decode_schemas(task.schema) if task.schema else {}
+        known |= schemas.keys()
+        if name in schemas:
+            of_tasks[task.partition] = schemas[name]
+    if not of_tasks:
+        raise UsageError(
+            f"the snapshot {manifest.id!r} of app {manifest.app!r} has no actor {name!r}",
+            hint=did_you_mean(name, known, f"Its actors are: {', '.join(sorted(known)) or 'none'}."),
+        )
+    return StoredActor(name, reduce(partial(_joined, name), of_tasks.values()), of_tasks)
 
 
 def _joined(name: str, one: ActorSchema, other: ActorSchema) -> ActorSchema:
-    """What reads the rows of two versions of an actor, either of which may be the older one. It leaves out no field that it
-    need not.
-    """
+    """The schema that reads the rows of two versions of an actor, with as many fields as possible."""
     if one == other:
         return one
     ways = [(after, *evolve(before, after)) for before, after in ((one, other), (other, one))]
@@ -201,14 +211,3 @@ def _joined(name: str, one: ActorSchema, other: ActorSchema) -> ActorSchema:
     known = {each.name for each in (*schema.fields, *schema.past)}
     more = tuple(each for each in after.past if each.name not in known)
     return ActorSchema(schema.key, schema.fields, (*schema.past, *more))
-
-
-def stored_actor(manifest: Manifest, name: str) -> StoredActor:
-    """One actor of a snapshot. Raises UsageError."""
-    known = stored_actors(manifest)
-    if name in known:
-        return known[name]
-    raise UsageError(
-        f"the snapshot {manifest.id!r} of app {manifest.app!r} has no actor {name!r}",
-        hint=did_you_mean(name, known, f"Its actors are: {', '.join(sorted(known)) or 'none'}."),
-    )

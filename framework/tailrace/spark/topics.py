@@ -1,11 +1,12 @@
-"""A topic as a table: a row for each record within the given offsets, times and keys, with the requested columns.
+"""A topic as a table: a row for each record within the requested offsets, times and keys.
 
-Without a declaration the columns are those of Spark's own source for Kafka: ``topic``, ``partition``, ``offset``,
-``timestamp``, ``key``, ``value``, ``headers``. With one they are the fields of the event; the places and times have a ``_``
-before their names then, so that no field is in their way.
+Without a declaration the columns are those of Spark's own source for Kafka: ``topic``, ``partition``,
+``offset``, ``timestamp``, ``key``, ``value``, ``headers``. With one they are the fields of the event; the
+places and times have a ``_`` before their names then, so that no field is in their way.
 
-Records excluded by the options are not read: partitions without any of the requested keys, and offsets before and after the
-range. Keys and times of the other records are checked before a value is decoded. Only requested columns are made.
+Records excluded by the options are not read: partitions without any of the requested keys, and offsets before
+and after the range. Keys and times of the other records are checked before a value is decoded. Only requested
+columns are made.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pyspark.sql import types
 from tailrace.core.errors import OffsetGoneError, TopicReplacedError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.keys import key_codec_for
+from tailrace.core.values.partitioner import partition_of
 from tailrace.history.stretches import batches
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
@@ -38,7 +41,7 @@ PER_TASK = 500_000
 """Default number of offsets that one task of Spark reads."""
 
 _ANSWER_S = 30.0
-_LOAD_AGAIN = "Load the table again to read what is there now; leave startingOffsets and endingOffsets out for all of it."
+_LOAD_AGAIN = "Load the table again to read what is there now; for all of it, leave startingOffsets and endingOffsets out."
 
 OpenLog = Callable[[], OneCommitLog]
 _HEADERS = types.ArrayType(
@@ -80,13 +83,14 @@ class TopicTable:
             if one.name in taken:
                 raise UsageError(
                     f"the events have a field {one.name!r}, and a column of the log has that name",
-                    hint="Read the topic as bytes, without app and schema.",
+                    hint="Read the topic as bytes, without app.",
                 )
             taken.add(one.name)
         self.columns = chosen(self.all_columns, options.names("columns"), "columns")
         if self.keeps_undecodable and all(one.name != ERROR for one in self.columns):
             raise UsageError(
-                f"undecodable is keep, and columns leaves out {ERROR!r}: then no column would show which rows "
+                f"undecodable is keep, and columns leaves out {ERROR!r}: then no column would show which "
+                "rows "
                 "are incomplete",
                 hint=f"Add {ERROR} to columns.",
             )
@@ -119,13 +123,8 @@ class TopicTable:
             times_ms &= Range(start=start_ms)
         if stop_ms is not None:
             times_ms &= Range(stop=stop_ms)
-        bounds = Bounds(options.partitions(), times_ms)
-        texts = options.keys()
-        if texts is None:
-            return bounds
-        return bounds.with_keys(
-            [text.encode() if self.events is None else self.events.key_of_text(text) for text in texts]
-        )
+        keys = options.keys(key_codec_for(bytes) if self.events is None else self.events.key_codec)
+        return Bounds(options.partitions(), times_ms, None if keys is None else frozenset(keys))
 
     def cut(self) -> dict[str, str]:
         """The offsets to read, of all partitions as of one commit: see ``cut``."""
@@ -146,7 +145,7 @@ class TopicTable:
         }
 
     def check_topic(self, log: OneCommitLog) -> str:
-        """What the log notes of the topic, in hex. It is called before something is looked up or read, and again afterwards.
+        """What the log notes of the topic, in hex. Called before and after something is read.
 
         Raises:
             TopicReplacedError: Another topic has its name now.
@@ -160,16 +159,17 @@ class TopicTable:
             raise UsageError(f"topicId is {wanted!r}", hint="Take it from tailrace.spark.cut().") from None
         except TopicReplacedError as error:
             raise TopicReplacedError(
-                "the topic was deleted and created again since this DataFrame was loaded: its offsets mean other records now",
+                "the topic was deleted and created again since this DataFrame was loaded: its offsets mean "
+                "other records now",
                 topic=self.topic,
                 hint=_LOAD_AGAIN,
             ) from error
         return note.hex()
 
     def spans(self, log: OneCommitLog, ends: Sequence[int]) -> list[Range]:
-        """The offsets of each partition that the options ask for; those of a partition that is not read are unchecked."""
+        """The requested offsets of each partition; unchecked for partitions that are not read."""
         topic, count = self.topic, log.partitions(self.topic)
-        first, last = (self.options.offsets(name, topic) for name in ("startingOffsets", "endingOffsets"))
+        first, last = (self.options.offsets(name) for name in ("startingOffsets", "endingOffsets"))
         named = self.options.partitions() or ()
         for name, given in (("startingOffsets", first), ("endingOffsets", last), ("partitions", named)):
             unknown = (
@@ -193,7 +193,8 @@ class TopicTable:
         for offset, said in ((asked.start, "first"), (asked.stop, "last")):
             if not kept.start <= offset <= kept.stop:
                 raise OffsetGoneError(
-                    f"the {said} offset that is asked for is not in the log, which holds {kept.start} to {kept.stop}",
+                    f"the {said} offset that is asked for is not in the log, which holds {kept.start} to "
+                    f"{kept.stop}",
                     topic=self.topic,
                     partition=number,
                     offset=offset,
@@ -255,9 +256,8 @@ class TopicReader(ds.DataSourceReader):
         # The cut is already chosen: a transaction that was opened since is behind it, and is not waited for.
         spans = table.spans(log, [log.end_offset(topic, number) for number in range(log.partitions(topic))])
         numbers = bounds.partitions_of(len(spans))
-        if bounds.keys is not None and table.events is not None:
-            found = table.events.partitions_of(bounds.keys, len(spans))
-            numbers = numbers if found is None else numbers & found
+        if bounds.keys is not None and table.events is not None and table.events.partitioned:
+            numbers &= {partition_of(key, len(spans)) for key in bounds.keys}
         per_task = table.options.count("recordsPerTask", PER_TASK)
         for number in sorted(numbers):
             span = spans[number]

@@ -1,17 +1,23 @@
-"""Writes a changed actor table as a new snapshot: ``df.write.format("tailrace").mode("append").options(...).save()``.
+"""Writes a changed actor table as a new snapshot:
+``df.write.format("tailrace").mode("append").options(...).save()``.
 
-Theory. The new snapshot is an incremental one upon the one that is named (``id``), or that the table was read from, or the
-latest one if the table comes from elsewhere. It is of source "edited": it has the cut of its parent, so a service starts from
-it where it would have started from that. What is written are the rows that change:
+Theory. The new snapshot is an incremental one upon the one that is named (``id``), or that the table was read
+from, or the latest one if the table comes from elsewhere. It is of source "edited": it has the cut of its
+parent, so a service starts from it where it would have started from that. What is written are the rows that
+change:
 
     append     each row of the table is the instance of its key: the plain fields that are columns get these values, others,
-               and the key's maps, lists and timers, stay as they are. A key that was not there begins with defaults
+               and the key's maps, lists and timers, stay as they are. A key that was not there begins with
+               defaults
     overwrite  the same, and all that belongs to a key that is not in the table is gone
 
-1. Every task of Spark checks and encodes its rows with the app's code, and leaves them in a file of its own name.
-2. The driver, when all have ended, joins them with the rows of the parent, writes the tables and publishes the manifest.
+1. Every task of Spark checks and encodes its rows with the app's code, and leaves them in a file of its own
+  name.
+2. The driver, when all have ended, joins them with the rows of the parent, writes the tables and publishes
+  the manifest.
 
-A task that fails, is retried or runs twice leaves a file that nobody names. Nothing is a snapshot before the last step.
+A task that fails, is retried or runs twice leaves a file that nobody names. Nothing is a snapshot before the
+last step.
 """
 
 from __future__ import annotations
@@ -41,8 +47,9 @@ from tailrace.spark.arrow import arrow_schema, compute, pa
 from tailrace.spark.columns import plain
 from tailrace.spark.cut import cut_of
 from tailrace.spark.options import Options
+from tailrace.spark.reporting import reported
 from tailrace.spark.restoring import Restore, restorer
-from tailrace.spark.stored import StoredActor, stored_actors
+from tailrace.spark.stored import stored_actor
 from tailrace.state.snapshots import (
     Draft,
     FileInfo,
@@ -65,13 +72,9 @@ _encode, _decode_edits = (
 
 @dataclass
 class Edited(WriterCommitMessage):
-    """What one task of Spark has left: a file in the draft's folder, or why it could not.
+    """The file in the draft's folder that one task of Spark has written."""
 
-    An error is returned, not raised: Spark would retry a task that will fail again.
-    """
-
-    file: str = ""
-    refused: UsageError | None = None
+    file: str
 
 
 @dataclass(frozen=True)
@@ -147,29 +150,24 @@ class StateWriter(DataSourceArrowWriter):
     def _code(self) -> _Code:
         """The code, loaded in each process. Its declaration of the actor must equal the snapshot's schema."""
         actor = self._actor()
-        stored = [
-            known[actor.name]
-            for task in self.parent.manifest.tasks
-            if task.schema and actor.name in (known := decode_schemas(task.schema))
-        ]
-        # The schema of rows that this code has written stays as it is under it. A task may not have committed since.
-        ways = [(one, *evolve(one, actor.schema)) for one in stored]
+        shown = stored_actor(self.parent.manifest, actor.name)
+        # The schema of rows that this code has written stays as it is under it. A task may not have committed
+        # since.
+        ways = [(one, *evolve(one, actor.schema)) for one in shown.of_tasks.values()]
         can_be_read = all(change.kind != "incompatible" for *_, changes in ways for change in changes)
-        if stored and not (can_be_read and any(one == now for one, now, _ in ways)):
+        if not can_be_read or not any(one == now for one, now, _ in ways):
             raise IncompatibleStateError(
                 "the declaration of the actor is not the one that the snapshot was written with",
                 actor=actor.name,
                 hint="Write with that version of the code, or first take a snapshot with this version.",
             )
-        shown = stored_actors(self.parent.manifest).get(actor.name)
-        key_name = (shown or StoredActor(actor.name, actor.schema)).key_name
+        key_name = shown.key_name
         if key_name not in self.schema.names:
             raise UsageError(
                 f"the table has no column {key_name!r}", hint="Add the column: it has the key of each row."
             )
         names = [name for name in self.schema.names if name != key_name]
-        stored_fields = () if shown is None else shown.plain_fields()
-        carried = {one.name for one in stored_fields} - {one.name for one in actor.schema.fields}
+        carried = {one.name for one in shown.plain_fields()} - {one.name for one in actor.schema.fields}
         return _Code(actor, key_name, tuple(_field(actor, name) for name in names), frozenset(carried))
 
     # --- on the workers
@@ -180,12 +178,10 @@ class StateWriter(DataSourceArrowWriter):
         # In the session's own zone the last instants there are would be none.
         in_utc = arrow_schema(self.schema)
         edits: dict[int, list[_Edit]] = {}
-        try:
+        with reported():
             for batch in iterator:
                 for key, values in _edits(code, batch, in_utc):
                     edits.setdefault(partition_of(key, count), []).append((key, values))
-        except UsageError as error:
-            return Edited(refused=error)
         name = f"edits-{uuid4().hex}"
         (Place.at(self.draft.folder_uri) / name).write(_encode(edits))
         return Edited(name)
@@ -193,13 +189,9 @@ class StateWriter(DataSourceArrowWriter):
     # --- on the driver
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Join what the tasks have left with the parent's rows, and publish."""
-        told = [one for one in messages if isinstance(one, Edited)]
+        """Join the files of the tasks with the parent's rows, and publish."""
         try:
-            for one in told:
-                if one.refused is not None:
-                    raise one.refused
-            self._publish([one.file for one in told])
+            self._publish([one.file for one in messages if isinstance(one, Edited)])
         except TailraceError:
             self._discard()
             raise
@@ -346,7 +338,7 @@ def _is_open(schema: TypeSchema) -> bool:
 
 
 def _edits(code: _Code, batch: Any, schema: Any) -> Iterator[_Edit]:
-    """The rows of a batch: keys, and the encoded values of fields. The columns are taken as the schema has them."""
+    """The rows of a batch: keys, and the encoded values of fields, by the columns of the schema."""
     actor, key_type = code.actor, code.actor.key_codec.type
     restore = restorer(actor.schema.key)
     columns: dict[str, list[Any]] = {
@@ -357,8 +349,8 @@ def _edits(code: _Code, batch: Any, schema: Any) -> Iterator[_Edit]:
             restored = None if shown is None else restore(shown)
             key = actor.key_codec.encode(msgspec.convert(restored, key_type, builtin_types=_BUILTIN))
         except (msgspec.ValidationError, BadRecordError, TypeError, KeyError) as error:
-            said = error.what if isinstance(error, BadRecordError) else str(error)
-            raise UsageError(f"{shown!r} is not a key of {actor.name}: {said}") from None
+            reason = error.what if isinstance(error, BadRecordError) else str(error)
+            raise UsageError(f"{shown!r} is not a key of {actor.name}: {reason}") from None
         yield key, {one.name: _encoded(actor, one, columns[one.name][at], shown) for one in code.fields}
 
 

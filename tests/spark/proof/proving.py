@@ -104,9 +104,7 @@ class Case:
             to=Destination(uri=str(to), outputs=f"parquet:{to / 'outputs'}"),
             order="tape" if order == "tape" else "canonical",
             execution=Execution(
-                split=split,
-                store="rocks" if doomed or random.random() < 0.15 else "memory",
-                variant=variant,
+                split=split, store="rocks" if doomed or random.random() < 0.15 else "memory", variant=variant
             ),
         )
 
@@ -125,10 +123,7 @@ class Case:
     def compare(self, done: Sequence[tuple[Request, Outcome]]) -> None:
         """What Spark has made of it, with what was and with what is made of it here."""
         here = LocalEngine(1)
-        for order, asked in (
-            ("tape", self.along_the_tape("local")),
-            ("canonical", self.canonical("local")),
-        ):
+        for order, asked in (("tape", self.along_the_tape("local")), ("canonical", self.canonical("local"))):
             local = [(one, attempt(one, here)) for one in asked]
             abroad = [(one, outcome) for one, outcome in done if one.order == order]
             if order == "tape":

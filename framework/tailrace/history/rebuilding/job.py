@@ -110,8 +110,6 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     shard: int = 0
     keys: tuple[bytes, ...] = ()
     """The keys of a trace."""
-    log: str = ""
-    """Where the unit reads the log, if not where the request says: a copy, for a process on another machine."""
 
     @property
     def name(self) -> str:

@@ -56,10 +56,10 @@ def asked_snapshot(job: Job) -> Snapshot | None:
 
 
 @contextmanager
-def opened_past(request: Request, plan: Plan, *, taped: bool, log: str = "") -> Generator[HistorySource]:
+def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[HistorySource]:
     """Open the history that a request names, for the duration of a unit. ``taped``: the app must have a tape.
 
-    ``log`` is a copy to read in place of the log. If there is an archive, the log may be missing.
+    If there is an archive, the log may be missing.
 
     Raises:
         LogFolderError: There is no log, or it is damaged.
@@ -68,7 +68,7 @@ def opened_past(request: Request, plan: Plan, *, taped: bool, log: str = "") -> 
         InputsChangedError: The app ran with another number of partitions.
     """
     source = request.source
-    place = log or source.log
-    named = None if source.archive is not None and not (is_url(place) or Path(place).is_dir()) else place
+    is_there = is_url(source.log) or Path(source.log).is_dir()
+    named = source.log if is_there or source.archive is None else None
     with closing(open_history(named, source.archive)) as found:
         yield HistorySource(plan, found, taped=taped)

@@ -40,7 +40,7 @@ def run_unit(unit: Unit) -> UnitResult:
         plan = find_app(unit.job.request.app).plan()
         _check(plan, unit.job)
         taped = unit.job.order == "tape"
-        with opened_past(unit.job.request, plan, taped=taped, log=unit.log) as past, seldom_collected():
+        with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
             check_same_topics(past.log, unit.job.topics, topics_of(plan, past.log))
             result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
