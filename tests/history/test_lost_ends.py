@@ -227,18 +227,6 @@ def test_a_state_of_a_lost_end_is_restored_from_the_log_and_the_service_says_so(
     assert "restored from the log" in caplog.text
 
 
-def test_it_is_so_for_each_of_several_workers_and_after_each_start(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    world.lost()
-    for number in range(PARTITIONS):
-        world.run(numbers=range(number, number + 1))
-    assert caplog.text.count("restored from the log") == PARTITIONS
-    world.pay(2)
-    world.check()
-    assert caplog.text.count("restored from the log") == PARTITIONS
-
-
 def test_a_state_that_is_ahead_of_the_log_is_restored_from_the_log(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,9 +5,7 @@ The oracle is arithmetic: a customer is billed once for each day that has passed
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -22,8 +20,7 @@ from tailrace.history.comparing.states import Side, compare_states
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Request, Source
-from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
-from tailrace.state import MemoryStore
+from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.state.snapshots import Manifest, write_task
 from tests.runtime.billing import APPS, DAY, PARTITIONS, START, Billing, by_clock, by_event
 
@@ -180,73 +177,6 @@ def test_a_comparison_says_that_the_sides_are_of_different_moments(billing: Bill
     notes = compare_states(billing.plan, before, now()).cuts
     assert len(notes) == PARTITIONS
     assert all("timers fired: 0 and " in one for one in notes)
-
-
-# --- a log that has lost its end, and gone on otherwise
-
-
-@pytest.fixture
-def forked(billing: Billing) -> Callable[[], None]:
-    """Keeps the log as it is; called, it brings that back, and lets another day pass there than what came before."""
-    billing.log.close()
-    shutil.copytree(billing.folder / "log", billing.folder / "backup")
-    billing.reopen()
-
-    def restore() -> None:
-        billing.log.close()
-        shutil.rmtree(billing.folder / "log")
-        shutil.copytree(billing.folder / "backup", billing.folder / "log")
-        billing.reopen()
-        kept, billing.stores = billing.stores, [MemoryStore() for _ in range(PARTITIONS)]
-        billing.now, billing.clock_ms = 0.0, START
-        billing.say("beats", START + 100 * DAY)
-        billing.run()
-        billing.say("beats", START + 100 * DAY)
-        billing.run()
-        billing.stores = kept
-
-    return restore
-
-
-def test_a_store_that_another_end_of_the_log_has_filled_is_restored_from_this_one(
-    billing: Billing, forked: Callable[[], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    """It has billed what no commit of this log has: taken up, these bills would never come."""
-    billing.passes(3)
-    forked()
-    billing.passes(5)
-    assert billing.billed() == billing.owed()
-    assert "after a commit that this log does not have" in caplog.text
-
-
-def test_a_snapshot_of_an_end_that_was_lost_is_no_part_of_the_history(
-    billing: Billing, forked: Callable[[], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    billing.passes(3)
-    made = taken(billing)
-    forked()
-    billing.stores = [MemoryStore() for _ in range(PARTITIONS)]
-    billing.run(replace(billing.start(made.id), replace=False))
-    assert "The snapshot is left aside, and the state is restored from the log" in caplog.text
-    with pytest.raises(SnapshotMismatchError, match="does not stand where"):
-        billing.run(billing.start(made.id))
-    assert (
-        take_snapshot(billing.plan, billing.log, billing.snapshots(), TakingOptions(incremental=True)).parent
-        is None
-    )
-    with pytest.raises(SnapshotMismatchError, match=r"after a commit of app .* that this log does not have"):
-        rebuild(
-            Request(
-                app=APPS[billing.app.name],
-                source=Source(
-                    log=str(billing.folder / "log"), base=str(billing.folder / "snapshots"), base_id=made.id
-                ),
-                to=Destination(uri=str(billing.folder / "snapshots")),
-            ),
-            LocalEngine(1),
-        )
-    billing.passes(5)
-    assert billing.billed() == billing.owed()
 
 
 def test_a_record_of_the_tape_is_found_by_its_number(billing: Billing) -> None:

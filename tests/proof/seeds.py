@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.records import InputRecord
+from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
-from tests.proof.apps import Variant
-from tests.proof.operations import KEYS, Box, Change, Event, Model
+from tests.proof.apps import Variant, build
+from tests.proof.operations import KEYS, Box, Chance, Change, Event, Model
 from tests.proof.programs import Programmer
 
 START_MS = 1_000_000
@@ -139,3 +139,33 @@ def append(
 def pick(records: list[InputRecord], start: int, stop: int) -> list[InputRecord]:
     """The records at offsets from ``start`` up to ``stop``."""
     return [record for record in records if start <= record.offset < stop]
+
+
+class Shuffled(NamedTuple):
+    """An app of a seed, and inputs in any order. ``flaky`` says whether its handlers may fail from now on."""
+
+    model: Model
+    inputs: list[Output]
+    flaky: Callable[[bool], None]
+
+
+def shuffled(seed: int, name: str = "inputs") -> Shuffled:
+    """The app and the inputs of a seed; seeds of another name give others."""
+    random, chance = Random(f"{name} {seed}"), Random(f"chance {seed}")
+    variant = variant_of(random)
+    if variant.watermark == "upstream":
+        variant = variant._replace(watermark="events")
+    model = build(variant)
+    records: Records = {}
+    Feed(model, variant, random, most=random.choice((5, 20))).fill(records)
+    inputs = [
+        Output(topic, record.key, record.value, record.timestamp_ms)
+        for (topic, _), some in records.items()
+        for record in some
+    ]
+    random.shuffle(inputs)
+
+    def flaky(may_fail: bool) -> None:
+        Chance.fires = staticmethod(lambda: may_fail and chance.random() < 0.5)
+
+    return Shuffled(model, inputs, flaky)

@@ -5,8 +5,6 @@ The simulator checks them after every step and replays everything in the end.
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from tailrace.core.declare.plan import Plan
@@ -16,31 +14,14 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.testing.every_point import every_point, unharmed
 from tailrace.testing.simulator import SimulationReport, Simulator
 from tests.proof.apps import Variant, build
-from tests.proof.operations import Chance, Event
+from tests.proof.operations import Event
 from tests.proof.programs import Op, Program
-from tests.proof.seeds import START_MS, Feed, Records, variant_of
+from tests.proof.seeds import START_MS, shuffled
 
 
 def simulated(seed: int, steps: int = 40) -> SimulationReport:
-    random = Random(f"inputs {seed}")
-    variant = variant_of(random)
-    if variant.watermark == "upstream":
-        variant = variant._replace(watermark="events")
-    model = build(variant)
-    records: Records = {}
-    Feed(model, variant, random, most=random.choice((5, 20))).fill(records)
-    inputs = [
-        Output(topic, record.key, record.value, record.timestamp_ms)
-        for (topic, _), some in records.items()
-        for record in some
-    ]
-    random.shuffle(inputs)
-    chance = Random(f"chance {seed}")
-
-    def flaky(may_fail: bool) -> None:
-        Chance.fires = staticmethod(lambda: may_fail and chance.random() < 0.5)
-
-    return Simulator(model.app.plan(), seed, inputs, steps=steps, flaky=flaky).run()
+    one = shuffled(seed)
+    return Simulator(one.model.app.plan(), seed, one.inputs, steps=steps, flaky=one.flaky).run()
 
 
 @pytest.mark.one_seed_in(5)  # one takes 50 ms

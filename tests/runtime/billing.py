@@ -96,9 +96,6 @@ class Billing:
         self.now = 0.0
         self.clock_ms = START
 
-    def reopen(self) -> None:
-        self.log = EmbeddedLog(self.folder / "log")
-
     def say(self, topic: str, at_ms: int, who: tuple[str, ...] = WHO) -> None:
         self.log.append_all(
             [

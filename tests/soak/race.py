@@ -20,7 +20,7 @@ from tests.soak.processes import Process, wait_until
 from tests.soak.race_model import Found, Notes, violations
 from tests.soak.race_processes import LOG, NOTES, READERS_END, WRITERS, WRITERS_END
 
-_AT_ONCE = {**dict.fromkeys(WRITERS, 2), "cleaner": 1, "follower": 3, "copier": 1}
+_AT_ONCE = {**dict.fromkeys(WRITERS, 2), "cleaner": 1, "follower": 3}
 """By role, the most processes. Two writers of one id are a take-over."""
 _READERS = ("follower",)
 
@@ -203,6 +203,5 @@ class Race:
         figures["transactions refused"] = len(notes.refused)
         figures["reads"] = len(notes.prefixes)
         figures["followers at the end"] = len(notes.ended)
-        figures["copies"] = len(notes.copies)
         figures["blocks rewritten by cleaning"] = notes.rewritten
         figures["refused as the append lock was not free"] = notes.unavailable

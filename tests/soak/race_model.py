@@ -9,8 +9,7 @@ Theory. Each writer numbers its commits. A commit also sets the group's position
     fenced      the epochs of the runs that made commits 1, 2, ... of a writer never fall
     one order   there is an order of all commits that all partitions follow
     latest      the compacted topic has the last value of every key, and nothing that was not committed
-    prefix      what a follower has read up to an offset, or what a copy has, is the log up to there: no gap, nothing twice
-    one moment  a copy has the same commits in all partitions and in the groups' positions
+    prefix      what a follower has read up to an offset is the log up to there: no gap, nothing twice
     followed    a follower that ended by itself has read everything
 """
 
@@ -54,14 +53,6 @@ class Prefix(NamedTuple):
     digest: str
 
 
-class Copy(NamedTuple):
-    """A copy: its partitions, and the number of the last commit of each writer."""
-
-    by: str
-    prefixes: tuple[Prefix, ...]
-    commits: Mapping[str, int]
-
-
 class Seen(NamedTuple):
     """A record of the compacted topic that a follower has read."""
 
@@ -82,7 +73,6 @@ class Notes:
     aborted: set[Label] = field(default_factory=set[Label])
     refused: set[Label] = field(default_factory=set[Label])
     prefixes: list[Prefix] = field(default_factory=list[Prefix])
-    copies: list[Copy] = field(default_factory=list[Copy])
     seen: list[Seen] = field(default_factory=list[Seen])
     ended: set[str] = field(default_factory=set[str])
     rewritten: int = 0
@@ -106,18 +96,13 @@ class Notes:
             "aborted": self.aborted,
             "refused": self.refused,
         }
-        of_copy: list[Prefix] = []
         for line in lines:
             what, *words = line.split(" ")
             if what in labels:
                 labels[what].add(Label.parsed(words[0]))
             elif what == "read":
-                one = Prefix(run, TopicPartition(words[0], int(words[1])), int(words[2]), words[3])
-                self.prefixes.append(one)
-                of_copy.append(one)
-            elif what == "copied":
-                commits = {name: int(number) for name, _, number in (word.partition("=") for word in words)}
-                self.copies.append(Copy(run, tuple(of_copy[-len(PLACES) :]), commits))
+                place = TopicPartition(words[0], int(words[1]))
+                self.prefixes.append(Prefix(run, place, int(words[2]), words[3]))
             elif what == "seen":
                 self.seen.append(Seen(run, Label.parsed(words[0]), int(words[1]), words[2].encode()))
             elif what == "holds":
@@ -180,7 +165,6 @@ def violations(seed: int, notes: Notes, found: Found) -> list[str]:
     said += _of_commits(notes, found, parts.keys())
     said += _of_latest(notes, found, latest)
     said += _of_prefixes(notes, found)
-    said += _of_copies(notes, commits)
     return said
 
 
@@ -291,30 +275,18 @@ def _of_prefixes(notes: Notes, found: Found) -> Iterator[str]:
     }
     wrong: set[tuple[str, TopicPartition]] = set()
     reached: dict[tuple[str, TopicPartition], int] = {}
-    copiers = {one.by for one in notes.copies}
     for one in notes.prefixes:
         at, name = (one.by, one.place), _names([one.place])
         if digests.get((one.place, one.end)) != one.digest and at not in wrong:
             wrong.add(at)
             yield f"what {one.by} has read of {name} before {one.end} is not what the log has"
-        if one.by not in copiers and one.end < reached.get(at, 0):
+        if one.end < reached.get(at, 0):
             yield f"{one.by} went back in {name}, from {reached[at]} to {one.end}"
         reached[at] = one.end
     for run in sorted(notes.ended):
         for place in PLACES:
             if reached.get((run, place), 0) != len(found.records[place]):
                 yield f"{run} has ended at {reached.get((run, place), 0)} of {_names([place])}, before its end"
-
-
-def _of_copies(notes: Notes, commits: Mapping[TopicPartition, Sequence[_Part]]) -> Iterator[str]:
-    for copy in notes.copies:
-        for one in copy.prefixes:
-            for part in commits[one.place]:
-                inside = part.end <= one.end
-                if inside != (part.label.number <= copy.commits[part.label.writer]):
-                    where = "without" if inside else "with"
-                    yield f"a copy of {copy.by} has {part.label} in {_names([one.place])} {where} its position"
-                    break
 
 
 def _digests(records: Sequence[InputRecord], ends: set[int]) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""The processes of the race, each a role on one embedded log: writer, cleaner, follower, copier.
+"""The processes of the race, each a role on one embedded log: writer, cleaner, follower.
 
     python -m tests.soak.race_processes ROLE FOLDER SEED RUN
 
@@ -13,7 +13,6 @@ that was written survives SIGKILL. The lines are all that the model (race_model.
     read TOPIC PARTITION END DIGEST    all records before this offset, read one after the other, have this digest
     seen LABEL OFFSET KEY   a record of the compacted topic
     ended                   a follower has found nothing more, after the last writer had ended
-    copied COMMITS          a copy was verified; the ``read`` lines before it are of the copy; COMMITS by writer
     cleaned BLOCKS          so many blocks were rewritten
     unavailable             the process has ended, as the append lock did not become free
 
@@ -29,7 +28,6 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
-from shutil import rmtree
 from typing import NamedTuple
 
 import msgspec
@@ -50,7 +48,7 @@ PLACES = [TopicPartition(topic, number) for topic in KEPT for number in range(PA
 POSITION = TopicPartition(KEPT[0], 0)
 """Where each group commits the number of its writer's last commit."""
 LEASE_S, PATIENCE_S = 0.7, 10.0
-LOG, NOTES, COPIES = "log", "notes", "copies"
+LOG, NOTES = "log", "notes"
 WRITERS_END, READERS_END = "writers-end", "readers-end"
 """Files: when they exist, processes end by themselves."""
 _LARGE = 700_000
@@ -122,9 +120,8 @@ class Digest:
 
 
 def create(folder: Path) -> None:
-    """The log and the folders."""
-    for name in (NOTES, COPIES):
-        (folder / name).mkdir()
+    """The log and the folder of the notes."""
+    (folder / NOTES).mkdir()
     log = EmbeddedLog(folder / LOG)
     for topic in KEPT:
         log.create_topic(topic, TopicSettings(PARTITIONS))
@@ -242,39 +239,10 @@ class Follower(Role):
         self.note("read", *place, digest.end, digest.text())
 
 
-class Copier(Role):
-    """Copies the log, verifies the copy, reads it, and deletes it."""
-
-    def work(self) -> None:
-        """Until the end."""
-        copies = self.folder / COPIES
-        for left in copies.iterdir():
-            rmtree(left)  # by a copier that was killed
-        number = 0
-        while not self.over():
-            number += 1
-            folder = copies / f"{self.run}-{number}"
-            self.log.copy_to(folder)
-            copy = EmbeddedLog(folder, create=False)
-            copy.verify()
-            for place in PLACES:
-                digest, reader = Digest(), copy.reader({place: 0})
-                while some := reader.fetch(*place, 10_000).records:
-                    for one in some:
-                        digest.add(one)
-                reader.close()
-                self.note("read", *place, digest.end, digest.text())
-            self.note("copied", *(f"{name}={committed(copy, name)}" for name in WRITERS))
-            copy.close()
-            rmtree(folder)
-            time.sleep(self.random.uniform(0, 0.5))
-
-
-ROLES: Mapping[str, Callable[[Path, int, str], Writer | Cleaner | Follower | Copier]] = {
+ROLES: Mapping[str, Callable[[Path, int, str], Writer | Cleaner | Follower]] = {
     **dict.fromkeys(WRITERS, Writer),
     "cleaner": Cleaner,
     "follower": Follower,
-    "copier": Copier,
 }
 
 

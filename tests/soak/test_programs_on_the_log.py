@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import Output
-from tests.proof.apps import build
-from tests.proof.operations import Chance
-from tests.proof.seeds import Feed, Records, told, variant_of
+from tests.proof.seeds import shuffled, told
 from tests.soak import struck as driver
 from tests.soak.struck import Run
 
 
 def struck(seed: int, folder: Path, trace: list[str]) -> int:
     """A run of a seed, checked; how many faults there were."""
-    random = Random(f"inputs {seed}")
-    variant = variant_of(random)
-    if variant.watermark == "upstream":
-        variant = variant._replace(watermark="events")
-    model = build(variant)
-    records: Records = {}
-    Feed(model, variant, random, most=random.choice((5, 20))).fill(records)
-    inputs = [
-        Output(topic, record.key, record.value, record.timestamp_ms)
-        for (topic, _), some in records.items()
-        for record in some
-    ]
-    random.shuffle(inputs)
-    chance = Random(f"chance {seed}")
-
-    def flaky(may_fail: bool) -> None:
-        Chance.fires = staticmethod(lambda: may_fail and chance.random() < 0.5)
-
-    run = Run(model.app.plan(), seed, inputs, folder, flaky)
+    one = shuffled(seed)
+    run = Run(one.model.app.plan(), seed, one.inputs, folder, one.flaky)
     run.trace = trace
     report = run.run(steps=12)
     assert report.commits

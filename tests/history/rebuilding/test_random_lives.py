@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from tailrace.core.errors import SnapshotMismatchError
-from tailrace.core.records import Output
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tests.history.rebuilding import any_app
 from tests.history.rebuilding.lived import live, opened, rebuilt, request
-from tests.proof.apps import build
 from tests.proof.operations import Chance
-from tests.proof.seeds import Feed, Records, told, variant_of
+from tests.proof.seeds import shuffled, told
 from tests.soak.struck import Run
 
 APP = "tests.history.rebuilding.any_app:app"
@@ -24,29 +21,12 @@ APP = "tests.history.rebuilding.any_app:app"
 
 def lived(seed: int, folder: Path, trace: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A life under faults, in a log."""
-    random = Random(f"rebuilt {seed}")
-    variant = variant_of(random)
-    if variant.watermark == "upstream":
-        variant = variant._replace(watermark="events")
-    model = build(variant)
-    records: Records = {}
-    Feed(model, variant, random, most=random.choice((5, 20))).fill(records)
-    inputs = [
-        Output(topic, record.key, record.value, record.timestamp_ms)
-        for (topic, _), some in records.items()
-        for record in some
-    ]
-    random.shuffle(inputs)
-    chance = Random(f"chance {seed}")
-
-    def flaky(may_fail: bool) -> None:
-        Chance.fires = staticmethod(lambda: may_fail and chance.random() < 0.5)
-
-    run = Run(model.app.plan(), seed, inputs, folder, flaky)
+    one = shuffled(seed, "rebuilt")
+    run = Run(one.model.app.plan(), seed, one.inputs, folder, one.flaky)
     run.trace = trace
     run.run(steps=12)
     Chance.fires = staticmethod(lambda: False)
-    monkeypatch.setattr(any_app, "app", model.app)
+    monkeypatch.setattr(any_app, "app", one.model.app)
 
 
 @pytest.mark.one_seed_in(100)  # one takes 1.2 s
