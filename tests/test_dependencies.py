@@ -70,7 +70,7 @@ import sys
 
 class Refuses:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("pyarrow", "pyspark", "pandas", "pygraphviz", "fsspec", "confluent_kafka", "faust"):
+        if name.partition(".")[0] in ("pyarrow", "pyspark", "pandas", "pygraphviz", "confluent_kafka", "faust"):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Refuses())

@@ -99,7 +99,7 @@ def test_a_topic_that_nobody_publishes_for_does_not_move(service: Service) -> No
     found = held(service, "Join")
     assert found is not None
     assert (found.source, found.reason, found.publisher) == ("bills", "unpublished", None)
-    assert found.said.startswith("nobody has published a watermark for it")
+    assert found.text.startswith("nobody has published a watermark for it")
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,7 @@ def test_the_writer_that_stands_lowest_is_named(service: Service, owned: bool | 
     ("owned", "said"),
     [
         (None, "task 1 of the app 'billing' has not committed yet"),
-        (
-            False,
-            "task 1 of the app 'billing' is down (if it will not come again: tailrace retire billing)",
-        ),
+        (False, "task 1 of the app 'billing' is down (if it will not come again: tailrace retire billing)"),
     ],
 )
 def test_a_writer_that_has_not_published_yet_is_named(owned: bool | None, said: str) -> None:
@@ -158,7 +155,7 @@ def test_within_an_app_the_task_that_stands_lowest_is_named() -> None:
     found = held(service, "Later")
     assert found is not None
     assert (found.source, found.reason, found.publisher) == ("joined", "publisher", "joining-0")
-    assert found.said == "task 0 of this app has not come to any event yet"
+    assert found.text == "task 0 of this app has not come to any event yet"
     service.worker.leave()
 
 
@@ -183,7 +180,7 @@ def test_the_messages_to_an_actor_are_a_source_with_writers_of_its_own(service: 
     source = service.plan.sources.index("joining.inbox#Later")
     found = Holding(service.plan, 0, service.log).why(source, marks, {})
     assert (found.source, found.reason) == ("joining.inbox#Later", "publisher")
-    assert found.said == "task 0 of this app has not committed yet"
+    assert found.text == "task 0 of this app has not committed yet"
 
 
 def test_lag_counts_no_gap_at_the_end() -> None:

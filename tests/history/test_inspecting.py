@@ -105,7 +105,7 @@ def test_who_owns_a_task_is_told_and_makes_its_readers_wait_for_it(service: Serv
     for owner, said in ((stopped, "stands at"), (None, "is down since")):
         held = report(service, owner=owner).tasks[0].operators[0].held_by
         assert isinstance(held, Held)
-        assert said in held.said
+        assert said in held.text
 
 
 def test_feedback_is_named_and_is_no_source() -> None:

@@ -184,4 +184,4 @@ def test_a_snapshot_does_not_name_inputs_that_the_app_reads(life: Life) -> None:
     life.pay_both()
     life.run("cash", "cards")
     found = Snapshots(life.place, "tills").open(life.take("cash", "cards")).manifest
-    assert [isinstance(one.left, dict) for one in found.tasks] == [False] * PARTITIONS
+    assert [one.abandoned for one in found.tasks] == [{}] * PARTITIONS

@@ -19,6 +19,7 @@ from tailrace.history.app_history import AppHistory
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.named_keys import named_keys
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.history.snapshots import taking
 from tailrace.history.snapshots.start_from_snapshot import start_from
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition
@@ -127,11 +128,13 @@ def test_an_incremental_one_holds_what_has_changed_and_reads_like_a_full_one(wor
     assert [task.cut for task in third.tasks] == [task.cut for task in second.tasks]
 
 
-def test_without_a_fitting_parent_it_is_a_full_one(world) -> None:
+def test_without_a_fitting_parent_it_is_a_full_one(world, monkeypatch) -> None:
     world.log.append_all(ticks(KEYS, 1))
     world.run()
     assert world.take(incremental=True).kind == "full"
-    assert world.take(incremental=True, deletions_kept_ms=-1_000_000).kind == "full"  # the parent is too old
+    with monkeypatch.context() as patch:
+        patch.setattr(taking, "DELETIONS_KEPT_MS", -1_000_000)
+        assert world.take(incremental=True).kind == "full"  # the parent is too old
     world.plan = world.app.renamed("other").plan()
     world.run(world.plan)
     assert world.take(world.plan, incremental=True).kind == "full"

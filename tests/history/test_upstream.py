@@ -85,9 +85,7 @@ class Chain:
 
     def steps(self, *times: int) -> None:
         writer = self.log.writer("outside")
-        writer.append(
-            [Output("steps", b"k", msgspec.json.encode(Step("k", at)), at) for at in times],
-        )
+        writer.append([Output("steps", b"k", msgspec.json.encode(Step("k", at)), at) for at in times])
         writer.commit()
 
     def settle(self, *partitions: Partition) -> None:

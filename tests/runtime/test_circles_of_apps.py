@@ -70,8 +70,8 @@ def test_apps_that_wait_for_each_other_are_named_with_what_to_declare(
         found = held(service, operator)
         assert found is not None
         assert found.reason == "publisher"
-        assert f"the app {other!r} reads" in found.said
-        assert "declare watermark=False in one of them" in found.said
+        assert f"the app {other!r} reads" in found.text
+        assert "declare watermark=False in one of them" in found.text
         (line,) = announced(service, first.log, caplog)
         assert f"the app {other!r} reads" in line
     for service in (first, second):

@@ -17,7 +17,7 @@ from tailrace.state.batch_numbers import MOST_UNSYNCED
 from tailrace.state.folder import DATABASE
 from tailrace.state.looking import StateView
 
-OURS = StateIdentity("flights", 0, "lineage")
+OURS = StateIdentity("flights", 0)
 
 
 @contextlib.contextmanager

@@ -80,13 +80,6 @@ def test_the_state_of_another_app_or_partition_is_refused(tmp_path: Path, other,
     assert reopened(tmp_path) == b"cut"
 
 
-def test_another_history_of_the_app_is_refused_where_both_are_known(tmp_path: Path) -> None:
-    first, second = StateIdentity("flights", 3, "l-1"), StateIdentity("flights", 3, "l-2")
-    written(tmp_path, first)
-    assert "lineage is 'l-1', not 'l-2'" in refused(tmp_path, ForeignStateError, second)
-    assert reopened(tmp_path, OURS) == b"cut"
-
-
 @pytest.mark.parametrize("stranger", ["holiday.jpg", DATABASE, "CURRENT"])
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, stranger: str) -> None:
     (tmp_path / stranger).mkdir()

@@ -174,7 +174,7 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
 def _reason(one: OperatorReport) -> str:
     if one.held_by is None:
         return "the run has ended" if one.ended else "all of its inputs are idle"
-    return f"held by {one.held_by.source}: {one.held_by.said}"
+    return f"held by {one.held_by.source}: {one.held_by.text}"
 
 
 def _timers(timers: Timers | None) -> list[int | str]:

@@ -139,8 +139,9 @@ def canonical_beginning(
     lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
     positions = {name: history.log.start_offset(name, partition) for name in inputs}
     cut = b"" if asked is None else asked.manifest.task(partition).cut
-    if asked is not None and isinstance(left := asked.manifest.task(partition).left, dict):
-        positions |= {name: at for name, at in left.items() if name in positions}
+    if asked is not None:
+        abandoned = asked.manifest.task(partition).abandoned
+        positions |= {name: at for name, at in abandoned.items() if name in positions}
     if asked is not None and cut and end is not None:
         _check_continues(history, partition, asked, tape.decode_cut(end))
     return Beginning(partition, lineage, asked if cut else None, cut or None, positions)

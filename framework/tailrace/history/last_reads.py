@@ -53,9 +53,8 @@ def check_last_reads(log: Log, snapshot: Snapshot, partition: int, inputs: Colle
         SnapshotMismatchError: The log has another record at the place of one that the state has read last.
     """
     entry = snapshot.manifest.task(partition)
-    left = entry.left if isinstance(entry.left, dict) else {}
-    for name, read in entry.read.items() if isinstance(entry.read, dict) else ():
-        if (name in inputs or name not in left) and has_read_other(entry, log, name):
+    for name, read in entry.read.items():
+        if (name in inputs or name not in entry.abandoned) and has_read_other(entry, log, name):
             raise SnapshotMismatchError(
                 f"the snapshot {snapshot.manifest.id} has read another record at offset {read.offset} of {name!r} partition "
                 f"{partition} than this log has",
@@ -66,7 +65,7 @@ def check_last_reads(log: Log, snapshot: Snapshot, partition: int, inputs: Colle
 
 def has_read_other(entry: TaskEntry, log: Log, name: str) -> bool:
     """Whether the log has another record at the place of the one that a task has read last from an input."""
-    read, known = entry.read.get(name) if isinstance(entry.read, dict) else None, log.topics()
+    read, known = entry.read.get(name), log.topics()
     if read is None or name not in known:
         return False
     if not log.start_offset(name, entry.partition) <= read.offset < log.end_offset(name, entry.partition):

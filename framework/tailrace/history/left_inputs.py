@@ -6,7 +6,7 @@ would count twice. So the position where it was left goes wherever the state goe
     the state                        the position is
     on the log of the app            in a header of each cut, with the log's note: offsets of a group can expire
     moves to another log             the same there. The topic is copied with those that the app declares, record by record
-    in a snapshot, a rebuilt state   in the entry of the task (``TaskEntry.left``), with the mark of the last record before it
+    in a snapshot, a rebuilt state   in the entry of the task (``TaskEntry.abandoned``), with the mark of the last record before it
     begins from a snapshot           the same as on the log of the app
 
 A position counts in one topic only. One that was deleted, or deleted and created again, has none: if the app declares a topic with this
@@ -87,7 +87,7 @@ def left_from(begun: Beginning, cut: bytes) -> dict[str, int]:
     if begun.snapshot is None or begun.decoded is None:
         return {}
     app = begun.snapshot.manifest.app
-    positions = {**left_in(begun.snapshot.manifest.task(begun.partition)), **begun.decoded.positions}
+    positions = {**begun.snapshot.manifest.task(begun.partition).abandoned, **begun.decoded.positions}
     reads = tape.decode_cut(cut).positions if cut else {}
     return {
         name: at
@@ -96,17 +96,14 @@ def left_from(begun: Beginning, cut: bytes) -> dict[str, int]:
     }
 
 
-def left_in(entry: TaskEntry) -> dict[str, int]:
-    """Where inputs were left, by the entry of a task in a snapshot."""
-    return entry.left if isinstance(entry.left, dict) else {}
-
-
 def left_there(entry: TaskEntry, log: Log) -> dict[str, int]:
-    """The same without topics that the log does not have, or in which it has other records than the task has read."""
+    """The positions in abandoned inputs in an entry, without topics in which the log does not have the records that the task
+    has read.
+    """
     known = log.topics()
     return {
         name: at
-        for name, at in left_in(entry).items()
+        for name, at in entry.abandoned.items()
         if name in known
         and entry.partition < known[name].partitions
         and at <= log.end_offset(name, entry.partition)

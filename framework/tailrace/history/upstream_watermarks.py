@@ -21,7 +21,6 @@ is known from its first commit on: if it appears later, its records behind the w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from tailrace.core.declare.plan import Plan
@@ -37,14 +36,14 @@ _TAPE: Final = ".tape"
 _REBUILD: Final = "rebuild-"
 """Prefix of the publishers of a rebuild; see ``retirement``."""
 
-Said = int | None
+Published = int | None
 """The publication of one publisher: a watermark, or None."""
 
 
 class Upstream:
     """The publications for one task's sources, up to the position of the reader. Sources have their numbers in the plan."""
 
-    __slots__ = ("_last", "_log", "_own", "_partition", "_plan", "_reader", "_said", "inputs")
+    __slots__ = ("_last", "_log", "_partition", "_plan", "_published", "_reader", "inputs")
 
     def __init__(self, plan: Plan, partition: int, log: Log, reader: Reader) -> None:
         self._plan = plan
@@ -59,7 +58,7 @@ class Upstream:
         self.inputs |= {one.index: tuple(channels) for one in plan.inputs if one.is_inbox and channels}
         own = {one.index for one in plan.inputs if one.own} | set(channels)
         tasks = [transactional_id(plan.app, number) for number in range(plan.partitions)]
-        self._said: dict[int, dict[str, Said]] = {
+        self._published: dict[int, dict[str, Published]] = {
             source: dict.fromkeys(tasks, NO_WATERMARK) if source in own else {}
             for sources in self.inputs.values()
             for source in sources
@@ -71,14 +70,10 @@ class Upstream:
         name = self._plan.inputs[number].name
         for publisher, watermark_ms, actor in self._reader.published(name, self._partition):
             source = self._channel(name, actor) if actor else number
-            if source in self._said:
+            if source in self._published:
                 self._hear(source, publisher, watermark_ms)
         found = {source: self._watermark(source) for source in self.inputs[number]}
         return {source: mark for source, mark in found.items() if mark is not None}
-
-    def said(self, source: int) -> Mapping[str, Said]:
-        """The last publication of each publisher of a source that has been read; NO_WATERMARK if there is none yet."""
-        return self._said.get(source, {})
 
     def _channel(self, inbox: str, actor: str) -> int:
         """The number of a channel; -1 if it is no longer a channel of this app."""
@@ -86,19 +81,19 @@ class Upstream:
         return self._plan.sources.index(name) if name in self._plan.sources else -1
 
     def _hear(self, source: int, writer: str, watermark_ms: int | None) -> None:
-        said = self._said[source]
-        if writer not in said:
-            said.update(dict.fromkeys(tasks_beside(writer, self._log), NO_WATERMARK))
-        said[writer] = watermark_ms
+        published = self._published[source]
+        if writer not in published:
+            published.update(dict.fromkeys(tasks_beside(writer, self._log), NO_WATERMARK))
+        published[writer] = watermark_ms
         if watermark_ms is not None:
             self._last[source] = max(watermark_ms, self._last.get(source, NO_WATERMARK))
 
     def _watermark(self, source: int) -> int | str | None:
-        said = self._said[source]
-        holding = [watermark_ms for watermark_ms in said.values() if watermark_ms is not None]
+        published = self._published[source]
+        holding = [watermark_ms for watermark_ms in published.values() if watermark_ms is not None]
         if holding:
             return min(holding)
-        return IDLE if said else None
+        return IDLE if published else None
 
     def last_ms(self, source: int) -> int:
         """The highest watermark that any publisher of a source has ever published."""
@@ -109,9 +104,9 @@ def without_watermark(log: Log, topic: str) -> list[str]:
     """The transactional ids of the tasks that hold all readers of a topic back at the end of what is published, because they have
     published no watermark yet, or none since they have started again.
     """
-    said = {writer: mark for (of, writer), mark in log.publications().items() if of == topic}
-    known = {*said, *(one for writer in said for one in tasks_beside(writer, log))}
-    return sorted(one for one in known if said.get(one, NO_WATERMARK) == NO_WATERMARK)
+    published = {writer: mark for (of, writer), mark in log.publications().items() if of == topic}
+    known = {*published, *(one for writer in published for one in tasks_beside(writer, log))}
+    return sorted(one for one in known if published.get(one, NO_WATERMARK) == NO_WATERMARK)
 
 
 def transactional_id(app: str, partition: int) -> str:

@@ -100,7 +100,7 @@ class Alerts:
         except TailraceError as error:  # an outage of the log is reported elsewhere
             why = f"the reason is not known: {error}"
         else:
-            why = found.said
+            why = found.text
             about |= {"reason": found.reason, "publisher": found.publisher}
         _log.warning(
             "%s is held back by %r while its other inputs are read, so its timers do not fire: %s",

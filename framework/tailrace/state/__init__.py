@@ -1,8 +1,7 @@
 """Stores of keyed state: rows in memory or in RocksDB, behind the store interface of `core`.
 
-A store writes one commit at a time, atomically, with its position in the log. In front of a store on disk, an overlay can keep some
-commits in memory and write them together.
-It does not know what its rows mean.
+A store writes one commit at a time, atomically, with its position in the log. In front of a store on disk, an
+overlay can keep some commits in memory and write them together. It does not know what its rows mean.
 """
 
 from __future__ import annotations

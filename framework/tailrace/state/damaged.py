@@ -1,13 +1,16 @@
-"""Opens a task's state; a damaged folder is set aside, so that the service can restore the state from the log by itself.
+"""Opens a task's state. A damaged folder is set aside, and the state is restored from the log.
 
-Theory. The log is the truth, and the folder a copy, so its loss costs only the time of a restore. But it is evidence of a bad
-disk or a bug. So it is kept, under another name beside the new folder, and the service logs a warning. Only the last damaged
-folder is kept: a disk that damages one after the other must not be filled by them.
+Theory. The log is the truth, and the folder a copy, so its loss costs only the time of a restore. But it is
+evidence of a bad disk or a bug. So it is kept, under another name beside the new folder, and the service logs
+a warning. Only the last damaged folder is kept: a disk that damages one after the other must not be filled by
+them.
 
-Only damage is treated in this way. A folder of another task, of a newer version, in use, or unreadable for the moment (a full
-disk, missing permissions) is refused, and left as it is: these have another cause, which a new folder would hide.
+Only damage is treated in this way. A folder of another task, of a newer version, in use, or unreadable for
+the moment (a full disk, missing permissions) is refused, and left as it is: these have another cause, which a
+new folder would hide.
 
-Damage that shows only when a row is read stops the task (CorruptStateError). The operator then moves the folder away.
+Damage that shows only when a row is read stops the task (CorruptStateError). The operator then moves the
+folder away.
 """
 
 from __future__ import annotations
@@ -29,10 +32,11 @@ _log = logging.getLogger("tailrace.state")
 
 
 def open_or_set_aside(folder: Path, identity: StateIdentity, memory: StateMemory) -> RocksStore:
-    """The store of a task. A damaged folder is renamed, and the store begins empty; the caller restores it from the log.
+    """The store of a task; empty, to be restored from the log, if the folder was damaged.
 
     Raises:
-        ForeignStateError, NewerFormatError, StateInUseError, StateUnavailableError: See ``RocksStore``; nothing was changed.
+        ForeignStateError, NewerFormatError, StateInUseError, StateUnavailableError: See ``RocksStore``;
+        nothing was changed.
     """
     try:
         return RocksStore(folder, identity, memory)

@@ -1,8 +1,9 @@
 """Translates errors of RocksDB and the operating system to Tailrace's errors.
 
-rocksdict raises bare `Exception`s with RocksDB's status as text: its kind ("Corruption", "IO error"), then the message of the
-C library. The latter takes precedence here: a file that is reported as corrupt because it could not be opened for lack of
-permission is not corrupt. An unknown error is treated as an outage, since its hint does not tell the user to delete state.
+rocksdict raises bare `Exception`s with RocksDB's status as text: its kind ("Corruption", "IO error"), then
+the message of the C library. The latter takes precedence here: a file that is reported as corrupt because it
+could not be opened for lack of permission is not corrupt. An unknown error is treated as an outage, since its
+hint does not tell the user to delete state.
 """
 
 from __future__ import annotations
@@ -18,21 +19,16 @@ from tailrace.core.errors import CorruptStateError, StateFolderError, StateInUse
 REBUILD = "Move the folder away and start again: the state is then rebuilt from the changelog."
 RESUME = "Nothing committed is lost: the state continues from its last cut when it is opened again."
 
-_OUTAGES = (
-    (errno.ENOSPC, "the disk is full", "Make room and restart."),
-    (errno.EDQUOT, "the disk quota is used up", "Raise the quota and restart."),
-    (
-        errno.EFBIG,
-        "a file has reached the size that the process or the file system allows",
-        "Raise it and restart.",
-    ),
-    (errno.EROFS, "the file system is read-only", "Mount it for writing and restart."),
-    (errno.EACCES, "permission to the state folder is denied", "Make this user its owner and restart."),
-    (errno.EPERM, "the operating system forbids writing the state folder", "Allow it and restart."),
-    (errno.EMFILE, "the process has too many open files", "Raise its limit (ulimit -n) and restart."),
-    (errno.ENFILE, "the machine has too many open files", "Raise its limit and restart."),
-    (errno.EIO, "the disk has failed", "Look at the kernel's log, repair or replace the disk, and restart."),
-)
+_OUTAGES = {
+    errno.ENOSPC: ("the disk is full", "Make room"),
+    errno.EDQUOT: ("the disk quota is used up", "Raise the quota"),
+    errno.EFBIG: ("a file has reached the size that is allowed", "Raise the limit"),
+    errno.EROFS: ("the file system is read-only", "Mount it for writing"),
+    errno.EACCES: ("permission is denied", "Give this user permission"),
+    errno.EPERM: ("permission is denied", "Give this user permission"),
+    errno.EMFILE: ("the process has too many open files", "Raise its limit (ulimit -n)"),
+    errno.EIO: ("the disk has failed", "Look at the kernel's log, and repair or replace the disk"),
+}
 
 _DAMAGE = (
     "Corruption",
@@ -56,21 +52,30 @@ def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
         return StateUnavailableError(f"the store was closed before {doing}", path=str(path))
     if not isinstance(error, OSError) and type(error) is not Exception:
         return error  # a wrong argument is the caller's mistake
-    said = str(error)
-    for number, what, hint in _OUTAGES:
-        if getattr(error, "errno", None) == number or os.strerror(number) in said:
-            return StateUnavailableError(
-                f"{what}, while {doing}: {said}", path=str(path), hint=f"{hint} {RESUME}"
-            )
-    if any(sign in said for sign in _HELD):
+    message = str(error)
+    if outage := outage_of(error):
+        what, hint = outage
+        return StateUnavailableError(
+            f"{what}, while {doing}: {message}", path=str(path), hint=f"{hint}, and restart. {RESUME}"
+        )
+    if any(sign in message for sign in _HELD):
         return in_use(path)
-    if not isinstance(error, OSError) and any(sign in said for sign in _DAMAGE):
+    if not isinstance(error, OSError) and any(sign in message for sign in _DAMAGE):
         return CorruptStateError(
-            f"the state is damaged, found while {doing}: {said}", path=str(path), hint=REBUILD
+            f"the state is damaged, found while {doing}: {message}", path=str(path), hint=REBUILD
         )
     return StateUnavailableError(
-        f"the state folder failed while {doing}: {said}", path=str(path), hint=RESUME
+        f"the state folder failed while {doing}: {message}", path=str(path), hint=RESUME
     )
+
+
+def outage_of(error: Exception) -> tuple[str, str] | None:
+    """What has failed outside of this program, and what to do, by the number or the text of an error."""
+    number, message = getattr(error, "errno", None), str(error)
+    for known, outage in _OUTAGES.items():
+        if number == known or os.strerror(known) in message:
+            return outage
+    return None
 
 
 def in_use(path: Path) -> StateInUseError:

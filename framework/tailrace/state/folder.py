@@ -2,14 +2,14 @@
 
 ::
 
-    <folder>/tailrace-state.json    the label: format, app, partition, lineage, who created it, checksum
+    <folder>/tailrace-state.json    the label: format, app, partition, checksum
     <folder>/lock                   locked by the process that has the folder open; the lock dies with the process
     <folder>/rocksdb/               the database
 
-A folder is checked before anything in it is changed. It is refused, and left unchanged, unless it is absent, empty, or
-labelled with the same app and partition and a known format. The label is written twice: incomplete before the database is
-created, complete after. So the remains of an interrupted start are known to hold no rows, and are replaced. A complete label
-without a database is damage.
+A folder is checked before anything in it is changed. It is refused, and left unchanged, unless it is absent,
+empty, or labelled with the same app and partition and a known format. The label is written twice: incomplete
+before the database is created, complete after. So the remains of an interrupted start are known to hold no
+rows, and are replaced. A complete label without a database is damage.
 """
 
 from __future__ import annotations
@@ -20,17 +20,12 @@ import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
 from filelock import FileLock, Timeout
 
-from tailrace.core.errors import (
-    CorruptStateError,
-    ForeignStateError,
-    StateUnavailableError,
-)
+from tailrace.core.errors import CorruptStateError, ForeignStateError, StateUnavailableError
 from tailrace.core.formats import check_format
 from tailrace.state.failures import REBUILD, as_state_error, in_use
 
@@ -47,19 +42,16 @@ _BEFORE_A_LABEL = frozenset({LOCK, _LABEL_IN_THE_MAKING})
 
 @dataclass(frozen=True, slots=True)
 class StateIdentity:
-    """The owner of the state. ``lineage`` distinguishes two histories of one app; it is compared if both sides know it."""
+    """The owner of the state."""
 
     app: str
     partition: int
-    lineage: str | None = None
 
 
 class _Label(msgspec.Struct, kw_only=True, frozen=True):
     format: int
     app: str
     partition: int
-    lineage: str | None
-    created_by: str
     complete: bool
     checksum: int = 0
 
@@ -79,8 +71,8 @@ class _AnyLabel(msgspec.Struct):
 class StateFolder:
     """A folder that this process holds, from construction until ``release``.
 
-    Raises ForeignStateError, NewerFormatError, OldFormatError, CorruptStateError, StateInUseError or StateUnavailableError; the
-    folder is then unchanged.
+    Raises ForeignStateError, NewerFormatError, OldFormatError, CorruptStateError, StateInUseError or
+    StateUnavailableError; the folder is then unchanged.
     """
 
     def __init__(self, path: Path, identity: StateIdentity) -> None:
@@ -150,11 +142,6 @@ class StateFolder:
                 f"the folder holds the state of app {label.app!r}, partition {label.partition}, "
                 f"not of app {ours.app!r}, partition {ours.partition}"
             )
-        if None not in (label.lineage, ours.lineage) and label.lineage != ours.lineage:
-            raise self._foreign(
-                f"the folder holds another history of this app: its lineage is {label.lineage!r}, not "
-                f"{ours.lineage!r}"
-            )
         return label
 
     def _foreign(self, what: str) -> ForeignStateError:
@@ -182,14 +169,7 @@ class StateFolder:
     def _write_label(self, *, complete: bool) -> None:
         """Replace the label atomically: after a crash it is the old one or the new one."""
         ours = self._identity
-        label = _Label(
-            format=FORMAT,
-            app=ours.app,
-            partition=ours.partition,
-            lineage=ours.lineage,
-            created_by=_created_by(),
-            complete=complete,
-        )
+        label = _Label(format=FORMAT, app=ours.app, partition=ours.partition, complete=complete)
         making = self.path / _LABEL_IN_THE_MAKING
         with making.open("wb") as file:
             file.write(label.to_bytes())
@@ -208,10 +188,3 @@ class StateFolder:
             yield
         except OSError as error:
             raise as_state_error(error, self.path, doing) from error
-
-
-def _created_by() -> str:
-    try:
-        return f"tailrace {version('tailrace')}, rocksdict {version('rocksdict')}"
-    except PackageNotFoundError:
-        return "tailrace from its source tree"

@@ -1,7 +1,7 @@
 """Reads a task's state while a service may have it open: without a lock, and without writing.
 
-A RocksDB database opened read-only shows all batches written so far, including those in the write-ahead log, and no later
-ones: open it again to see more.
+A RocksDB database opened read-only shows all batches written so far, including those in the write-ahead log,
+and no later ones: open it again to see more.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StateView:
                 )
                 last_number(database, str(self.path))
                 return database
-            except Exception as error:  # noqa: BLE001  # a flush or compaction may have removed a file on the way
+            except Exception as error:  # noqa: BLE001  # a compaction may have removed a file
                 failure = as_state_error(error, self.path, "looking at the state")
         assert failure is not None
         raise failure

@@ -1,15 +1,18 @@
 """A store whose last commits wait in memory, and are written to its folder together.
 
-Theory. The log is the truth, and the store a copy that may be older: a restore reads the rest from the log. So not every commit has
-to reach the folder. A row that changes in each of five commits is written once instead of five times.
+Theory. The log is the truth, and the store a copy that may be older: a restore reads the rest from the log.
+So not every commit has to reach the folder. A row that changes in each of five commits is written once
+instead of five times.
 
 - *Reads see what waits.* ``get``, ``get_many`` and ``scan`` give the same as if each commit had been written.
-- *The folder stands at a commit.* All that waits is written in one batch with the cut of the last commit. A crash loses what
-  waits, and the folder is then exactly as old as its cut says.
-- *The tail is bounded*, and so is what a restore has to read after a crash: by a number of commits, and by bytes in memory.
+- *The folder stands at a commit.* All that waits is written in one batch with the cut of the last commit. A
+  crash loses what waits, and the folder is then exactly as old as its cut says.
+- *The tail is bounded*, and so is what a restore has to read after a crash: by a number of commits, and by
+  bytes in memory.
 - ``close`` writes what waits, so after a clean stop there is nothing to restore.
 
-The order of the rows that wait is found by the first scan after a commit. A deletion waits as ``_GONE``, an object that no value is.
+The order of the rows that wait is found by the first scan after a commit. A deletion waits as ``_GONE``, an
+object that no value is.
 """
 
 from __future__ import annotations
@@ -129,7 +132,7 @@ class OverlayStore:
         self._unordered.clear()
 
     def close(self) -> None:
-        """Write what waits, unless that has failed before, and release the store. A closed store may be closed again."""
+        """Write what waits, unless that has failed, and release the store. It may be closed twice."""
         if self._closed:
             return
         self._closed = True

@@ -1,17 +1,19 @@
 """A store in RocksDB: for state larger than memory, with bounded use of memory.
 
-Theory. The changelog is the truth. The store is a copy that lags behind it, so it may lose its newest batches: a restore
-reads them again. It must never hold a part of a batch, or a cut without its rows.
+Theory. The changelog is the truth. The store is a copy that lags behind it, so it may lose its newest
+batches: a restore reads them again. It must never hold a part of a batch, or a cut without its rows.
 
-- Rows and cut are written in one batch, the cut under the empty key, which no row has. RocksDB applies a batch whole or
-  not at all, in the order of writing.
-- After a power cut RocksDB may apply a batch without one before it, and not notice it. The numbers of batches show it
-  (``batch_numbers``); such a store is damaged, and its state is restored from the changelog. So the rows match the cut.
-- The write-ahead log is on, and not synced. After kill -9 the operating system still has every batch. After a power cut the
-  last batches may be lost, at most 32. The log costs a few per cent of the write rate. Without it (measured too) every crash would lose
-  the rows that are not yet in a file, up to 700,000, which would have to be read again from the log.
-- A failed write ends the store: the next write might succeed (RocksDB resumes by itself when a disk has room again) and
-  leave a gap before a newer cut. Only reopening the store shows what it holds.
+- Rows and cut are written in one batch, the cut under the empty key, which no row has. RocksDB applies a
+  batch whole or not at all, in the order of writing.
+- After a power cut RocksDB may apply a batch without one before it, and not notice it. The numbers of batches
+  show it (``batch_numbers``); such a store is damaged, and its state is restored from the changelog. So the
+  rows match the cut.
+- The write-ahead log is on, and not synced. After kill -9 the operating system still has every batch. After a
+  power cut the last batches may be lost, at most 32. The log costs a few per cent of the write rate. Without
+  it (measured too) every crash would lose the rows that are not yet in a file, up to 700,000, which would
+  have to be read again from the log.
+- A failed write ends the store: the next write might succeed (RocksDB resumes by itself when a disk has room
+  again) and leave a gap before a newer cut. Only reopening the store shows what it holds.
 - An iterator of RocksDB ends at an error. So a scan checks at its end whether the end was an error.
 
 rocksdict holds the interpreter lock in `get`, `put` and `write`: scale by processes, not by threads.
@@ -42,9 +44,9 @@ _FIRST_CHUNK, _CHUNK = (
 class RocksStore:
     """The rows of one task in a folder of their own, which is locked until ``close``.
 
-    An absent or empty folder is initialised. Raises ForeignStateError (another task's folder, or not a state folder),
-    NewerFormatError, CorruptStateError, StateInUseError or StateUnavailableError (full, read-only, forbidden). The folder is
-    then unchanged. Corruption of rows raises CorruptStateError when they are read.
+    An absent or empty folder is initialised. Raises ForeignStateError (another task's folder, or not a state
+    folder), NewerFormatError, CorruptStateError, StateInUseError or StateUnavailableError (full, read-only,
+    forbidden). The folder is then unchanged. Corruption of rows raises CorruptStateError when they are read.
 
     ``memory`` is shared by the stores of a process. Without it, the store has a default budget of its own.
     """
@@ -93,8 +95,8 @@ class RocksStore:
     def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
         """The rows with ``start <= row < stop`` as of now, ascending by key bytes.
 
-        Deleted rows are skipped one by one until a compaction has removed them. So a reader that deletes rows from the
-        front, like a queue, should start at its last position, not at the first possible row.
+        Deleted rows are skipped one by one until a compaction has removed them. So a reader that deletes rows
+        from the front, like a queue, should start at its last position, not at the first possible row.
         """
         options = ReadOptions()
         options.set_iterate_upper_bound(stop)
@@ -109,7 +111,8 @@ class RocksStore:
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
         """Apply a batch and its cut atomically. A value of None deletes a row. For keys see ``FIRST_ROW``.
 
-        After a write that raised StateUnavailableError or CorruptStateError, every further write raises the same.
+        After a write that raised StateUnavailableError or CorruptStateError, every further write raises the
+        same.
         """
         if self._failure is not None:
             raise self._failure
@@ -133,7 +136,8 @@ class RocksStore:
     def close(self) -> None:
         """Flush, end all open scans, and release the folder. A closed store may be closed again.
 
-        Raises StateUnavailableError if the flush failed. The store is closed anyway, and nothing committed is lost.
+        Raises StateUnavailableError if the flush failed. The store is closed anyway, and nothing committed is
+        lost.
         """
         if self._closed:
             return
@@ -150,7 +154,8 @@ class RocksStore:
 
     def _open(self) -> Rdict:
         options = self._memory.options()
-        # Never create an existing database again: RocksDB would delete the files of a database without its CURRENT file.
+        # Never create an existing database again: RocksDB would delete the files of a database without its
+        # CURRENT file.
         options.create_if_missing(self._folder.is_new)
         options.set_error_if_exists(self._folder.is_new)
         return Rdict(str(self._folder.database), options, column_families={"default": options})

@@ -13,12 +13,13 @@ FORMAT = 2
 _MOVE_AWAY = "Move the folder away: the task is then restored from the log."
 
 UNFINISHED = -1
-"""Changelog position of a store that is not a copy of the changelog, such as one that is being emptied or filled. A service
-that finds it empties it first."""
+"""Changelog position of a store that is not a copy of the changelog, such as one that is being emptied or
+filled. A service that finds it empties it first.
+"""
 
 
 class StoreCut(msgspec.Struct, array_like=True, frozen=True):
-    """The content of a store: everything in the changelog below ``changelog_position``, and the cut at that position."""
+    """A store's content: the changelog below ``changelog_position``, and the cut there."""
 
     format: int
     changelog_position: int
@@ -27,7 +28,7 @@ class StoreCut(msgspec.Struct, array_like=True, frozen=True):
     core: bytes | None
     """The task's own cut; None before the first commit."""
     toward: bytes | None = None
-    """While the changelog is being applied: the last cut in it. The store may hold rows of all commits up to that one."""
+    """While the changelog is applied: its last cut. The store may hold rows of any commit up to it."""
 
     def encode(self) -> bytes:
         """As it is stored."""
@@ -47,7 +48,4 @@ def decode_store_cut(data: bytes) -> StoreCut:
         check_format("the state", number, FORMAT, hint=_MOVE_AWAY)
         return msgspec.msgpack.decode(data, type=StoreCut)
     except (msgspec.MsgspecError, IndexError) as error:
-        raise CorruptStateError(
-            f"the cut of the state cannot be read: {error}",
-            hint=_MOVE_AWAY,
-        ) from error
+        raise CorruptStateError(f"the cut of the state cannot be read: {error}", hint=_MOVE_AWAY) from error

@@ -6,7 +6,8 @@ Measured on two shared cores, ten million rows of 30 and 20 bytes, written 100,0
 choice                                     figure
 =========================================  ====================================================================
 index and filters in parts, in the cache   without parts a filter is one block of megabytes, and a cache that
-                                           cannot hold them all reads them again: 4,000 gets/s instead of 100,000
+                                           cannot hold them all reads them again: 4,000 gets/s instead of
+                                           100,000
 index parts of 16 KiB                      4.8 us a get, against 5.5 us with parts of 4 KiB
 blocks of 4 KiB, lz4                       half the disk of uncompressed blocks, the same speed
 a filter of 10 bits a row                  an absent row costs half of a present one
@@ -33,9 +34,9 @@ DEFAULT_BUDGET_BYTES = 256 * MIB
 class StateMemory:
     """Memory that the stores of a process share: cached blocks, indexes, filters and rows not yet in a file.
 
-    ``budget_bytes`` bounds it, apart from buffers that wait to be flushed (a store has at most three, of an eighth of the
-    budget each) and the memory of compactions and open iterators (some tens of MiB). A quarter of it is for writes. The rest,
-    and the part that writes do not use, caches reads.
+    ``budget_bytes`` bounds it, apart from buffers that wait to be flushed (a store has at most three, of an
+    eighth of the budget each) and the memory of compactions and open iterators (some tens of MiB). A quarter
+    of it is for writes. The rest, and the part that writes do not use, caches reads.
     """
 
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
@@ -56,7 +57,7 @@ class StateMemory:
         return self._cache.get_usage()
 
     def options(self) -> Options:
-        """The options with which a database is opened each time: rocksdict does not store them in the database."""
+        """The options of a database, at each opening: rocksdict does not store them."""
         blocks = BlockBasedOptions()
         blocks.set_block_cache(self._cache)
         blocks.set_bloom_filter(10, block_based=False)

@@ -1,10 +1,11 @@
-"""Dead letters that are handled in a snapshot: starting from it settles them, so that they are not redriven as well.
+"""Dead letters that are handled in a snapshot: starting from it settles them, so they are not redriven.
 
-Theory. A rebuild in canonical order handles failed records in their original place, and its snapshot names them
-(``TaskEntry.handled``). They stay in the app's dead letters until the app is started from the snapshot: then the commit that starts a task notes their letters in ``<app>.redriven``, as a redrive would.
+Theory. A rebuild in canonical order handles failed records in their original place, and its snapshot names
+them (``TaskEntry.handled``). They stay in the app's dead letters until the app is started from the snapshot:
+then the commit that starts a task notes their letters in ``<app>.redriven``, as a redrive would.
 
-They may be redriven between the rebuild and the start. If a task that starts from the snapshot would still read the redriven
-record, it would handle it a second time: the snapshot is refused.
+They may be redriven between the rebuild and the start. If a task that starts from the snapshot would still
+read the redriven record, it would handle it a second time: the snapshot is refused.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ from tailrace.state.snapshots import Manifest, TaskEntry
 
 def handled_in(entry: TaskEntry) -> set[tuple[str, int]]:
     """The failed records that are handled in the state of a task in a snapshot: inputs and offsets."""
-    handled = {} if isinstance(entry.handled, msgspec.UnsetType) else entry.handled
-    return {(name, offset) for name, offsets in handled.items() for offset in offsets}
+    return {(name, offset) for name, offsets in entry.handled.items() for offset in offsets}
 
 
 def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
-    """Refuse a snapshot with handled records that were redriven since, if their redriven records are after its positions.
+    """Refuse a snapshot with handled records that were redriven since, if it would read them again.
 
     Raises:
         SnapshotMismatchError: There is such a record.
@@ -55,14 +55,15 @@ def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
             named = redriven_ids(record.headers, topic_of(manifest.app)) if record.headers else ()
             if any(id_ in found and record.offset >= found[id_].start for id_ in named):
                 raise SnapshotMismatchError(
-                    f"offset {record.offset} of {name!r} partition {number} is a redriven record, and the snapshot {manifest.id} "
+                    f"offset {record.offset} of {name!r} partition {number} is a redriven record, and the "
+                    f"snapshot {manifest.id} "
                     "has handled its original: it would be handled twice",
                     hint="Rebuild again: what was redriven since is then left to its redriven record.",
                 )
 
 
 def settle_letters(log: Log, writer: Writer, app: str, entry: TaskEntry, snapshot: str, now_ms: int) -> None:
-    """Append notes to the open transaction: the letters of records that are handled in a task's state need no redrive."""
+    """Append notes to the open transaction: letters of records that the state has handled need no redrive."""
     handled = handled_in(entry)
     if not handled or topic_of(app) not in log.topics():
         return

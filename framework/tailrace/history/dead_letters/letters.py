@@ -1,16 +1,18 @@
-"""Dead letters: the records that a task could not handle. They can be read, and redriven after the cause is fixed.
+"""Dead letters: records that a task could not handle. They can be redriven after the cause is fixed.
 
-Theory. Redriving appends the original record to the topic it came from, with a header that names its dead letter. The
-topic ``<app>.redriven`` has a *note* for each redriven letter, written in the same transaction as the record, both or
-neither. A redrive first takes over a transactional id, which resolves a transaction that an earlier redrive left open, and
-fences a redrive that is still running. Only then does it read the notes. So each letter is redriven once, even if processes
-are killed or the redrive is repeated. A record that fails again makes another letter, which can be redriven.
+Theory. Redriving appends the original record to the topic it came from, with a header that names its dead
+letter. The topic ``<app>.redriven`` has a *note* for each redriven letter, written in the same transaction as
+the record, both or neither. A redrive first takes over a transactional id, which resolves a transaction that
+an earlier redrive left open, and fences a redrive that is still running. Only then does it read the notes. So
+each letter is redriven once, even if processes are killed or the redrive is repeated. A record that fails
+again makes another letter, which can be redriven.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from functools import cache, partial
 from typing import NamedTuple, get_args
 
@@ -45,7 +47,7 @@ _AT_ONCE = 5_000
 
 
 class DeadLetter(NamedTuple):
-    """A record, or a timer, that was not handled. For a timer ``topic``, ``record.key`` and ``value`` are None.
+    """A record or timer that was not handled. For a timer ``topic``, ``record.key`` and ``value`` are None.
 
     ``record`` has the key, value, timestamp and headers of the original, and the offset of the dead letter.
     """
@@ -71,7 +73,7 @@ class DeadLetter(NamedTuple):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A letter that was redriven, or settled without a redrive: the position of its new record, and of the original."""
+    """A letter that was redriven or settled: the position of its new record, and of the original."""
 
     topic: str
     partition: int = -1
@@ -84,18 +86,18 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     at_ms: int = 0
     """The time of the redrive: the timestamp of the note's record, which is not stored in the note itself."""
     letters: bytes = b""
-    """What the log notes of the topic that the letter is in. One that is created again has other letters under the same ids."""
+    """What the log notes of the letter's topic: a topic created again has other letters."""
 
 
 def is_before(note: Note, topic: str | None, partition: int | None, offset: int) -> bool:
-    """Whether a record was there before the redrive of a note. If its header names the letter all the same, it was redriven for another
-    letter with this id, in a topic of dead letters that was deleted since.
+    """Whether a record was there before the redrive of a note. If its header names the letter all the same,
+    it was redriven for another letter with this id, in a topic of dead letters that was deleted since.
     """
     return (topic, partition) == (note.topic, note.partition) and offset < note.start
 
 
 class Redriven(NamedTuple):
-    """The result of a redrive: the ids of letters redriven now, redriven before, and without a record to redrive.
+    """The result of a redrive: letters redriven now, redriven before, and without a record to redrive.
 
     ``rebuilt``: handled by a rebuild that the app was started from; ``foreign``: written by another program.
     """
@@ -124,7 +126,7 @@ def parse_id(text: str) -> tuple[int, int] | None:
 
 
 def dead_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> Iterator[DeadLetter]:
-    """All dead letters of an app that the log still has, partition after partition; ``on_hidden`` as with ``stretches.scan``.
+    """All dead letters that the log still has, by partition; ``on_hidden`` as with ``stretches.scan``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
@@ -150,30 +152,30 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
     names = [name for name, _ in record.headers]
     # Use the last one: the record may itself be redriven, or come from another app's dead letters.
     cut = len(names) - 1 - names[::-1].index(_FIRST_HEADER) if _FIRST_HEADER in names else len(names)
-    said = {name: value.decode(errors="replace") for name, value in record.headers[cut:]}
+    found = {name: value.decode(errors="replace") for name, value in record.headers[cut:]}
 
     def number(name: str) -> int | None:
-        text = said.get(name, "")
+        text = found.get(name, "")
         return int(text) if text.isdecimal() else None
 
     return DeadLetter(
         partition=partition,
         record=record._replace(headers=record.headers[:cut]),
-        reason=said.get(_FIRST_HEADER, FOREIGN),
-        error=said.get("tailrace-error", "" if _FIRST_HEADER in said else _BY_ANOTHER),
-        topic=said.get("tailrace-topic"),
+        reason=found.get(_FIRST_HEADER, FOREIGN),
+        error=found.get("tailrace-error", "" if _FIRST_HEADER in found else _BY_ANOTHER),
+        topic=found.get("tailrace-topic"),
         origin_partition=number("tailrace-partition"),
         origin_offset=number("tailrace-offset"),
-        handler=said.get("tailrace-handler"),
-        actor=said.get("tailrace-actor"),
-        timer=said.get("tailrace-timer"),
-        key=said.get("tailrace-key"),
-        traceback=said.get("tailrace-traceback"),
+        handler=found.get("tailrace-handler"),
+        actor=found.get("tailrace-actor"),
+        timer=found.get("tailrace-timer"),
+        key=found.get("tailrace-key"),
+        traceback=found.get("tailrace-traceback"),
     )
 
 
 def notes(log: Log, app: str, on_hidden: OnHidden | None = None) -> dict[str, Note]:
-    """The notes of the letters that were redriven, or settled without a redrive, by id; ``on_hidden`` as with ``stretches.scan``."""
+    """The notes of letters that were redriven or settled, by id; ``on_hidden`` as with ``stretches.scan``."""
     topic = redriven_topic(app)
     if topic not in log.topics():
         return {}
@@ -208,7 +210,8 @@ def _is_there(log: Log, app: str, letters: bytes) -> bool:
 
 def _foreign_note(app: str, record: InputRecord, error: Exception) -> ForeignLogError:
     return ForeignLogError(
-        f"the topic {redriven_topic(app)!r} has a record at offset {record.offset} which is no note of a redrive: {error}",
+        f"the topic {redriven_topic(app)!r} has a record at offset {record.offset} which is no note of a "
+        f"redrive: {error}",
         hint="Find who else writes to it. Until then it is not certain which dead letters were redriven.",
     )
 
@@ -224,64 +227,64 @@ def redrive(
 ) -> Redriven:
     """Append the records of the wanted letters again to the topics they came from, each once.
 
-    A record with a key goes to the partition of murmur2, as from any producer: this also corrects a record from a foreign
-    partition. A record without a key goes to its old partition. Timestamps and headers stay. ``dry_run`` only reports what
-    would be done. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open transaction hides.
+    A record with a key goes to the partition of murmur2, as from any producer: this also corrects a record
+    from a foreign partition. A record without a key goes to its old partition. Timestamps and headers stay.
+    ``dry_run`` only reports what would be done. ``on_hidden`` is called for letters, and with ``dry_run`` for
+    notes, that an open transaction hides.
 
     Raises:
         AppMovedError: The app lives on another log.
         LogUnavailableError: An open transaction hides notes: it is not known which letters were redriven.
-        UnknownTopicError: The app has never run on this log, or a topic is missing. Some letters may have been redriven.
+        UnknownTopicError: The app has never run on this log, or a topic is missing. Some letters may have
+        been redriven.
         FencedError: Another process has begun to redrive. It redrives the remaining letters.
     """
     check_lives_here(log, app)
-    letters = dead_letters(log, app, on_hidden=on_hidden)
-    sent: list[str] = []
-    before: list[str] = []
-    without_record: list[str] = []
-    rebuilt: list[str] = []
-    foreign: list[str] = []
-    outcome = Redriven(sent, before, without_record, rebuilt, foreign)
+    letters = filter(wanted, dead_letters(log, app, on_hidden=on_hidden))
+    outcome = Redriven([], [], [], [], [])
     _partitions(log, app)
     if dry_run:
-        writer = None
-    else:
-        log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
-        writer = log.writer(f"{app}.redrive")
-    open_: list[str] = []
-    try:
-        noted = notes(log, app, on_hidden if dry_run else _refuse_hidden)
-        of = letters_note(log, app)
+        noted = notes(log, app, on_hidden)
         for letter in letters:
-            if not wanted(letter):
+            _list_of(letter, noted, outcome).append(letter.id)
+        return outcome
+    log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
+    with closing(log.writer(f"{app}.redrive")) as writer:
+        noted = notes(log, app, _refuse_hidden)
+        of = letters_note(log, app)
+        open_: list[str] = []
+        for letter in letters:
+            found = _list_of(letter, noted, outcome)
+            if found is not outcome.sent:
+                found.append(letter.id)
                 continue
-            if letter.reason == FOREIGN:
-                foreign.append(letter.id)
-            elif letter.topic is None:
-                without_record.append(letter.id)
-            elif letter.id in noted:
-                (rebuilt if noted[letter.id].snapshot else before).append(letter.id)
-            elif writer is None:
-                sent.append(letter.id)
-            else:
-                _append(log, writer, app, letter, of, now_ms)
-                open_.append(letter.id)
-                if len(open_) >= _AT_ONCE:
-                    writer.commit()
-                    sent += open_
-                    open_.clear()
-        if writer is not None and open_:
+            _append(log, writer, app, letter, of, now_ms)
+            open_.append(letter.id)
+            if len(open_) >= _AT_ONCE:
+                writer.commit()
+                outcome.sent.extend(open_)
+                open_.clear()
+        if open_:
             writer.commit()
-            sent += open_
-    finally:
-        if writer is not None:
-            writer.close()
+            outcome.sent.extend(open_)
     return outcome
+
+
+def _list_of(letter: DeadLetter, noted: Mapping[str, Note], outcome: Redriven) -> list[str]:
+    """The list of an outcome that a letter belongs to; ``sent`` for one that is to be redriven."""
+    if letter.reason == FOREIGN:
+        return outcome.foreign
+    if letter.topic is None:
+        return outcome.without_record
+    if letter.id not in noted:
+        return outcome.sent
+    return outcome.rebuilt if noted[letter.id].snapshot else outcome.before
 
 
 def _refuse_hidden(place: TopicPartition, first: int, stop: int) -> None:
     raise LogUnavailableError(
-        f"a transaction that is open hides {offsets(first, stop)} of {place.topic!r} partition {place.partition}, so it is "
+        f"a transaction that is open hides {offsets(first, stop)} of {place.topic!r} partition "
+        f"{place.partition}, so it is "
         "not known which dead letters were redriven",
         hint="Nothing was redriven. Run the command again when the transaction has ended.",
     )

@@ -1,7 +1,7 @@
 """The outcomes of dead letters: whether they were redriven, and whether the app has handled their records.
 
-Theory. The header of a redriven record names its letter, and the note of the redrive has the offset from which on the record
-can be found. This gives the outcome:
+Theory. The header of a redriven record names its letter, and the note of the redrive has the offset from
+which on the record can be found. This gives the outcome:
 
     not read yet    the app's committed position is at or before the record
     failed again    there is another letter, whose record has the header
@@ -29,13 +29,14 @@ from tailrace.log.interface import Log, TopicPartition
 State: TypeAlias = Literal[
     "pending", "timer", "redriven", "unread", "handled", "failed", "rebuilt", "foreign"
 ]
-"""``pending``: it can be redriven. ``timer``: it cannot be, since a timer has no record. ``redriven``: it was redriven, and
-the log does not show the outcome. ``rebuilt``: it was not, since a snapshot that the app was started from handles it.
-``foreign``: no task has written it."""
+"""``pending``: it can be redriven. ``timer``: it cannot be, since a timer has no record. ``redriven``: it was
+redriven, and the log does not show the outcome. ``rebuilt``: it was not, since a snapshot that the app was
+started from handles it. ``foreign``: no task has written it.
+"""
 
 
 class Outcome(NamedTuple):
-    """The outcome of a letter. ``redriven_ms``: the time of the redrive; ``failed_as``: the new letter, if it failed again.
+    """The outcome of a letter; ``failed_as``: the new letter, if the redriven record failed again.
 
     ``snapshot``: the snapshot in which it is handled.
     """
@@ -52,8 +53,7 @@ def letters_with_outcomes(
     wanted: Callable[[DeadLetter], bool] = lambda _: True,
     on_hidden: OnHidden | None = None,
 ) -> list[tuple[DeadLetter, Outcome]]:
-    """The wanted dead letters of an app, partition after partition, with their outcomes; ``on_hidden`` as with
-    ``stretches.scan``.
+    """The wanted dead letters, by partition, with their outcomes; ``on_hidden`` as with ``stretches.scan``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.

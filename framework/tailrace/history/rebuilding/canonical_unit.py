@@ -253,9 +253,7 @@ def _own_source(
         sent = {
             one.partition: cuts[one.partition].totals.outputs if one.cut else 0
             for one in asked.manifest.tasks
-            if isinstance(
-                one.waiting, dict
-            )  # see ``in_flight``: not all records below the ends were sent by then
+            if one.waiting is not None  # see ``in_flight``: not all records below the ends were sent by then
         }
 
     def known(name: str, start: int, stop: int) -> Sequence[InputRecord]:

@@ -334,10 +334,10 @@ def _entry(result: UnitResult, job: Job, past: HistorySource) -> TaskEntry:
         result.changelog_position,
         result.schema,
         tuple(result.files),
-        result.handled or msgspec.UNSET,
-        last_reads(past.log, result.partition, cut, left) or msgspec.UNSET,
-        msgspec.UNSET if result.waiting is None else result.waiting,
-        left or msgspec.UNSET,
+        result.handled,
+        last_reads(past.log, result.partition, cut, left),
+        result.waiting,
+        left,
     )
 
 

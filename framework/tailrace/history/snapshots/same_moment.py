@@ -1,4 +1,4 @@
-"""Whether a snapshot may replace the state of a task: only if both stand at the same moment (see ``comparing.cut_differences``)."""
+"""Whether a snapshot may replace the state of a task: both must stand at the same moment."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ def check_same_moment(plan: Plan, log: Log, snapshot: Snapshot, number: int, liv
         found = cut_changes(cut, live)
     if found:
         raise SnapshotMismatchError(
-            f"in partition {number} the snapshot {which} does not stand where the app {app!r} does. In the snapshot, and "
+            f"in partition {number} the snapshot {which} does not stand where the app {app!r} does. In the "
+            "snapshot, and "
             f"now: {in_one_line(found)}",
-            hint="With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild --from-snapshot), and "
+            hint="With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild "
+            "--from-snapshot), and "
             "start from what that gives; or run the app beside under another name (--as NAME).",
         )
 
@@ -49,16 +51,19 @@ def check_same_moment(plan: Plan, log: Log, snapshot: Snapshot, number: int, liv
 def _check_timers(
     plan: Plan, log: Log, snapshot: Snapshot, number: int, cut: tape.Cut, live: tape.Cut
 ) -> None:
-    """Refuse a snapshot in canonical order, with its own clock and watermarks, if a timer would fire twice or never."""
+    """Refuse a snapshot in canonical order if a timer would fire twice or never: it has its own clock."""
     folded = AppHistory(plan, log).committed(number, with_rows=True).rows
     assert folded is not None
     again, never = passed_timers(plan, cut, rows_of(snapshot, number), live, folded.rows())
     for some, said in ((again, "fire a second time"), (never, "never fire")):
         if some:
             raise SnapshotMismatchError(
-                f"in partition {number} clock or watermarks of the snapshot {snapshot.manifest.id}, which was made in canonical "
-                f"order, are not those of the app {plan.app!r}: {counted(len(some), 'timer')} would {said}, the first of them "
+                f"in partition {number} clock or watermarks of the snapshot {snapshot.manifest.id}, which "
+                "was made in canonical "
+                f"order, are not those of the app {plan.app!r}: {counted(len(some), 'timer')} would {said}, "
+                "the first of them "
                 f"{some[0]}",
-                hint="Rebuild along the tape (--order tape), with the app stopped; or run the app beside under another name "
+                hint="Rebuild along the tape (--order tape), with the app stopped; or run the app beside "
+                "under another name "
                 "(--as NAME).",
             )

@@ -1,7 +1,8 @@
 """Starting a task from a snapshot: its state becomes that of the snapshot, and it continues from there.
 
-Theory. The log stays the truth. If a snapshot is a part of the task's own history, starting from it only avoids reading the
-changelog from its beginning. If not, starting from it is an event of that history: it is *committed*.
+Theory. The log stays the truth. If a snapshot is a part of the task's own history, starting from it only
+avoids reading the changelog from its beginning. If not, starting from it is an event of that history: it is
+*committed*.
 
     the changelog has        and the snapshot is                     then
     no cut                   any that fits the app, and has read     the task is seeded with it
@@ -12,22 +13,25 @@ changelog from its beginning. If not, starting from it is an event of that histo
                              the log does not have (any more)        restored from the log
     a cut                    of another history, or edited, or       refused, unless the snapshot should replace the state
                              rebuilt and to replace the state        and is at the same moment (see
-                                                                     ``comparing.cut_differences``): then it is seeded
+                                                                     ``comparing.cut_differences``): then it
+                                                                     is seeded
 
-To *seed* is one transaction of the task's own id, which fences the previous owner of that id. It contains the rows of the
-snapshot and deletions of all others, the messages in flight, the cut, the input offsets, and a tape record that names the
-snapshot as the *base* of what follows. So a restore, a replay and the next snapshot need only the log and that snapshot, and a
-crash leaves all of the transaction or none. A second start with the same order finds the snapshot's id in the cut.
+To *seed* is one transaction of the task's own id, which fences the previous owner of that id. It contains the
+rows of the snapshot and deletions of all others, the messages in flight, the cut, the input offsets, and a
+tape record that names the snapshot as the *base* of what follows. So a restore, a replay and the next
+snapshot need only the log and that snapshot, and a crash leaves all of the transaction or none. A second
+start with the same order finds the snapshot's id in the cut.
 
-A worker that was suspended between its check and taking the id over may find that another has seeded the task and continued.
-So it checks again once it has the id: from then on no other worker can commit.
+A worker that was suspended between its check and taking the id over may find that another has seeded the task
+and continued. So it checks again once it has the id: from then on no other worker can commit.
 
-Every task must be seeded before another seeded task sends it a message: otherwise the messages in flight would come after
-that message. So no task takes a record before all have begun (``all_have_begun``); and all begin with the same snapshot, even
-if a newer one appears meanwhile (``open_start``).
+Every task must be seeded before another seeded task sends it a message: otherwise the messages in flight
+would come after that message. So no task takes a record before all have begun (``all_have_begun``); and all
+begin with the same snapshot, even if a newer one appears meanwhile (``open_start``).
 
-Counts, watermarks, lineage and timers are those of the snapshot. Under another name of the app its outputs are those of
-another writer, in addition to the outputs of the old one. A replaced state numbers its outputs from the last one in the log.
+Counts, watermarks, lineage and timers are those of the snapshot. Under another name of the app its outputs
+are those of another writer, in addition to the outputs of the old one. A replaced state numbers its outputs
+from the last one in the log.
 """
 
 from __future__ import annotations
@@ -36,7 +40,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
 
 import msgspec
 
@@ -45,7 +48,6 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
     FencedError,
-    OffsetGoneError,
     SnapshotMismatchError,
     SnapshotUnavailableError,
     UnknownSnapshotError,
@@ -53,30 +55,26 @@ from tailrace.core.errors import (
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.app_history import AppHistory, Committed
-from tailrace.history.beginnings import Beginning, base_name, begun_cut, here, is_own, rows_of
+from tailrace.history.beginnings import Beginning, base_name, begun_cut, rows_of
 from tailrace.history.changelog import last_cut
 from tailrace.history.commit_identity import new_nonce, standing
 from tailrace.history.cut_notes import kept_headers
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
-from tailrace.history.last_reads import check_last_reads
 from tailrace.history.left_inputs import left_header_of, left_there
-from tailrace.history.replayable import MAY_BE_EMPTY
-from tailrace.history.same_topics import noted_header, resumed_from
+from tailrace.history.same_topics import noted_header
+from tailrace.history.snapshots.input_positions import BATCH, InputPositions, batched
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.processes.environment import timezones_version
-from tailrace.state.snapshots import MESSAGES, Snapshot, Snapshots, TaskEntry, which_where
+from tailrace.state.snapshots import Snapshot, Snapshots, TaskEntry, which_where
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
 _log = logging.getLogger("tailrace.starting")
 
-_BATCH = 20_000
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An order to start an app from a snapshot. ``name`` is the snapshot's name on the tape; see ``base_name``.
+    """An order to start an app from a snapshot. ``name``: the snapshot's name on the tape (``base_name``).
 
     Once a task has carried it out, the task's history begins with the snapshot: see ``history.beginnings``.
     """
@@ -90,11 +88,11 @@ class Start:
 
 
 def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool = False) -> Start | None:
-    """Open the snapshot of ``app`` that ``URI`` or ``URI#snapshot`` names, by id or name (default: the latest).
+    """Open the snapshot of ``app`` that ``URI`` or ``URI#snapshot`` names (default: the latest).
 
-    If tasks of ``plan``, which may be ``app`` under another name, have begun with a snapshot, that one is used, unless
-    another should replace the state. Returns None if all have begun and that snapshot is missing: then there is nothing
-    to do.
+    If tasks of ``plan``, which may be ``app`` under another name, have begun with a snapshot, that one is
+    used, unless another should replace the state. Returns None if all have begun and that snapshot is
+    missing: then there is nothing to do.
 
     Raises:
         SnapshotError: There is no such snapshot, or it is damaged.
@@ -111,7 +109,8 @@ def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool 
         if which not in bases or None in cuts:
             raise
         _log.warning(
-            "the snapshot that the app was started from is not there any more: it continues with its own state",
+            "the snapshot that the app was started from is not there any more: it continues with its own "
+            "state",
             extra={"app": plan.app, "snapshot": which, "place": uri},
         )
         return None
@@ -119,7 +118,7 @@ def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool 
 
 
 def all_have_begun(plan: Plan, log: Log, start: Start) -> bool:
-    """Whether every task that has a state in the snapshot has one in the log. Until then no task may take a record."""
+    """Whether every task of the snapshot has begun. Until then no task may take a record."""
     history = AppHistory(plan, log)
     return all(
         history.committed(task.partition).cut is not None
@@ -137,10 +136,10 @@ def start_from(
     now_ms: int,
     check_owned: Callable[[], None] = lambda: None,
 ) -> str:
-    """Bring task ``number`` to the state of the snapshot, or find that this was done before. Returns what was done, as text.
+    """Bring task ``number`` to the state of the snapshot, once. Returns what was done, as text.
 
-    The task must be owned: seeding fences the present holder of its id, and calls ``check_owned`` right before that.
-    ``Restore.run`` comes next, as in any start.
+    The task must be owned: seeding fences the present holder of its id, and calls ``check_owned`` right
+    before that. ``Restore.run`` comes next, as in any start.
 
     Raises:
         SnapshotMismatchError: The snapshot does not fit the app, its history, or this log.
@@ -166,6 +165,7 @@ class _Task:
         self._start, self._snapshot, self._now_ms = start, start.snapshot, now_ms
         self._id = start.snapshot.manifest.id
         self._entry = self._fitting_entry()
+        self._inputs = InputPositions(plan, log, start.snapshot, number)
 
     def run(self) -> str:
         """See ``start_from``."""
@@ -205,14 +205,17 @@ class _Task:
         manifest = self._snapshot.manifest
         if manifest.partitions != self._plan.partitions:
             raise SnapshotMismatchError(
-                f"the snapshot {self._id} has {manifest.partitions} partitions, the app {self._plan.app!r} has "
+                f"the snapshot {self._id} has {manifest.partitions} partitions, the app {self._plan.app!r} "
+                "has "
                 f"{self._plan.partitions}",
-                hint=f"Its keys are spread over {manifest.partitions}: give the app partitions={manifest.partitions}.",
+                hint=f"Its keys are spread over {manifest.partitions}: give the app "
+                f"partitions={manifest.partitions}.",
             )
         for one in self._snapshot.chain:
             if one.keys:
                 raise SnapshotMismatchError(
-                    f"the snapshot {self._id} holds the keys {', '.join(one.keys)} only: all others would be gone",
+                    f"the snapshot {self._id} holds the keys {', '.join(one.keys)} only: all others would be "
+                    "gone",
                     hint="Start from a whole one.",
                 )
         try:
@@ -224,7 +227,7 @@ class _Task:
             ) from None
 
     def _check_all_fit(self) -> None:
-        """Check that every task that has not begun can begin. If one cannot, none does: no part of the app may begin alone."""
+        """Check that every task that has not begun can begin: no part of the app may begin alone."""
         plan, log = self._plan, self._log
         if plan.app == self._snapshot.manifest.app:  # under another name it skips what it has handled
             check_not_redriven_since(log, self._snapshot.manifest)
@@ -232,43 +235,23 @@ class _Task:
             task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)
             if task._committed().cut is not None:
                 continue
-            if task._entry.cut:
-                task._cut = tape.decode_cut(task._entry.cut)
-                task._positions(None, is_new=True)
-            else:
-                task._check_nothing_waits()
-
-    def _check_nothing_waits(self) -> None:
-        """Refuse a snapshot with waiting records for a task that has not begun, unless this log holds the same records."""
-        manifest, number = self._snapshot.manifest, self._number
-        for name, ends in manifest.ends.items():
-            place = TopicPartition(here(name, manifest.app, self._plan.app), number)
-            if not is_own(name, manifest.app):
-                continue
-            waiting = self._entry.waiting
-            count = waiting.get(name, 0) if isinstance(waiting, dict) else ends[number]
-            if not count:
-                continue
-            if place.topic != name or self._log.end_offset(*place) < ends[number]:
-                raise SnapshotMismatchError(
-                    f"{count:,} records wait in {name!r} partition {number} for a task that had not committed yet, "
-                    f"and the snapshot {self._id} does not hold those",
-                    hint="Take a snapshot when all tasks have committed.",
-                )
+            task._inputs.check()
 
     def _is_part_of(self, live: tape.Cut) -> bool:
-        """Whether the snapshot is a moment of the history that the changelog continues, if the log has that commit."""
+        """Whether the snapshot is of the history that the changelog continues, if the log has that commit."""
         manifest, cut = self._snapshot.manifest, self._cut
         whole = manifest.source in ("live", "tape") and self._entry.changelog_position is not None
         return whole and (cut.app, cut.lineage, cut.base) == (live.app, live.lineage, live.base)
 
     def _check_replaceable(self) -> None:
-        """Check that the state of all tasks can be replaced. If one cannot, none is: all tasks need the same past."""
+        """Check that the state of all tasks can be replaced: all tasks need the same past."""
         app = self._plan.app
         if not self._start.replace:
             raise SnapshotMismatchError(
-                f"the app {app!r} has a history of its own in this log, which the snapshot {self._id} is not a part of",
-                hint="Run it beside under another name (--as NAME), or say that the snapshot is to replace the state "
+                f"the app {app!r} has a history of its own in this log, which the snapshot {self._id} is not "
+                "a part of",
+                hint="Run it beside under another name (--as NAME), or say that the snapshot is to replace "
+                "the state "
                 "(--replace-state).",
             )
         check_not_redriven_since(self._log, self._snapshot.manifest)
@@ -276,7 +259,8 @@ class _Task:
         found = [history.committed(number).cut for number in range(self._plan.partitions)]
         cuts = [None if cut is None else tape.decode_cut(cut) for cut in found]
         if any(cut is not None and cut.base == self._id for cut in cuts):
-            # The replacement has begun: replaced tasks may have committed since, and tasks without a state may have begun.
+            # The replacement has begun: replaced tasks may have committed since, and tasks without a state
+            # may have begun.
             cuts = [
                 cut if number == self._number and self._entry.cut else None for number, cut in enumerate(cuts)
             ]
@@ -288,8 +272,10 @@ class _Task:
 
     def _leave_aside(self, why: str) -> str:
         _log.warning(
-            "the snapshot %s stands after a commit that this log does not have: %s. The log has lost its end since (for example, it "
-            "is a restored backup), or it is another log. The snapshot is left aside, and the state is restored from the log",
+            "the snapshot %s stands after a commit that this log does not have: %s. The log has lost its end "
+            "since (for example, it "
+            "is a restored backup), or it is another log. The snapshot is left aside, and the state is "
+            "restored from the log",
             self._id,
             why,
             extra={"app": self._plan.app, "partition": self._number, "snapshot": self._id},
@@ -319,17 +305,18 @@ class _Task:
         try:
             if self._committed() != seen:
                 raise FencedError(
-                    f"the task {plan.app}/{partition} was started by another while it was about to be started here",
+                    f"the task {plan.app}/{partition} was started by another while it was about to be "
+                    "started here",
                     hint="Nothing is lost: start again, and it resumes at the last commit.",
                 )
-            positions = self._positions(writer, is_new=seen.cut is None)
+            positions = self._inputs.positions(writer, is_new=seen.cut is None)
             place = TopicPartition(plan.changelog_topic, partition)
             before = None if seen.cut is None else last_cut(log, place)
             totals = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
             record = self._tape_record(number, positions, totals)
             cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
             gone = dict(stale)
-            for batch in _batches(rows_of(self._snapshot, partition)):
+            for batch in batched(rows_of(self._snapshot, partition)):
                 self._append(writer, ((row, value) for row, value in batch))
                 for row, _ in batch:
                     gone.pop(row, None)
@@ -356,14 +343,15 @@ class _Task:
         self._fill(encoded, position, self._now_ms)
 
     def _hold(self) -> None:
-        """Protect the snapshot from deletion by the service that took it: a replay of this history needs it from now on."""
+        """Protect the snapshot from retention: a replay of this history needs it from now on."""
         if not self._snapshot.manifest.automatic:
             return
         try:
             self._snapshot.hold(self._plan.app)
         except SnapshotUnavailableError as error:
             _log.warning(
-                "the snapshot is one of those that are deleted in time, and it could not be noted that a history begins "
+                "the snapshot is one of those that are deleted in time, and it could not be noted that a "
+                "history begins "
                 "with it: %s",
                 error,
                 extra={"app": self._plan.app, "snapshot": self._id},
@@ -394,93 +382,13 @@ class _Task:
         topic, now_ms = self._plan.changelog_topic, self._now_ms
         writer.append([Output(topic, row, value, now_ms) for row, value in changed], self._number)
 
-    def _positions(self, writer: Writer | None, *, is_new: bool) -> dict[str, int]:
-        """The position to continue from in each input. Messages in flight that this log lacks are appended with ``writer``;
-        without a writer this only checks that it can be done.
-
-        For a task that ``is_new`` the log never has them, whatever its offsets are: it is another log, or another app name.
-        """
-        declared = {one.name for one in self._plan.inputs}
-        check_last_reads(self._log, self._snapshot, self._number, declared)
-        found: dict[str, int] = {}
-        for name, position in self._cut.positions.items():
-            here = self._here(name)
-            place = TopicPartition(here, self._number)
-            if is_new and is_own(name, self._cut.app):
-                found[here] = self._bring_along(writer, name, place, position)
-                continue
-            start, end = self._log.start_offset(*place), self._log.end_offset(*place)
-            if position > end:
-                raise SnapshotMismatchError(
-                    f"the snapshot {self._id} stands at offset {position} of {here!r} partition {self._number}, which "
-                    f"ends at {end}",
-                    hint="It belongs to another log.",
-                )
-            if position < start:
-                position = resumed_from(
-                    self._log, self._cut.app, TopicPartition(name, self._number), position
-                )
-            if position < start:
-                raise OffsetGoneError(
-                    f"the snapshot {self._id} continues from an offset that retention has deleted; the first kept is {start}",
-                    topic=here,
-                    partition=self._number,
-                    offset=position,
-                    hint=f"{MAY_BE_EMPTY}Start from a newer snapshot, or rebuild from an archive.",
-                )
-            found[here] = position
-        return found
-
-    def _bring_along(self, writer: Writer | None, name: str, place: TopicPartition, position: int) -> int:
-        """Append the records in flight to the task in an internal topic. Returns the start offset of that topic."""
-        ends = self._snapshot.manifest.ends.get(name)
-        if ends is None and self._snapshot.manifest.source == "tape":
-            raise SnapshotMismatchError(
-                f"the snapshot {self._id} stands within the history of the app, and does not hold what was under way there "
-                f"in {name!r}",
-                hint="Rebuild one up to the last commit, without a limit.",
-            )
-        waiting = self._entry.waiting
-        if isinstance(waiting, dict):
-            under_way = waiting.get(name, 0)
-        else:
-            under_way = 0 if ends is None else ends[self._number] - position
-        held = sum(file.rows for file in self._entry.files if file.table == MESSAGES)
-        if place.topic == self._plan.inbox_topic and ends is not None and held != under_way:
-            raise SnapshotMismatchError(
-                f"{under_way:,} messages were under way in {name!r} partition {self._number}, and the snapshot {self._id} "
-                f"holds {held:,} of them",
-                hint="Start from another snapshot.",
-            )
-        if under_way > 0 and place.topic != self._plan.inbox_topic:
-            raise SnapshotMismatchError(
-                f"{under_way:,} records were under way in {name!r} partition {self._number}, and a snapshot does not "
-                "hold those",
-                hint="Take a snapshot when the app has handled what it has repartitioned, or start in place.",
-            )
-        if writer is not None and place.topic == self._plan.inbox_topic:
-            for batch in _batches(self._snapshot.messages(self._number)):
-                said = [
-                    Output(place.topic, one.key, one.value, one.timestamp_ms, one.headers) for one in batch
-                ]
-                writer.append(said, self._number)
-        return self._log.start_offset(*place)
-
-    def _here(self, name: str) -> str:
-        return here(name, self._cut.app, self._plan.app)
-
     # --- rows
 
     def _fill(self, cut: bytes, position: int, at_end_ms: int) -> None:
-        """Fill the store with exactly the rows of the snapshot. The next start empties a store that was left unfinished."""
+        """Fill the store with the rows of the snapshot. The next start empties a store left unfinished."""
         store = self._store
         unfinished = StoreCut(FORMAT, UNFINISHED, self._now_ms, None).encode()
-        while batch := [row for row, _ in islice(store.scan(b"\x01", b"\xff"), _BATCH)]:
+        while batch := [row for row, _ in islice(store.scan(b"\x01", b"\xff"), BATCH)]:
             store.write(dict.fromkeys(batch), unfinished)
         begun = Beginning(self._number, self._cut.lineage, self._snapshot, cut)
         begun.load(store, position=position, at_end_ms=at_end_ms)
-
-
-def _batches(items: Iterator[T]) -> Iterator[list[T]]:
-    while batch := list(islice(items, _BATCH)):
-        yield batch

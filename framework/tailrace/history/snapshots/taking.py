@@ -1,14 +1,16 @@
 """Taking a snapshot of an app from its log, while the app runs, and without its help.
 
-Theory. The ends that a log gives for all topics of an app are a consistent cut (see ``log.consistent_ends``): whatever a task has read
-by its end of the changelog, was sent by then. What was sent by then and is not read, is *in flight*: the messages are stored with the
-snapshot (see ``history.in_flight``).
+Theory. The ends that a log gives for all topics of an app are a consistent cut (see ``log.consistent_ends``):
+whatever a task has read by its end of the changelog, was sent by then. What was sent by then and is not read,
+is *in flight*: the messages are stored with the snapshot (see ``history.in_flight``).
 
-The changelog is compacted, so it holds each row about once: reading it to the end is reading the state. No cleaning may run
-meanwhile, because it may remove the last record before the cut when there is a later one for the same row.
+The changelog is compacted, so it holds each row about once: reading it to the end is reading the state. No
+cleaning may run meanwhile, because it may remove the last record before the cut when there is a later one for
+the same row.
 
-An *incremental* snapshot reads the changelog from the position of its parent. Deletions are kept for a limited time only, so
-the parent must not be older than half of that time, as for a state folder that was not in use.
+An *incremental* snapshot reads the changelog from the position of its parent. Deletions are kept for a
+limited time only, so the parent must not be older than half of that time, as for a state folder that was not
+in use.
 """
 
 from __future__ import annotations
@@ -19,16 +21,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-import msgspec
-
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import (
-    AlteredSnapshotError,
-    IncompleteSnapshotError,
-    SnapshotMismatchError,
-)
+from tailrace.core.errors import AlteredSnapshotError, IncompleteSnapshotError, SnapshotMismatchError
 from tailrace.history.app_history import AppHistory
 from tailrace.history.app_topics import topics_of
 from tailrace.history.beginnings import is_own
@@ -53,8 +49,7 @@ class TakingOptions:
     """A name makes it a savepoint."""
     automatic: bool = False
     incremental: bool = False
-    """Store only the changes since the latest snapshot, if that can be the parent; otherwise take a full one."""
-    deletions_kept_ms: int = DELETIONS_KEPT_MS
+    """Store only the changes since the latest snapshot, if that can be the parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +72,8 @@ def take_snapshot(
 ) -> Manifest:
     """Take a snapshot of an app as of the last commit in the log, and publish it.
 
-    The app may run meanwhile, in any number of workers. It is not stopped, and slowed only by the load on the machine. The
-    rows of one task at a time are held in memory.
+    The app may run meanwhile, in any number of workers. It is not stopped, and slowed only by the load on the
+    machine. The rows of one task at a time are held in memory.
 
     Raises:
         UnknownTopicError: The app has never run on this log.
@@ -173,16 +168,15 @@ class _Taking:
         age_ms = time.time_ns() // 1_000_000 - manifest.created_ms
         if manifest.source != "live" or manifest.partitions != self._plan.partitions:
             return None
-        if (
-            not 0 <= age_ms <= self._options.deletions_kept_ms // 2
-        ):  # the age of a snapshot from the future is unknown
+        if not 0 <= age_ms <= DELETIONS_KEPT_MS // 2:  # the age of a snapshot from the future is unknown
             return None
         for task in manifest.tasks:
             place = TopicPartition(self._plan.changelog_topic, task.partition)
             start, end = self._log.start_offset(*place), self._log.end_offset(*place)
             if task.changelog_position is None or not start <= task.changelog_position <= end:
                 return None
-            # Check that it is the same history: another log with the same names could match by its offsets alone.
+            # Check that it is the same history: another log with the same names could match by its offsets
+            # alone.
             now = self._history.committed(task.partition).cut
             if task.cut and (now is None or _life(now) != _life(task.cut)):
                 return None
@@ -212,7 +206,8 @@ class _Taking:
             start = base.changelog_position
         changed, cut, position = fold(self._log, place, start, end, self._note_read)
         if cut is None:
-            # The task has not committed since the parent, or never. If never, it begins with empty state in every start.
+            # The task has not committed since the parent, or never. If never, it begins with empty state in
+            # every start.
             cut, position = (b"", start) if base is None else (base.cut, start)
         schema = changed.pop(rows.SCHEMA_ROW, None) or (b"" if base is None else base.schema)
         deleted = sorted(row for row, value in changed.items() if value is None)
@@ -235,9 +230,9 @@ class _Taking:
             position,
             schema,
             files,
-            read=last_reads(self._log, number, cut, left) or msgspec.UNSET,
+            read=last_reads(self._log, number, cut, left),
             waiting=flight.waiting(number),
-            left=left or msgspec.UNSET,
+            abandoned=left,
         )
 
     def _note_read(self, place: TopicPartition, count: int) -> None:

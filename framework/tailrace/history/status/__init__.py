@@ -1,1 +1,1 @@
-"""The status of an app, from the log: positions, watermarks, lag, and the source that holds an operator back."""
+"""The status of an app, from the log: positions, watermarks, lag, what holds an operator back."""

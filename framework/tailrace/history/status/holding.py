@@ -1,8 +1,8 @@
 """Finds the source that holds an operator back, and the reason for that source's watermark.
 
-Theory. The watermark of an operator is the least of its sources', without those that are idle (see ``core.engine.watermarks``).
-So one source holds it back, the lowest that counts, or none if all are idle or a bounded run has ended. The reason for that
-source's watermark is found in the log, in this order:
+Theory. The watermark of an operator is the least of its sources', without those that are idle (see
+``core.engine.watermarks``). So one source holds it back, the lowest that counts, or none if all are idle or a
+bounded run has ended. The reason for that source's watermark is found in the log, in this order:
 
     reason        the source                                        until
     -----------   -----------------------------------------------   ------------------------------------------------------
@@ -13,8 +13,8 @@ source's watermark is found in the log, in this order:
     empty         follows its events, and had none                  the first one arrives, or it is idle for its declared time
     read          follows its events, and all of them were read     more arrive, or it is idle for its declared time
 
-The worker uses this for a source that has held an actor back for long, ``tailrace status`` for all. No result of a task depends
-on it.
+The worker uses this for a source that has held an actor back for long, ``tailrace status`` for all. No result
+of a task depends on it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import OffsetGoneError
 from tailrace.history.stretches import last
 from tailrace.history.tape_records import tape_record
-from tailrace.history.upstream_watermarks import Said, tasks_beside, transactional_id
+from tailrace.history.upstream_watermarks import Published, tasks_beside, transactional_id
 from tailrace.log.interface import Log, TopicPartition
 
 Reason: TypeAlias = Literal["unpublished", "publisher", "behind", "unapplied", "empty", "read"]
@@ -46,8 +46,8 @@ class Held(msgspec.Struct, frozen=True):
     source: str
     """The topic, or ``<inbox>#<actor>`` for the messages to an actor."""
     reason: Reason
-    said: str
-    """The reason as text, to follow the name of the source."""
+    text: str
+    """The reason in words, to follow the name of the source."""
     publisher: str | None = None
     """The transactional id of the writer with the lowest watermark."""
 
@@ -81,7 +81,7 @@ class Holding:
         self._is_owned = is_owned
 
     def lowest(self, marks: Watermarks, operator: int) -> int | None:
-        """The source that holds an operator back; None if there is none: it has ended, or all of its sources are idle."""
+        """The source that holds an operator back; None if it has ended, or all of its sources are idle."""
         if marks.ended_operators[operator]:
             return None
         counting = [source for source in self._plan.operators[operator].sources if not marks.idle[source]]
@@ -124,15 +124,16 @@ class Holding:
 
     def _by_writers(self, name: str, mark: int, lag: int, *, own: bool) -> Held | None:
         """The writer that a source waits for; None if the task only has to read more."""
-        said = self._publishers(name, own=own)
-        if not said:
+        published = self._publishers(name, own=own)
+        if not published:
             return Held(
                 name,
                 "unpublished",
-                'nobody has published a watermark for it. With watermark="upstream" it waits until an app that writes it '
+                'nobody has published a watermark for it. With watermark="upstream" it waits until an app '
+                "that writes it "
                 "does; leave that out, and it goes by its events",
             )
-        holding = {publisher: at for publisher, at in said.items() if at is not None}
+        holding = {publisher: at for publisher, at in published.items() if at is not None}
         if not holding:
             return None if lag else Held(name, "unapplied", "its writers hold nobody back any more")
         publisher = min(holding, key=lambda one: (holding[one], one))
@@ -142,9 +143,9 @@ class Holding:
         circle = circle_with(self._plan, self._log, publisher, lowest)
         return Held(name, "publisher", self._of_writer(publisher, lowest) + circle, publisher)
 
-    def _publishers(self, name: str, *, own: bool) -> Mapping[str, Said]:
-        """The last publication in the log of each publisher of a source; NO_WATERMARK for a task that has not published yet."""
-        found: dict[str, Said] = {}
+    def _publishers(self, name: str, *, own: bool) -> Mapping[str, Published]:
+        """The last publication of each publisher of a source; NO_WATERMARK if there is none yet."""
+        found: dict[str, Published] = {}
         if own:
             tasks = range(self._plan.partitions)
             found = {transactional_id(self._plan.app, number): NO_WATERMARK for number in tasks}
@@ -173,9 +174,10 @@ class Holding:
 
 
 def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
-    """A text about a task of another app that this one waits for, if that task may wait for this app; otherwise empty.
+    """A text about a task of another app that may wait for this app in turn; otherwise empty.
 
-    It may if it reads a topic of this app, and neither has reached any event: in such a circle neither ever does.
+    It may if it reads a topic of this app, and neither has reached any event: in such a circle neither ever
+    does.
     """
     if mark != NO_WATERMARK:
         return ""
@@ -193,13 +195,15 @@ def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
     if not topics:
         return ""
     return (
-        f'; the app {app!r} reads {topics[0]!r}, which this app writes. If both declare watermark="upstream", each waits '
-        "for the other and no timer ever fires: declare watermark=False in one of them, on the topic that closes the circle"
+        f"; the app {app!r} reads {topics[0]!r}, which this app writes. If both declare "
+        'watermark="upstream", each waits '
+        "for the other and no timer ever fires: declare watermark=False in one of them, on the topic that "
+        "closes the circle"
     )
 
 
 def last_commit_ms(log: Log, app: str, number: int) -> int | None:
-    """The time of a task's last commit, by its own clock; None if it never committed, or the log has deleted its tape."""
+    """The time of a task's last commit, by its own clock; None if the log does not have one."""
     place = TopicPartition(f"{app}.tape", number)
     if place.topic not in log.topics() or number >= log.partitions(place.topic):
         return None

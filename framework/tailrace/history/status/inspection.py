@@ -1,9 +1,10 @@
-"""The status of an app, from the log. The app may be running or not; it is not contacted, and nothing is changed.
+"""The status of an app, from the log. The app is not contacted, and nothing is changed.
 
-Theory. With each commit a task writes its cut, as the last record of the commit's batch in its partition of the changelog. So
-its positions, watermarks and idle sources are read from the end of the changelog, without folding it. Other data is elsewhere:
-the owner of a task is in its claim; the number of pending timers is in its state folder, which has an index of them. A
-folder is used only if it is of the same history, and at the log's last commit or one before.
+Theory. With each commit a task writes its cut, as the last record of the commit's batch in its partition of
+the changelog. So its positions, watermarks and idle sources are read from the end of the changelog, without
+folding it. Other data is elsewhere: the owner of a task is in its claim; the number of pending timers is in
+its state folder, which has an index of them. A folder is used only if it is of the same history, and at the
+log's last commit or one before.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SourceReport(msgspec.Struct, frozen=True):
 
     topic: str
     follows: Follows
-    """The origin of its watermark. ``nothing``: no operator waits for it (reference data, feedback, an inbox)."""
+    """The origin of its watermark. ``nothing``: no operator waits for it (reference data, an inbox)."""
     position: int
     end: int
     lag: int
@@ -123,7 +124,7 @@ class AppReport(msgspec.Struct, frozen=True):
 def inspect_app(
     plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None], state: Path | None = None
 ) -> AppReport:
-    """The status of all tasks of an app. ``owner_of`` takes a transactional id; ``state`` contains ``<app>/<partition>``.
+    """The status of all tasks of an app. ``state`` contains folders ``<app>/<partition>``.
 
     Raises:
         UnknownTopicError: The app has never run on this log.

@@ -1,6 +1,7 @@
 """Which process owns a task now. On the embedded log its claim says so; on Kafka, the group of its app.
 
-A process that was killed remains a member of its group until ``session.timeout.ms`` is over, and counts as the owner for so long.
+A process that was killed remains a member of its group until ``session.timeout.ms`` is over, and counts as
+the owner for so long.
 """
 
 from __future__ import annotations

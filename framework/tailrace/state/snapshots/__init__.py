@@ -1,7 +1,8 @@
-"""Snapshots: the state of an app at a cut, as a folder of Parquet tables and a manifest that any tool can read.
+"""Snapshots: the state of an app at a cut, as Parquet tables and a manifest that any tool can read.
 
-`places` reaches the folder wherever it lies, `tables` says which row becomes which column, `writing` and `reading` move
-rows, `manifest` says what belongs to a snapshot, `catalogue` publishes, lists, deletes. Needs pyarrow when used.
+`places` reaches the folder wherever it lies, `tables` says which row becomes which column, `writing` and
+`reading` move rows, `manifest` says what belongs to a snapshot, `catalogue` publishes, lists, deletes. Needs
+pyarrow when used.
 """
 
 from tailrace.state.snapshots.catalogue import LATEST, Draft, Snapshots, which_where

@@ -22,7 +22,8 @@ class _Module:
             module = importlib.import_module(self._name)
         except ModuleNotFoundError as error:
             raise MissingExtraError(
-                f"snapshots need the package {(error.name or self._name).partition('.')[0]}, which is not installed",
+                f"snapshots need the package {(error.name or self._name).partition('.')[0]}, which is not "
+                "installed",
                 hint="pip install 'tailrace[parquet]'",
             ) from error
         value = getattr(module, attribute)

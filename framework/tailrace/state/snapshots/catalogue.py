@@ -7,13 +7,14 @@
     <uri>/<app>/<id>/held-by-<app>      retention keeps the snapshot, since the history of that app begins with it
     <uri>/<app>/_.../                   not a snapshot
 
-**Publication.** The manifest is written last, after a check that every file that it names exists and has its size. A process
-that dies before that has published nothing; ``sweep`` removes its files. A published snapshot never changes.
+**Publication.** The manifest is written last, after a check that every file that it names exists and has its
+size. A process that dies before that has published nothing; ``sweep`` removes its files. A published snapshot
+never changes.
 
-**Chains.** An incremental snapshot is useless without its parent. Publishing one looks for the parent again *after* its
-manifest is written, and withdraws it if the parent is gone. Deleting removes the manifest first, looks for incremental
-snapshots *after* that, and restores it if there is one. Each acts before it checks, so if both happen at the same time, at
-least one of them sees the other.
+**Chains.** An incremental snapshot is useless without its parent. Publishing one looks for the parent again
+*after* its manifest is written, and withdraws it if the parent is gone. Deleting removes the manifest first,
+looks for incremental snapshots *after* that, and restores it if there is one. Each acts before it checks, so
+if both happen at the same time, at least one of them sees the other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import secrets
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -57,17 +57,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def which_where(reference: str) -> tuple[str, str]:
-    """The location and the snapshot that ``URI#snapshot`` names, by default the latest.
-
-    The last ``#`` separates them if the text after it could be an id or a name, unless a folder with the whole name exists,
-    since a location may contain a ``#``. ``URI#`` is always the latest.
-    """
+    """The location and snapshot of ``URI#snapshot``, split at the last ``#`` (default: the latest)."""
     uri, mark, which = reference.rpartition("#")
-    if not mark or (which and not _NAME.fullmatch(which)):
-        return reference, LATEST
-    if "://" not in reference and Path(reference).is_dir():
-        return reference, LATEST
-    return uri, which or LATEST
+    return (uri, which or LATEST) if mark else (reference, LATEST)
 
 
 Unreadable: TypeAlias = AlteredSnapshotError | NewerFormatError
@@ -75,7 +67,7 @@ Unreadable: TypeAlias = AlteredSnapshotError | NewerFormatError
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """An unfinished snapshot: its id, the folder for ``write_task``, and its start (milliseconds since 1970)."""
+    """An unfinished snapshot: its id, the folder for ``write_task``, and its start (ms since 1970)."""
 
     id: str
     folder_uri: str
@@ -83,7 +75,7 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Snapshots:
-    """The snapshots of an app under a URI. Every method raises SnapshotUnavailableError if the location fails."""
+    """The snapshots of an app under a URI. Methods raise SnapshotUnavailableError if the location fails."""
 
     def __init__(self, uri: str, app: str) -> None:
         if not _NAME.fullmatch(app):
@@ -115,9 +107,10 @@ class Snapshots:
     def publish(self, manifest: Manifest) -> Manifest:
         """Publish a draft for all readers at once, and return its manifest, sealed.
 
-        Raises IncompleteSnapshotError or AlteredSnapshotError (a file that it names is missing, or has another size),
-        ForeignSnapshotError (it belongs to another app, or does not match its parent), SnapshotTakenError (its id or its
-        savepoint's name exists). Publishing the same manifest again is allowed: a driver may do so after it was killed.
+        Raises IncompleteSnapshotError or AlteredSnapshotError (a file that it names is missing, or has
+        another size), ForeignSnapshotError (it belongs to another app, or does not match its parent),
+        SnapshotTakenError (its id or its savepoint's name exists). Publishing the same manifest again is
+        allowed: a driver may do so after it was killed.
         """
         self._must_be_ours(manifest)
         sealed = manifests.sealed(manifest)
@@ -161,7 +154,7 @@ class Snapshots:
         return found
 
     def survey(self) -> tuple[_Manifests, dict[str, Unreadable]]:
-        """The manifests of all snapshots, oldest first; and, by id, the errors of those that cannot be read."""
+        """The manifests of all snapshots, oldest first; by id, the errors of those that cannot be read."""
         found, unreadable = _Manifests(), dict[str, Unreadable]()
         for name in self._folders():
             try:
@@ -173,9 +166,10 @@ class Snapshots:
         return _by_age(found), unreadable
 
     def id_of(self, which: str) -> str:
-        """The id of a snapshot that ``open`` would find. For the id itself, the snapshot need not be readable.
+        """The id of a snapshot that ``open`` would find. By its id, an unreadable one is found, too.
 
-        Raises UnknownSnapshotError; and AlteredSnapshotError or NewerFormatError if a manifest that cannot be read may be the one.
+        Raises UnknownSnapshotError; and AlteredSnapshotError or NewerFormatError if a manifest that cannot be
+        read may be the one.
         """
         if _NAME.fullmatch(which) and (self._place / which / MANIFEST).exists():
             return which
@@ -184,8 +178,9 @@ class Snapshots:
     def open(self, which: str = LATEST) -> Snapshot:
         """A snapshot by its id, by a unique prefix of it, by a savepoint's name, or "latest".
 
-        All of its files, and those of the snapshots that it builds on, exist and have their size. Reading checks the content.
-        Raises UnknownSnapshotError, IncompleteSnapshotError, AlteredSnapshotError, ForeignSnapshotError, NewerFormatError.
+        All of its files, and those of the snapshots that it builds on, exist and have their size. Reading
+        checks the content. Raises UnknownSnapshotError, IncompleteSnapshotError, AlteredSnapshotError,
+        ForeignSnapshotError, NewerFormatError.
         """
         found = self._read(which) if _NAME.fullmatch(which) else None
         manifest = found or self._named(which)
@@ -196,10 +191,11 @@ class Snapshots:
     # --- taking away ---
 
     def delete(self, id: str, *, dependants: bool = False) -> _Ids:
-        """Delete a snapshot and return the deleted ids. Its manifest is deleted first, so no reader sees a part of it.
+        """Delete a snapshot, its manifest first, and return the deleted ids.
 
-        Raises UnknownSnapshotError, or SnapshotInUseError if incremental snapshots build on it. With ``dependants`` those are
-        deleted first. If it raises SnapshotInUseError, nothing has changed.
+        Raises UnknownSnapshotError, or SnapshotInUseError if incremental snapshots build on it. With
+        ``dependants`` those are deleted first. Raises AlteredSnapshotError or NewerFormatError if another
+        snapshot, which may build on it, cannot be read. After an error nothing has changed.
         """
         place = self._place / id
         if not _NAME.fullmatch(id) or not (place / MANIFEST).exists():
@@ -218,10 +214,11 @@ class Snapshots:
         return [*gone, id]
 
     def keep(self, count: int) -> _Ids:
-        """Delete automatic snapshots except for the newest ``count`` and those that they, or savepoints, build on.
+        """Delete automatic snapshots except for the newest ``count`` and what others build on.
 
-        Returns the deleted ids. Snapshots from a clock that was ahead count as the oldest; otherwise new ones would be deleted at
-        once. A snapshot with which the history of an app begins (``Snapshot.hold``) is kept.
+        Returns the deleted ids. Snapshots from a clock that was ahead count as the oldest; otherwise new ones
+        would be deleted at once. A snapshot with which the history of an app begins (``Snapshot.hold``) is
+        kept.
         """
         everything = self.list()
         by_id = {each.id: each for each in everything}
@@ -245,7 +242,7 @@ class Snapshots:
         return gone
 
     def sweep(self, older_than_s: float = 86_400.0) -> _Ids:
-        """Remove files that no manifest names: unpublished drafts and files of failed attempts. Returns their names.
+        """Remove unpublished drafts and files of failed attempts. Returns their names.
 
         Only files unchanged for ``older_than_s`` are removed, which must be longer than any draft takes.
         """
@@ -302,7 +299,7 @@ class Snapshots:
 
     def _named(self, which: str) -> Manifest:
         everything, unreadable = self.survey()
-        ids = [_told(each) for each in everything]
+        ids = [_id_and_name(each) for each in everything]
         if unreadable and not any(each.name == which for each in everything):
             raise next(iter(unreadable.values()))  # any of them may be the one
         if which == LATEST:
@@ -315,7 +312,7 @@ class Snapshots:
             return found[0]
         if found:
             raise self._unknown(
-                f"{which!r} may mean any of {len(found)} snapshots", [_told(each) for each in found]
+                f"{which!r} may mean any of {len(found)} snapshots", [_id_and_name(each) for each in found]
             )
         names = [each.name for each in everything if each.name is not None]
         raise self._unknown(f"there is no snapshot {which!r}", ids, did_you_mean(which, names))
@@ -344,22 +341,9 @@ class Snapshots:
         return chain
 
     def _children(self, id: str) -> _Ids:
-        """The ids of the snapshots that build on one.
-
-        Of a snapshot that this version cannot read, the parent still counts if its manifest has one: a newer version may read it.
-        """
-        found = _Ids()
-        for name in self._folders():
-            if name == id:
-                continue
-            try:
-                manifest = self._read(name)
-                parent = None if manifest is None else manifest.parent
-            except (AlteredSnapshotError, NewerFormatError):
-                parent = manifests.parent_of((self._place / name / MANIFEST).read())
-            if parent == id:
-                found.append(name)
-        return found
+        """The ids of the snapshots that build on one. Raises if a manifest, which may, cannot be read."""
+        others = [self._read(name) for name in self._folders() if name != id]
+        return [one.id for one in others if one is not None and one.parent == id]
 
     # --- refusals ---
 
@@ -378,7 +362,8 @@ class Snapshots:
         partitions = [task.partition for task in manifest.tasks]
         if partitions != list(range(manifest.partitions)):
             raise UsageError(
-                f"a snapshot of {manifest.partitions} partitions has a task for each, in order; not {partitions}"
+                f"a snapshot of {manifest.partitions} partitions has a task for each, in order; not "
+                f"{partitions}"
             )
 
     def _unknown(self, what: str, ids: Iterable[str], meant: str = "") -> UnknownSnapshotError:
@@ -423,7 +408,7 @@ def _by_age(found: list[Manifest]) -> list[Manifest]:
     return sorted(found, key=age)
 
 
-def _told(manifest: Manifest) -> str:
+def _id_and_name(manifest: Manifest) -> str:
     return manifest.id if manifest.name is None else f"{manifest.id} ({manifest.name})"
 
 

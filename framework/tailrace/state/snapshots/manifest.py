@@ -1,7 +1,7 @@
 """The manifest: a list of the parts of a snapshot, with checksums that prove that they are unchanged.
 
-It is readable JSON (bytes as base64). Its own checksum covers all other fields, which include the checksum of each file.
-A folder becomes a snapshot when its manifest is written into it.
+It is readable JSON (bytes as base64). Its own checksum covers all other fields, which include the checksum of
+each file. A folder becomes a snapshot when its manifest is written into it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 
 HELD_BY = "held-by-"
-"""In a snapshot's folder: a file that begins so, and ends with the name of an app, says that its history begins there."""
+"""A file in a snapshot's folder with this prefix and the name of an app: its history begins there."""
 
 Kind: TypeAlias = Literal["full", "incremental"]
 Source: TypeAlias = Literal["live", "tape", "canonical", "edited"]
@@ -41,23 +41,23 @@ class FileInfo(msgspec.Struct, frozen=True):
 
 
 class TaskEntry(msgspec.Struct, frozen=True):
-    """One task: its cut (``tape.Cut``, encoded), where its changelog stood, its schema row's value, its files."""
+    """One task: its encoded ``tape.Cut``, where its changelog stood, its schema row's value, its files."""
 
     partition: int
     cut: bytes
     changelog_position: int | None = None
     schema: bytes = b""
     files: tuple[FileInfo, ...] = ()
-    handled: dict[str, list[int]] | msgspec.UnsetType = msgspec.UNSET
-    """What is in the app's dead letters, and is handled in this state all the same: offsets by input. Manifests without it
-    are as they were before there was such a field."""
-    read: dict[str, RecordMark] | msgspec.UnsetType = msgspec.UNSET
-    """By input, the last record that the task has read. Unset in the same way."""
-    waiting: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
-    """By internal topic of the app that it reads, the number of records on their way to the task. If it is unset, these are all from
-    the position in the cut to the end in the manifest, without a gap."""
-    left: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
-    """By input that the app has read, and reads no more: where the task has left it. Unset if there is none."""
+    handled: dict[str, list[int]] = {}
+    """Records in the app's dead letters that are handled in this state all the same: offsets by input."""
+    read: dict[str, RecordMark] = {}
+    """By input, the last record that the task has read."""
+    waiting: dict[str, int] | None = None
+    """By internal topic of the app that it reads, the number of records on their way to the task. If it is
+    None, these are all from the position in the cut to the end in the manifest, without a gap.
+    """
+    abandoned: dict[str, int] = {}
+    """By input that the app has read, and reads no more: the task's last position in it."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,12 +103,6 @@ class _AnyManifest(msgspec.Struct):
     format: int
 
 
-class _AnyChild(msgspec.Struct):
-    """What a manifest of any format says about its parent."""
-
-    parent: str | None = None
-
-
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -125,7 +119,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes, snapshot: str, path: str) -> Manifest:
-    """Read a manifest. Raises NewerFormatError, or AlteredSnapshotError where a single byte is not as it was written."""
+    """Read a manifest. Raises NewerFormatError, or AlteredSnapshotError if a byte has changed."""
     hint = "Use another snapshot, and delete this one."
     try:
         number = msgspec.json.decode(data, type=_AnyManifest).format
@@ -141,11 +135,3 @@ def decode(data: bytes, snapshot: str, path: str) -> Manifest:
             "the manifest does not match its checksum", snapshot=snapshot, path=path, hint=hint
         )
     return manifest
-
-
-def parent_of(data: bytes) -> str | None:
-    """The parent that a manifest names which ``decode`` refuses; None if it names none, or is not JSON."""
-    try:
-        return msgspec.json.decode(data, type=_AnyChild).parent
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None

@@ -1,17 +1,17 @@
 """Places: folders on a disk or in an object store, by URI, with the few operations that snapshots need.
 
-A place is a plain path, ``file://``, ``s3://bucket/prefix?endpoint_override=...`` or whatever else
-``pyarrow.fs.FileSystem.from_uri`` or, where it is installed, fsspec reaches. What is promised is the same everywhere:
+A place is a plain path, ``file://``, ``s3://bucket/prefix?endpoint_override=...`` or another URI that pyarrow
+reaches. The guarantees are the same everywhere:
 
-- ``write`` makes a whole file appear, or nothing: on a disk a temporary file, flushed, then renamed; in an object store one PUT.
+- ``write`` makes a whole file appear, or nothing: on a disk a temporary file, flushed, then renamed; in an
+  object store one PUT.
 - ``stream`` makes a file that may be left in half by a crash; nobody looks at one that no manifest names.
-- A file that has been written is there after a power cut once ``settle`` has returned (on a disk; elsewhere by its store).
+- A file that has been written is there after a power cut once ``settle`` has returned (on a disk; elsewhere
+  by its store).
 """
 
 from __future__ import annotations
 
-import errno
-import importlib
 import os
 import shutil
 from collections.abc import Generator
@@ -21,35 +21,19 @@ from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from tailrace.core.errors import MissingExtraError, SnapshotUnavailableError, TailraceError
+from tailrace.core.errors import SnapshotUnavailableError, TailraceError
+from tailrace.state.failures import outage_of
 from tailrace.state.snapshots.arrow import filesystems, pa
 
 _OBJECT_STORES = frozenset({"s3", "gcs", "abfs"})
 """Stores without folders: making one would leave an empty object."""
 
-_PYARROW_ALONE = frozenset({"s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs"})
-"""Schemes of pyarrow's own: what it says of their URIs is what is wrong."""
-
 WRITING = "writing"
 _MAKING = "making the folder"
 
-_OUTAGES = {
-    errno.ENOSPC: ("there is no space left", "Make room and try again."),
-    errno.EDQUOT: ("the disk quota is used up", "Raise the quota and try again."),
-    errno.EFBIG: ("a file has reached the size that is allowed", "Raise the limit and try again."),
-    errno.EROFS: ("the file system is read-only", "Mount it for writing, or choose another place."),
-    errno.EACCES: ("permission is denied", "Give this user permission, or choose another location."),
-    errno.EPERM: ("permission is denied", "Give this user permission, or choose another location."),
-    errno.EMFILE: ("the process has too many open files", "Raise its limit (ulimit -n) and try again."),
-    errno.EIO: (
-        "the disk has failed",
-        "Look at the kernel's log, repair or replace the disk, and try again.",
-    ),
-}
-
 
 class Entry(NamedTuple):
-    """Something in a folder. ``size`` in bytes and ``changed_ms`` are those of a file; a folder may have none."""
+    """Something in a folder. ``size`` in bytes and ``changed_ms`` are those of a file."""
 
     name: str
     is_folder: bool
@@ -117,15 +101,16 @@ class Place:
 
     @contextmanager
     def open(self) -> Generator[Any]:
-        """The file, to read in any order, as pyarrow takes it. Raises FileNotFoundError or SnapshotUnavailableError."""
+        """The file, open for reading by pyarrow. Raises FileNotFoundError or SnapshotUnavailableError."""
         with self.failures("reading"), self.filesystem.open_input_file(self._path) as stream:
             yield stream
 
     def write(self, data: bytes, *, replace: bool = True) -> None:
         """Make a file of this content appear as a whole, safe from a power cut.
 
-        Raises FileExistsError where it is there and ``replace`` is not set: on a disk without fail, in an object store as
-        far as a look before tells. Raises SnapshotUnavailableError; nothing has appeared then, as far as the place says.
+        Raises FileExistsError where it is there and ``replace`` is not set: on a disk without fail, in an
+        object store as far as a look before tells. Raises SnapshotUnavailableError; nothing has appeared
+        then, as far as the place says.
         """
         with self.failures(WRITING):
             if self._filesystem is None:
@@ -139,7 +124,7 @@ class Place:
 
     @contextmanager
     def stream(self) -> Generator[IO[bytes]]:
-        """A new file to be written from its start to its end; flushed to the disk at the end, and taken away on an error."""
+        """A new file to write from start to end; flushed to the disk at the end, removed after an error."""
         with self.failures(WRITING):
             try:
                 if self._filesystem is None:
@@ -228,7 +213,8 @@ class Place:
     def failures(self, doing: str) -> Generator[None]:
         """Turn what the place says when it fails into our error.
 
-        What is absent stays that where something is looked for, and what is there already where a file is written.
+        What is absent stays that where something is looked for, and what is there already where a file is
+        written.
         """
         try:
             yield
@@ -246,14 +232,15 @@ class Place:
             raise self._unavailable(error, doing) from error
 
     def _unavailable(self, error: OSError, doing: str) -> SnapshotUnavailableError:
-        said = " ".join(str(error).split())
-        for number, (what, hint) in _OUTAGES.items():
-            if error.errno == number or os.strerror(number) in said:
-                return SnapshotUnavailableError(f"{what}, while {doing}: {said}", path=self.shown, hint=hint)
+        what, hint = outage_of(error) or (
+            "the location of a snapshot failed",
+            "Check the location and its permissions",
+        )
+        message = " ".join(str(error).split())
         return SnapshotUnavailableError(
-            f"the location of a snapshot failed while {doing}: {said}",
+            f"{what}, while {doing}: {message}",
             path=self.shown,
-            hint="Check the location and its permissions, then try again: no partial snapshot was published.",
+            hint=f"{hint}, then try again: no partial snapshot was published.",
         )
 
     def _make_parent(self) -> None:
@@ -261,7 +248,7 @@ class Place:
             self._filesystem.create_dir(self._path.rpartition("/")[0], recursive=True)
 
     def _forget(self) -> None:
-        """Best effort: the error that led here is the one to tell, and a file that nobody names does no harm."""
+        """Remove the file if possible: a file that no manifest names does no harm."""
         try:
             self.filesystem.delete_file(self._path)
         except OSError:
@@ -269,36 +256,16 @@ class Place:
 
 
 def _reached(uri: str) -> tuple[Any, str]:
-    """The file system and path of a URI with a scheme: by pyarrow, or else by fsspec."""
+    """The file system and path of a URI with a scheme."""
     try:
         filesystem, path = filesystems.FileSystem.from_uri(uri)
-        return filesystem, str(path)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        said, shown = str(error).replace(uri, _without_secrets(uri)), _without_secrets(uri)
-        if uri.partition("://")[0] in _PYARROW_ALONE:
-            raise SnapshotUnavailableError(
-                f"the location cannot be reached: {said}", path=shown, hint="Correct the URI."
-            ) from None
-        return _reached_by_fsspec(uri, said)
-
-
-def _reached_by_fsspec(uri: str, refusal: str) -> tuple[Any, str]:
-    shown = _without_secrets(uri)
-    try:
-        fsspec: Any = importlib.import_module("fsspec")
-    except ModuleNotFoundError:
-        raise MissingExtraError(
-            f"pyarrow reaches no file system by {shown!r} ({refusal})",
-            hint="Correct the URI; for other kinds of places install fsspec and its package for the scheme.",
-        ) from None
-    try:
-        found, path = fsspec.core.url_to_fs(uri)
-    except (ValueError, ImportError, OSError) as error:
-        said = str(error).replace(uri, shown)
+        shown = _without_secrets(uri)
+        reason = str(error).replace(uri, shown)
         raise SnapshotUnavailableError(
-            f"neither pyarrow nor fsspec reaches it: {said}", path=shown, hint="Correct the URI."
+            f"the location cannot be reached: {reason}", path=shown, hint="Correct the URI."
         ) from None
-    return filesystems.PyFileSystem(filesystems.FSSpecHandler(found)), str(path)
+    return filesystem, str(path)
 
 
 def _without_secrets(uri: str) -> str:

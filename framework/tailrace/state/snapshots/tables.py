@@ -1,4 +1,4 @@
-"""Rows as tables, and back: which part of a row (`core.rows`) stands in which column. Whole columns at a time.
+"""Rows as tables, and back: which part of a row (`core.rows`) is in which column.
 
 ::
 
@@ -8,10 +8,12 @@
     deleted    row
 
 - A key is in its canonical form, not escaped. A table is ordered as its rows are, by actor and key first.
-- ``kind`` is "value", "list" (its bounds), "item" (of a list; ``entry`` is its index) or "entry" (of a map; ``entry`` is
-  the map's key). ``field`` and ``entry`` are null where the kind has none.
-- ``value`` is what the row holds, byte for byte, the mark of its expiry included. ``expiry_ms`` repeats it for readers.
-- What the columns say is the whole row: a row that would not come back as it was is refused when it is written.
+- ``kind`` is "value", "list" (its bounds), "item" (of a list; ``entry`` is its index) or "entry" (of a map;
+  ``entry`` is the map's key). ``field`` and ``entry`` are null where the kind has none.
+- ``value`` is what the row holds, byte for byte, the mark of its expiry included. ``expiry_ms`` repeats it
+  for readers.
+- What the columns say is the whole row: a row that would not come back as it was is refused when it is
+  written.
 """
 
 from __future__ import annotations
@@ -146,9 +148,7 @@ def _state(actor: Any, key: Any, rest: Any, value: Any) -> Any:
     is_bounds = compute.and_(is_list, compute.equal(compute.binary_length(entry), 0))
     none = pa.scalar(None, pa.binary())
     kind = compute.if_else(
-        is_value,
-        "value",
-        compute.if_else(is_map, "entry", compute.if_else(is_bounds, "list", "item")),
+        is_value, "value", compute.if_else(is_map, "entry", compute.if_else(is_bounds, "list", "item"))
     )
     has_no_entry = compute.or_(is_value, is_bounds)
     columns = [

@@ -1,7 +1,7 @@
 """Writes the tables of one task, in any process, in any number of attempts.
 
-Each attempt writes files with names of its own, so two attempts at one task (a retry, a slow duplicate) never change each
-other's files. Only the manifest determines which of them belong to the snapshot.
+Each attempt writes files with names of its own, so two attempts at one task (a retry, a slow duplicate) never
+change each other's files. Only the manifest determines which of them belong to the snapshot.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import hashlib
 import operator
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import IO, Any, TypeVar
 
@@ -54,14 +54,14 @@ def write_task(
     messages: Iterable[InputRecord] = (),
     deleted: Iterable[bytes] | None = None,
 ) -> tuple[FileInfo, ...]:
-    """Write the files of one task into the folder of a draft, and say which they are. Tables without rows have none.
+    """Write the files of one task into the folder of a draft. Returns those of tables with rows.
 
-    ``rows`` are strictly ascending by their bytes; index rows and the task's own rows are left out. ``messages`` are
-    those of the inbox between the receiver's position and its end at the cut. ``deleted``, strictly ascending, are the
-    rows that the parent of an incremental snapshot has and this one has not.
+    ``rows`` are strictly ascending by their bytes; index rows and the task's own rows are left out.
+    ``messages`` are those of the inbox between the receiver's position and its end at the cut. ``deleted``,
+    strictly ascending, are the rows that the parent of an incremental snapshot has and this one has not.
 
-    Raises UsageError (not ascending), CorruptStateError (a row of no known form), SnapshotUnavailableError. The files
-    of a failed attempt are taken away where that is possible; nobody looks at them.
+    Raises UsageError (not ascending), CorruptStateError (a row of no known form), SnapshotUnavailableError.
+    The files of a failed attempt are taken away where that is possible; nobody looks at them.
     """
     if not _ATTEMPT.fullmatch(attempt):
         raise UsageError(f"an attempt is named by letters, digits, - and _; not {attempt!r}")
@@ -84,7 +84,7 @@ def write_task(
 
 
 def _state_chunks(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tables.Chunk]:
-    """The state rows in chunks that are small enough to be a row group each; other rows are looked at and left out."""
+    """The state rows in chunks of at most a row group; other rows are checked and left out."""
     last: bytes | None = None
     for keys, values in _pair_groups(rows):
         _must_ascend(last, keys)
@@ -142,20 +142,18 @@ def _must_ascend(last: bytes | None, keys: Sequence[bytes]) -> None:
 
 
 class _Files:
-    """The files of one attempt: each is begun with its first row, and described when it is closed."""
+    """The files of one attempt: each is begun with its first batch, and described when it is closed."""
 
     def __init__(self, folder: Place, partition: int, attempt: str, open_files: ExitStack) -> None:
-        self._folder = folder
-        self._partition = partition
-        self._attempt = attempt
+        self._folder, self._partition, self._attempt = folder, partition, attempt
         self._open_files = open_files
-        self._writers: dict[TableName, Any] = {}
-        self._found: dict[TableName, FileInfo] = {}
+        self._writers: dict[TableName, Callable[[Any], None]] = {}
+        self._closed: dict[TableName, FileInfo] = {}
 
     @property
     def written(self) -> tuple[FileInfo, ...]:
-        """What has been written, once the files are closed."""
-        return tuple(self._found[table] for table in self._writers)
+        """The files, once they are closed."""
+        return tuple(self._closed[table] for table in self._writers)
 
     def write(self, table: TableName, batch: Any) -> None:
         """Append a batch to a table, as a row group of its own."""
@@ -163,37 +161,37 @@ class _Files:
             return
         if table not in self._writers:
             self._writers[table] = self._open_files.enter_context(self._file(table))
-        self._writers[table].write(batch)
+        self._writers[table](batch)
 
-    def _file(self, table: TableName) -> _TableFile:
-        name = f"{self._partition:05d}-{table}-{self._attempt}.parquet"
-        return _TableFile(self._folder / name, name, table, self._partition, self._found)
+    @contextmanager
+    def _file(self, table: TableName) -> Generator[Callable[[Any], None]]:
+        name, rows = f"{self._partition:05d}-{table}-{self._attempt}.parquet", 0
+        with (self._folder / name).stream() as stream:
+            sink = _Hashing(stream)
+            writer = self._writer(table, sink)
 
+            def write(batch: Any) -> None:
+                nonlocal rows
+                rows += batch.num_rows
+                writer.write_batch(batch, row_group_size=batch.num_rows)
 
-class _TableFile:
-    """One Parquet file under way."""
+            try:
+                yield write
+                writer.close()
+            except BaseException:
+                sink.abandoned = True  # the writer still writes its end when it is deleted
+                raise
+        self._closed[table] = FileInfo(name, table, rows, sink.size, sink.digest.hexdigest())
 
-    def __init__(
-        self, place: Place, name: str, table: TableName, partition: int, found: dict[TableName, FileInfo]
-    ) -> None:
-        self._place = place
-        self._name = name
-        self._table: TableName = table
-        self._partition = partition
-        self._found = found
-        self._rows = 0
-
-    def __enter__(self) -> _TableFile:
-        self._stream = self._place.stream()
-        self._sink = _Hashing(self._stream.__enter__())
+    def _writer(self, table: TableName, sink: _Hashing) -> Any:
         about = {
             "tailrace.format": str(FORMAT),
-            "tailrace.table": self._table,
+            "tailrace.table": table,
             "tailrace.partition": str(self._partition),
         }
-        schema = tables.schema_of(self._table)
-        self._writer: Any = parquet.ParquetWriter(
-            pa.PythonFile(self._sink, mode="w"),
+        schema = tables.schema_of(table)
+        return parquet.ParquetWriter(
+            pa.PythonFile(sink, mode="w"),
             schema.with_metadata(about),
             compression="zstd",
             compression_level=1,
@@ -202,28 +200,6 @@ class _TableFile:
             write_page_checksum=True,
             write_page_index=True,
         )
-        return self
-
-    def write(self, batch: Any) -> None:
-        """Append a row group."""
-        self._rows += batch.num_rows
-        with self._place.failures("writing"):
-            self._writer.write_batch(batch, row_group_size=batch.num_rows)
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is None:
-            try:
-                with self._place.failures("writing"):
-                    self._writer.close()
-            except BaseException as failure:
-                self._stream.__exit__(type(failure), failure, failure.__traceback__)
-                raise
-            self._stream.__exit__(None, None, None)
-            digest, size = self._sink.digest.hexdigest(), self._sink.size
-            self._found[self._table] = FileInfo(self._name, self._table, self._rows, size, digest)
-            return
-        self._sink.abandoned = True  # what the writer still has to say is not wanted
-        self._stream.__exit__(kind, error, trace)
 
 
 class _Hashing:

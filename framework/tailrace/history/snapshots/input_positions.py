@@ -1,0 +1,146 @@
+"""Where a task that starts from a snapshot continues in its inputs.
+
+Inputs of the app from outside continue at the positions of the snapshot, if this log has the records from
+there on. The internal topics of the app (inbox, repartitioned topics) are other topics for a new task: what
+was in flight to it has to be in the snapshot, and is appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TypeVar
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
+from tailrace.core.records import Output
+from tailrace.history.beginnings import here, is_own
+from tailrace.history.last_reads import check_last_reads
+from tailrace.history.replayable import MAY_BE_EMPTY
+from tailrace.history.same_topics import resumed_from
+from tailrace.log.interface import Log, TopicPartition, Writer
+from tailrace.state.snapshots import MESSAGES, Snapshot
+
+BATCH = 20_000
+T = TypeVar("T")
+
+
+class InputPositions:
+    """The inputs of one task. Its methods raise SnapshotMismatchError or OffsetGoneError."""
+
+    def __init__(self, plan: Plan, log: Log, snapshot: Snapshot, number: int) -> None:
+        self._plan, self._log, self._snapshot, self._number = plan, log, snapshot, number
+        self._manifest = snapshot.manifest
+        self._entry = snapshot.manifest.task(number)
+
+    def check(self) -> None:
+        """Check that a task that has not begun can begin."""
+        if self._entry.cut:
+            self.positions(None, is_new=True)
+        else:
+            self._check_nothing_waits()
+
+    def positions(self, writer: Writer | None, *, is_new: bool) -> dict[str, int]:
+        """The position to continue from in each input. Messages in flight that this log lacks are appended
+        with ``writer``; without a writer this only checks that it can be done.
+
+        For a task that ``is_new`` the log never has them, whatever its offsets are: it is another log, or
+        another app name.
+        """
+        declared = {one.name for one in self._plan.inputs}
+        check_last_reads(self._log, self._snapshot, self._number, declared)
+        cut = tape.decode_cut(self._entry.cut)
+        found: dict[str, int] = {}
+        for name, position in cut.positions.items():
+            place = TopicPartition(here(name, cut.app, self._plan.app), self._number)
+            if is_new and is_own(name, cut.app):
+                found[place.topic] = self._bring_along(writer, name, place, position)
+            else:
+                found[place.topic] = self._in_log(
+                    TopicPartition(name, self._number), cut.app, place, position
+                )
+        return found
+
+    def _in_log(self, then: TopicPartition, app: str, place: TopicPartition, position: int) -> int:
+        """The position of an app in an input, if the log has the records from there on."""
+        which, start, end = self._manifest.id, self._log.start_offset(*place), self._log.end_offset(*place)
+        if position > end:
+            raise SnapshotMismatchError(
+                f"the snapshot {which} stands at offset {position} of {place.topic!r} partition "
+                f"{self._number}, which "
+                f"ends at {end}",
+                hint="It belongs to another log.",
+            )
+        if position < start:
+            position = resumed_from(self._log, app, then, position)
+        if position < start:
+            raise OffsetGoneError(
+                f"the snapshot {which} continues from an offset that retention has deleted; the first kept "
+                f"is {start}",
+                topic=place.topic,
+                partition=self._number,
+                offset=position,
+                hint=f"{MAY_BE_EMPTY}Start from a newer snapshot, or rebuild from an archive.",
+            )
+        return position
+
+    def _check_nothing_waits(self) -> None:
+        """Refuse a snapshot with records that wait for a task, unless this log holds them."""
+        for name, ends in self._manifest.ends.items():
+            if not is_own(name, self._manifest.app):
+                continue
+            place = TopicPartition(here(name, self._manifest.app, self._plan.app), self._number)
+            waiting = self._entry.waiting
+            count = ends[self._number] if waiting is None else waiting.get(name, 0)
+            if count and (place.topic != name or self._log.end_offset(*place) < ends[self._number]):
+                raise SnapshotMismatchError(
+                    f"{count:,} records wait in {name!r} partition {self._number} for a task that had not "
+                    "committed yet, "
+                    f"and the snapshot {self._manifest.id} does not hold those",
+                    hint="Take a snapshot when all tasks have committed.",
+                )
+
+    def _bring_along(self, writer: Writer | None, name: str, place: TopicPartition, position: int) -> int:
+        """Append the records in flight in an internal topic. Returns the start offset of that topic."""
+        which, ends, waiting = self._manifest.id, self._manifest.ends.get(name), self._entry.waiting
+        if ends is None and self._manifest.source == "tape":
+            raise SnapshotMismatchError(
+                f"the snapshot {which} stands within the history of the app, and does not hold what was "
+                "under way there "
+                f"in {name!r}",
+                hint="Rebuild one up to the last commit, without a limit.",
+            )
+        if waiting is not None:
+            under_way = waiting.get(name, 0)
+        else:
+            under_way = 0 if ends is None else ends[self._number] - position
+        is_inbox = place.topic == self._plan.inbox_topic
+        held = sum(file.rows for file in self._entry.files if file.table == MESSAGES)
+        if is_inbox and ends is not None and held != under_way:
+            raise SnapshotMismatchError(
+                f"{under_way:,} messages were under way in {name!r} partition {self._number}, and the "
+                f"snapshot {which} "
+                f"holds {held:,} of them",
+                hint="Start from another snapshot.",
+            )
+        if under_way > 0 and not is_inbox:
+            raise SnapshotMismatchError(
+                f"{under_way:,} records were under way in {name!r} partition {self._number}, and a snapshot "
+                "does not "
+                "hold those",
+                hint="Take a snapshot when the app has handled what it has repartitioned, or start in place.",
+            )
+        if writer is not None and is_inbox:
+            for batch in batched(self._snapshot.messages(self._number)):
+                again = [
+                    Output(place.topic, one.key, one.value, one.timestamp_ms, one.headers) for one in batch
+                ]
+                writer.append(again, self._number)
+        return self._log.start_offset(*place)
+
+
+def batched(items: Iterator[T]) -> Iterator[list[T]]:
+    """The items in lists of ``BATCH``."""
+    while batch := list(islice(items, BATCH)):
+        yield batch
