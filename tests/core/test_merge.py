@@ -143,13 +143,3 @@ def test_the_order_of_two_inputs_does_not_depend_on_a_third(
     times: list[list[int]], tolerance: int, most: int
 ) -> None:
     check_third(times, tolerance, most)
-
-
-def test_nothing_is_held_back_by_its_limit_where_another_input_is_waited_for() -> None:
-    merge = Merge(inputs(True, True), tolerance_ms=10)
-    merge.offer(0, heads([500]))
-    assert merge.next_run(9, {0: 100}) is None
-    assert merge.held == 0
-    merge.unread(1, True)
-    assert merge.next_run(9, {0: 100}) is None
-    assert merge.held is None

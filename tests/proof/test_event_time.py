@@ -39,7 +39,6 @@ class Live:
         prepare_topics(self.log, self.plan, create_declared=True)
         self.now = 1_000_000
         self.phase = 0
-        self.patience_ms = random.choice((0, 60_000, 10_000_000))
         self.passing_ms = 0
         """By how much the clock goes on from one step to the next."""
         self.stores = [MemoryStore() for _ in range(self.plan.partitions)]
@@ -51,7 +50,6 @@ class Live:
     def _started(self, number: int) -> Partition:
         settings = PartitionSettings(
             commit_interval_ms=_NEVER,
-            ahead_patience_ms=self.patience_ms,
             task=TaskSettings(firing_budget=self.budget, timers_in_memory=8),
         )
         partition = Partition(
@@ -93,9 +91,8 @@ class Live:
                 if one.dirty:
                     one.commit()
                     moved = True
-            if not moved and not any(one.holds_back for one in self.partitions):
+            if not moved:
                 return
-            self.now += 1_000_000
         raise AssertionError("it never comes to rest")
 
     def end(self) -> None:
@@ -208,8 +205,7 @@ def alone(web: Web, names: set[str], found: dict[str, list[Piece]]) -> dict[str,
 
 def check_apart(seed: int, trace: list[str]) -> None:
     random = Random(seed)
-    # Without limits: how far an input may be read ahead is for all to say who take it.
-    web, more = (replace(web_of(random), ahead=None) for _ in range(2))
+    web, more = (web_of(random) for _ in range(2))
     found = {name: pieces(web, random)[name] for name in web.sources} | {
         name: some for name, some in pieces(more, random).items() if name not in web.sources
     }

@@ -79,7 +79,6 @@ class Web:
     out_of_order: int
     repartitioned: set[str]
     circles: bool
-    ahead: int | None = None
     idle_after: str = "1000d"
     """Of the sources. What falls idle may be late when it wakes: so unless a test minds that, they do not."""
     app: tr.App = field(init=False)
@@ -143,7 +142,6 @@ def web_of(random: Random, *, circles: bool = False) -> Web:
         random.choice((0, 700, 5_000)),
         {name for name in sorted(read) if random.random() < 0.2},
         circles,
-        random.choice((None, None, 0, 5_000)),
     )
 
 
@@ -183,7 +181,6 @@ def build(web: Web) -> tr.App:
             out_of_order=web.out_of_order if outside else 0,
             # What is inside must not fall idle by itself, however short the time is.
             idle_after=web.idle_after if outside else "1s",
-            ahead=web.ahead,
             repartition=name in web.repartitioned,
         )
     results = app.topic("results", Result, key="key", event_time="at")

@@ -339,11 +339,6 @@ class Partition:
         """Whether there is something to commit; the partition is at work."""
         return self._running("be looked at").dirty
 
-    @property
-    def holds_back(self) -> bool:
-        """Whether records were read that wait for other inputs to come up to them; the partition is at work."""
-        return self._running("be looked at").holds_back
-
     def begin_end(self) -> None:
         """Begin the end of input: idle inputs count again, and no input becomes idle any more.
 

@@ -58,9 +58,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tailrace.service")
 
-_BOUNDED_PATIENCE_MS = 1_000
-"""For how long a bounded run holds an input back that is ahead, while nothing moves: there may be nothing more to come."""
-
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
@@ -197,7 +194,6 @@ def worker_settings(options: ServiceOptions, tasks: int) -> WorkerSettings:
     return WorkerSettings(
         partition=PartitionSettings(
             commit_interval_ms=options.commit_interval_ms,
-            ahead_patience_ms=_BOUNDED_PATIENCE_MS if options.until_end else None,
             after_deleted=options.after_deleted,
             drop=options.drop_state,
             task=TaskSettings(

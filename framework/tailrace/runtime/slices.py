@@ -20,10 +20,6 @@ records that it still has to read.
 When the end of input begins (a bounded run), every source counts again, and none becomes idle until the run is over: see
 ``progress``.
 
-An input that is ahead of the others by more than its topic allows (``ahead=``) is held back. This must never stop an app. The
-sources that it waits for do not depend on it. If all heads here are held back, and the watermarks that they wait for have not
-moved for ``ahead_patience_ms``, the earliest head may advance by its allowed distance.
-
 A commit publishes the watermarks that the task has reached. If they differ from the last published ones, that alone is a
 reason for a commit, since a task whose source became idle, or that was restored, may have nothing else to commit.
 """
@@ -68,8 +64,6 @@ class PartitionSettings:
     merge_wait_ms: int = 0
     """How long the merge waits for an input that has nothing unread."""
     merge_tolerance_ms: int = TOLERANCE_MS
-    ahead_patience_ms: int | None = None
-    """For how long an input that runs ahead of the others is held back while nothing moves; None: its ``idle_after``."""
     deletions_kept_ms: int = 86_400_000
     """How long compaction keeps deletions in the changelog."""
     restore_patience_s: float = 60.0
@@ -102,13 +96,9 @@ class Slices:
         "_empty_since",
         "_ending",
         "_followed",
-        "_held",
-        "_held_since",
         "_idle_since",
         "_later",
         "_left",
-        "_let",
-        "_limited",
         "_merge",
         "_moved",
         "_notes",
@@ -160,12 +150,6 @@ class Slices:
         self._told_idle = [False] * count
         self._asked = [False] * count
         self._clocked = self._followed = False
-        self._limited = tuple(one for one in task.plan.inputs if one.ahead_ms is not None and one.waits_for)
-        self._held: tuple[int, int] | None = None
-        """The input that is held back, and the limit that it waits at."""
-        self._held_since = 0
-        self._let: dict[int, int] = {}
-        """By input: the event time up to which it may be read although it is ahead."""
         self._upstream = Upstream(task.plan, task.partition, log, reader)
         self._published = dict(published)
         # A task that has never committed holds everybody back as it is, unless it was retired.
@@ -299,8 +283,6 @@ class Slices:
             return 0
         elapsed = self._elapsed_ms + max(0, now_ms - self.now_ms)
         due = [task.clock_due_ms - now_ms] if task.clock_due_ms < FOREVER else []
-        if self._held is not None:
-            due.append(self._held_since + self._patience_ms(self._held[0]) - elapsed)
         if self.dirty:
             due.append(self._committed_at + settings.commit_interval_ms - elapsed)
         for one, idle, empty in zip(task.plan.inputs, self._idle_since, self._empty_since, strict=True):
@@ -391,13 +373,9 @@ class Slices:
         """Bring one run to the task; how many of its records were taken."""
         task = self.task
         if self._left is None:
-            limits = self._limits() if self._limited else {}
-            found = self._merge.next_run(most, limits)
-            if found is None and self._hold(limits):
-                found = self._merge.next_run(most, self._limits())
+            found = self._merge.next_run(most)
             if found is None:
                 return 0
-            self._held = None
             self._left = _Run(*found, 0)
         self._read_clock()
         if task.draining:
@@ -407,39 +385,6 @@ class Slices:
         self._left = None if stop == len(heads) else _Run(number, heads, stop)
         self._moved += stop - start
         return stop - start
-
-    def _limits(self) -> dict[int, int]:
-        """By input, up to which event time it may be read."""
-        found: dict[int, int] = {}
-        for one in self._limited:
-            limit_ms = self.task.watermarks.reading_limit_ms(one)
-            if limit_ms is not None:
-                found[one.index] = max(limit_ms, self._let.get(one.index, limit_ms))
-        return found
-
-    def _hold(self, limits: Mapping[int, int]) -> bool:
-        """Record the input that is held back. Returns whether it may be read on, because it has waited long enough."""
-        number = self._merge.held if limits else None
-        if number is None:
-            self._held = None
-            return False
-        held = (number, limits[number])
-        if held != self._held:
-            self._held, self._held_since = held, self._elapsed_ms
-        if self._elapsed_ms - self._held_since >= self._patience_ms(number):
-            ahead_ms = self.task.plan.inputs[number].ahead_ms or 0
-            self._let[number] = self._merge.head_ms(number) + ahead_ms
-            return True
-        return False
-
-    def _patience_ms(self, number: int) -> int:
-        patience_ms = self._settings.ahead_patience_ms
-        return self.task.plan.inputs[number].idle_after_ms if patience_ms is None else patience_ms
-
-    @property
-    def holds_back(self) -> bool:
-        """Whether records are here that wait for other inputs."""
-        return any(self._merge.buffered(one.index) for one in self._limited)
 
     def _read_clock(self) -> None:
         """Tell the task what time it is, once in a slice that brings it anything."""

@@ -472,7 +472,7 @@ class Worker:
     def _at_end(self, slot: Slot) -> bool:
         partition = slot.running
         # One that is to be tried again does not know what there is to read by now.
-        if partition is None or partition.dirty or partition.holds_back or slot.retry_ms:
+        if partition is None or partition.dirty or slot.retry_ms:
             return False
         return all(
             self._reader.idle.get(TopicPartition(one.name, slot.number), False) for one in self.plan.inputs

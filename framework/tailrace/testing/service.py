@@ -84,7 +84,6 @@ class Service:
             commit_interval_ms=_NEVER,
             commit_entries=_NEVER,
             commit_records=_NEVER,
-            ahead_patience_ms=0,  # time stands still
             deletions_kept_ms=_NEVER,
             task=options.task,
         )

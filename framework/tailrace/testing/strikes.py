@@ -75,5 +75,4 @@ def random_settings(random: Random) -> PartitionSettings:
             reload=random.random() < 0.3,
             checked=random.random() < 0.3,
         ),
-        ahead_patience_ms=random.choice((0, 500)),
     )

@@ -174,28 +174,6 @@ def test_inputs_of_which_nothing_more_comes_may_fall_idle_without_an_effect(quie
         assert differing(plan, first, run(app, of, number, ends), ()) == []
 
 
-def test_an_input_that_is_held_back_as_it_is_ahead_is_read_to_its_end() -> None:
-    app = tr.App("held", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at", ahead="10s")
-    twos = app.topic("twos", Tick, key="key", event_time="at", ahead="10s")
-
-    @app.actor
-    class Count(tr.Actor):
-        seen: int = 0
-
-        @tr.process(ones, twos)
-        def count(self, event: Tick, ctx: tr.Context[str]) -> None:
-            self.seen += 1
-
-    for items in (list(apps.ticks(app)), [item for item in apps.ticks(app) if item[0] is ones]):
-        of = feed(app, items)
-        ends = Ends.of(app.plan(), of)
-        first = run(app, of, 0, ends)
-        assert len(first) == 3
-        for number in range(1, 20):
-            assert run(app, of, number, ends) == first
-
-
 def test_a_track_holds_what_a_key_went_through_with_what_its_handler_asked_for() -> None:
     app = apps.shop()
     of = feed(app, list(apps.sales(app, 1)))

@@ -200,8 +200,6 @@ class App(Declarations):
           never holds the other inputs back; ``"upstream"`` for what the producing service publishes. By default a topic
           that the app itself writes follows its writers, and any other topic its events.
         - ``idle_after``: how long a partition with nothing to read holds the watermark back, a duration; default ``"60s"``.
-        - ``ahead``: how far, in event time, the topic may be read ahead of the other inputs of the actors that take it, such
-          as ``"6h"``; not limited by default. It bounds the state of a join while one side catches up. It never stops the app.
         - ``on_error``: as for the app, for this topic only.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.

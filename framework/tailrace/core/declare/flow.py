@@ -64,8 +64,6 @@ class Flow:
     - ``kinds``: the kinds of watermark of the inputs, as changed by the flow.
     - ``feedback``: for each operator, the topics that come to it from its own circle.
     - ``writers``: for each published topic or channel, the operators whose watermarks it follows.
-    - ``takers``: for each topic, the operators that take it.
-    - ``feeds``: for each published topic or channel, the topics that lead to it.
     """
 
     sources: dict[str, frozenset[str]]
@@ -75,14 +73,7 @@ class Flow:
     feedback: dict[str, tuple[str, ...]]
     writers: dict[str, tuple[str, ...]]
     channels: tuple[str, ...]
-    takers: dict[str, tuple[str, ...]]
-    feeds: dict[str, frozenset[str]]
     circles: tuple[tuple[str, ...], ...] = field(default=())
-
-    def other_sources(self, name: str) -> frozenset[str]:
-        """The other sources of the operators that take a topic, without sources that depend on it and would wait for it."""
-        found = frozenset[str]().union(*(self.sources[taker] for taker in self.takers[name]))
-        return frozenset(one for one in found if one != name and name not in self.feeds.get(one, ()))
 
 
 def find_flow(operators: Sequence[Operator], inputs: Iterable[Input], inbox: str) -> Flow:
@@ -142,11 +133,6 @@ class _Finder:
             },
             writers=writers | channels,
             channels=tuple(sorted(channels)),
-            takers={
-                one.edge.name: tuple(name for name, op in self._operators.items() if one.edge in op.takes)
-                for one in self._inputs.values()
-            },
-            feeds={name: self._feeding(some) for name, some in (writers | channels).items()},
             circles=tuple(sorted(tuple(sorted(one)) for one in circles)),
         )
 
@@ -220,13 +206,6 @@ class _Finder:
             for name, one in self._operators.items()
         }
         return {name: _reached(name, before) | {name} for name in self._operators}
-
-    def _feeding(self, writers: Sequence[str]) -> frozenset[str]:
-        """The topics that lead to some operators, directly or through others."""
-        before = {
-            name for name in self._operators if name in writers or not self._reach[name].isdisjoint(writers)
-        }
-        return frozenset(edge.name for name in before for edge in self._operators[name].takes)
 
     # --- levels
 

@@ -111,10 +111,6 @@ class InputPlan:
     routes: tuple[Route, ...] = ()
     moves: tuple[int, ...] = ()
     """Operators that have this input among their sources."""
-    ahead_ms: int | None = None
-    """How far it may be read ahead of the watermarks of ``waits_for``; None: without a limit."""
-    waits_for: tuple[int, ...] = ()
-    """The other sources of its takers, without sources that depend on this input."""
     own: bool = False
     """The app itself writes the topic: all of its tasks publish a watermark for it."""
     repartitioned: bool = False

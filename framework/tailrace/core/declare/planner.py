@@ -62,9 +62,7 @@ def make_plan(app: Declarations) -> Plan:
     operators = _operators(app, names, forwarded, actors)
     flow = find_flow(operators, [one.as_source() for one in read.values()], str(inbox))
     sources = (*sorted(read), *(() if inbox is None else (inbox,)), *flow.channels)
-    inputs = [
-        _input(app, index, read[name], flow, operators, sources) for index, name in enumerate(sorted(read))
-    ]
+    inputs = [_input(app, index, read[name], flow, operators) for index, name in enumerate(sorted(read))]
     if inbox is not None:
         touched = _touched(operators, _message_routes(actors))
         inputs.append(_inbox(app, inbox, len(inputs), touched))
@@ -293,7 +291,6 @@ def _input(
     read: _Read,
     flow: Flow,
     operators: list[Operator],
-    sources: tuple[str, ...],
 ) -> InputPlan:
     topic, routes, repartitioned = read
     settings, name = topic.settings, topic.name
@@ -321,10 +318,6 @@ def _input(
         routes=routes,
         moves=tuple(number for number, one in enumerate(operators) if name in flow.sources[one.name]),
         touches=_touched(operators, routes),
-        ahead_ms=settings.ahead_ms,
-        waits_for=tuple(sorted(map(sources.index, flow.other_sources(name))))
-        if settings.ahead_ms is not None
-        else (),
         own=follows,
         repartitioned=repartitioned,
     )

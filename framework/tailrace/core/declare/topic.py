@@ -68,7 +68,6 @@ class TopicOptions(TypedDict, Generic[E], total=False):
     late: Literal["handle", "drop"] | Topic[E, Any]
     watermark: bool | Literal["upstream"]
     idle_after: str | int | timedelta
-    ahead: str | int | timedelta | None
     on_error: OnError | None
     repartition: bool
     format: Literal["json", "msgpack"]
@@ -90,7 +89,6 @@ class TopicDeclaration:
     late: Late
     late_topic: Topic[Any, Any] | None
     idle_after_ms: int
-    ahead_ms: int | None
     on_error: OnError | None
     repartition: bool
     time_min_ms: int

@@ -205,7 +205,6 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
         late_topic=late_topic,
         idle_after_ms=_duration(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
-        ahead_ms=None if (ahead := options.get("ahead")) is None else _duration(where, "ahead", ahead),
         on_error=_one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
         repartition=repartition,
         time_min_ms=time_min_ms,

@@ -8,24 +8,18 @@ does not change the order of an actor's own inputs.
 The merge waits only for inputs that have unread records: as long as one of these has no head here, the order is unknown, and no
 run is returned. It never waits for feedback and slow reference data.
 
-An input may have a limit on how far it runs ahead (``limits``): a head over its limit is not returned. If all available heads
-are over their limits, no run is returned, and ``held`` names the first such input. The driver decides how long to accept this.
-
 This order depends on which records had arrived, so it is a cause: the task writes it on its tape, and a replay follows the tape
 instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.records import Head
 
-NO_LIMITS: Mapping[int, int] = MappingProxyType({})
 FURTHEST = 1 << 62
-NO_TIME = -FURTHEST
 TOLERANCE_MS = 1_000
 """Step in which the event times of different inputs are compared."""
 
@@ -43,7 +37,7 @@ class Merge:
     returns None.
     """
 
-    __slots__ = ("_at", "_heads", "_tolerance_ms", "_unread", "_waited_for", "held")
+    __slots__ = ("_at", "_heads", "_tolerance_ms", "_unread", "_waited_for")
 
     def __init__(self, inputs: tuple[InputPlan, ...], tolerance_ms: int = TOLERANCE_MS) -> None:
         self._heads: list[Sequence[Head]] = [()] * len(inputs)
@@ -51,8 +45,6 @@ class Merge:
         self._unread = [False] * len(inputs)
         self._waited_for = [not plan.is_inbox and plan.watermark != "none" for plan in inputs]
         self._tolerance_ms = max(1, tolerance_ms)
-        self.held: int | None = None
-        """The input that is over its limit, if the last call returned no run for that reason."""
 
     def offer(self, number: int, heads: Sequence[Head]) -> None:
         """Add heads, which follow those offered before."""
@@ -68,14 +60,8 @@ class Merge:
         """The number of heads of the input that wait here."""
         return len(self._heads[number]) - self._at[number]
 
-    def next_run(
-        self, most: int = 1 << 62, limits: Mapping[int, int] = NO_LIMITS
-    ) -> tuple[int, Sequence[Head]] | None:
-        """The next run: an input and its heads, at most ``most``. None if there are no heads, or the merge waits for an input.
-
-        ``limits``: by input, the latest event time up to which it may be read.
-        """
-        self.held = None
+    def next_run(self, most: int = 1 << 62) -> tuple[int, Sequence[Head]] | None:
+        """The next run: an input and its heads, at most ``most``. None if there are no heads, or the merge waits for an input."""
         ready: list[tuple[int, int]] = []
         for number, heads in enumerate(self._heads):
             if self._at[number] < len(heads):
@@ -88,36 +74,18 @@ class Merge:
         if not ready:
             return None
         ready.sort()
-        if limits:
-            ready = self._within(ready, limits)
-            if not ready:
-                return None
         first = ready[0][1]
         heads, at = self._heads[first], self._at[first]
         stop = min(len(heads), at + most)
-        limit_ms = limits.get(first, FURTHEST)
         if len(ready) > 1:
             step, other = ready[1]
-            limit_ms = min(limit_ms, limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms))
-        if limit_ms < FURTHEST:
+            limit_ms = limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)
             for index in range(at, stop):
                 time_ms = heads[index][1]
                 if time_ms is None or time_ms > limit_ms:
                     stop = max(index, at + 1)
                     break
         return self._take(first, stop)
-
-    def head_ms(self, number: int) -> int:
-        """The event time of the next head of an input. The input must have one."""
-        time_ms = self._heads[number][self._at[number]][1]
-        return NO_TIME if time_ms is None else time_ms
-
-    def _within(self, ready: list[tuple[int, int]], limits: Mapping[int, int]) -> list[tuple[int, int]]:
-        """The inputs whose heads are within their limits. If there are none, ``held`` becomes the first input."""
-        within = [one for one in ready if self.head_ms(one[1]) <= limits.get(one[1], FURTHEST)]
-        if not within:
-            self.held = ready[0][1]
-        return within
 
     def _take(self, number: int, stop: int) -> tuple[int, Sequence[Head]]:
         heads, at = self._heads[number], self._at[number]

@@ -93,13 +93,6 @@ class Watermarks:
         first = [one.index for one in self._plan.operators if not one.level]
         return min((self.of_operator[one] for one in first), default=NO_WATERMARK)
 
-    def reading_limit_ms(self, plan: InputPlan) -> int | None:
-        """The event time up to which an input may be read, given the other sources; None if there is no limit."""
-        if plan.ahead_ms is None or any(self.ended_operators[one] for one in plan.moves):
-            return None
-        waited = [self.of_source[one] for one in plan.waits_for if not self.idle[one]]
-        return min(waited) + plan.ahead_ms if waited else None
-
     def holds_nobody_back(self, operator: int) -> bool:
         """Whether all sources of an operator are idle, so that its next watermark may take long."""
         sources = self._sources[operator]

@@ -90,7 +90,6 @@ class Run:
             commit_entries=NEVER,
             commit_records=schedule.commit_records,
             deletions_kept_ms=NEVER,
-            ahead_patience_ms=0,  # the clock may stand still
             # What a checked run finds does not depend on the schedule, so one run is enough.
             task=TaskSettings(firing_budget=schedule.firing_budget, checked=schedule.is_reference),
         )
@@ -171,8 +170,6 @@ class Run:
             return True
         most = min(self._schedule.slice_records, _MOST)
         worked = partition.poll(most)
-        if not worked and partition.holds_back:
-            worked = partition.poll(most)  # a held-back input has now waited long enough
         if self._schedule.quiet_idle:
             worked = self._fall_idle(number, partition) or worked
         if self._random.random() < self._schedule.commit_odds:
