@@ -242,19 +242,6 @@ def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
 
 
-def test_code_that_is_not_deterministic_ends_with_exit_code_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shops, "WRONG", "sets")
-    monkeypatch.setenv("SHOPS_WRONG", "sets")
-    lived.append(tmp_path, shops.sales(50), {"sales": 2})
-    lived.live_on(tmp_path, SHOPS)
-    ended = run("rebuild", SHOPS, "--log", tmp_path / "log", "--to", tmp_path / "to", "--twice")
-    assert ended.code == 1
-    assert "Shop, key 'shop-3' (partition " in ended.out
-    assert "seen: [" in ended.out
-
-
 def test_a_handler_that_fails_is_named_and_goes_to_the_dead_letters_where_that_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,4 +277,4 @@ def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_pa
     assert rebuilt(snapshot) == wanted
     assert all(tape.decode_cut(one.cut).base for one in wanted if one.cut)
     assert report.taken == 80
-    done("rebuild", beside, "--log", tmp_path / "log", "--to", tmp_path / "again", "--twice", "--workers", 2)
+    done("rebuild", beside, "--log", tmp_path / "log", "--to", tmp_path / "again", "--workers", 2)

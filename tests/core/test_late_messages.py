@@ -71,7 +71,7 @@ def test_a_message_in_time_is_not_late() -> None:
         h.send(ones, Event("k", 100))
         h.advance_watermark(60_000)
         assert (told(h), h.late) == ([(100, False)], 0)
-        h.replay(hash_seed=False)
+        h.replay()
 
 
 def test_a_message_of_an_actor_whose_inputs_were_idle_is_late_told_and_counted() -> None:
@@ -83,7 +83,7 @@ def test_a_message_of_an_actor_whose_inputs_were_idle_is_late_told_and_counted()
         h.send(ones, Event("k", 200), Event("k", 30_000))
         h.advance_watermark(70_000)
         assert (told(h), h.late) == ([(200, True), (30_000, True)], 2)
-        h.replay(hash_seed=False)
+        h.replay()
 
 
 def test_within_a_circle_no_message_is_late() -> None:
@@ -93,4 +93,4 @@ def test_within_a_circle_no_message_is_late() -> None:
         h.send(ones, Event("k", 200))
         h.advance_watermark(70_000)
         assert ([late for _, late in told(h)], h.late) == ([False], 0)
-        h.replay(hash_seed=False)
+        h.replay()

@@ -175,7 +175,7 @@ def test_a_handler_of_this_century_that_gives_a_time_in_seconds_is_told(
     with Harness(app, now_ms=here_ms) as h:
         if not refused:
             h.send(readings, Reading("a", here_ms))
-            h.replay(hash_seed=False)
+            h.replay()
             return
         with pytest.raises(HandlerError, match=r"looks like seconds.*multiply by 1000"):
             h.send(readings, Reading("a", here_ms))

@@ -24,7 +24,6 @@ ON_BOTH = [
     (("rebuild", SHOP, *TO, "--outputs", "csv:x"), "outputs cannot go to 'csv:x'"),
     (("rebuild", SHOP, *TO, "--until", "2050-01-01"), "is outside the log"),
     (("rebuild", SHOP, *TO, "--until-offset", "purchases=99"), "is outside the log"),
-    (("rebuild", SHOP, *TO, "--twice", "--outputs", "topic:-new"), "Rebuild without --twice"),
     (("explore", SHOP, "--until-offset", "purchases:99=1"), "has no partition 99"),
     (("compare", SHOP, "{made}", "{made}"), "{made}"),
     (("dead-letters", "list", "nosuch"), "no dead letters of an app 'nosuch'"),

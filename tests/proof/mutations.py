@@ -333,7 +333,7 @@ MUTATIONS: dict[str, Mutation] = {
         10, "history.rebuilding.own_sends", "            if one.topic in self.topics:\n", "            if False:\n"
     ),
     "a-digest-of-the-code-without-its-modules": Mutation(
-        10, "history.rebuilding.code_digest", "    parts |= walk.parts\n", ""
+        10, "history.rebuilding.code_digest", 'parts[f"module {name}"] = _module_digest(name)', "pass"
     ),
     "a-state-replaced-by-positions-alone": Mutation(
         10, "history.comparing.cut_differences", "    for name, said in _COUNTED.items():\n", "    return found\n    for name, said in _COUNTED.items():\n"

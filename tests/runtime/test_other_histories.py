@@ -61,7 +61,9 @@ def test_a_store_killed_on_its_way_to_an_end_that_is_lost_is_restored() -> None:
     """It holds a part of a commit that the log does not have any more."""
     settings = PartitionSettings(restore_batch=3)
     world = made()
+    world.log.on_operation = lambda name: None  # a copy without the world
     kept = copy.deepcopy(world.log)
+    world.log.on_operation = world.operation
     worked(world, 20, 40)
     world.new_store()
     places = [at for at in range(1, 200) if at % 7 == 0]

@@ -63,7 +63,7 @@ def meet(doom: Path) -> None:
     except FileNotFoundError:
         return
     with doom.with_suffix(".met").open("a") as told:
-        told.write(f"{said} {os.getpid() if said != 'hash' else hash('text')}\n")
+        told.write(f"{said} {os.getpid()}\n")
     if said.endswith("die"):
         os.kill(os.getpid(), signal.SIGKILL)
     if said == "raise":

@@ -176,20 +176,6 @@ def test_results_come_as_they_are_made_and_who_stops_listening_ends_the_work(spa
     assert world.snapshot("stopped") == world.live
 
 
-def test_workers_have_the_hash_seed_that_is_asked_for_and_no_other_afterwards(spark, world):
-    def hash_of(seed: int) -> str:
-        code = [sys.executable, "-c", "print(hash('text'), end='')"]
-        environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
-        return subprocess.run(code, env=environment, capture_output=True, text=True, check=True).stdout
-
-    before = spark.sparkContext.environment["PYTHONHASHSEED"]
-    for seed in (7, 8):
-        world.doom("hash", 0)
-        world.rebuild(SparkEngine(spark, seed), f"seed-{seed}")
-        assert world.met(0) == [["hash", hash_of(seed)]]
-    assert spark.sparkContext.environment["PYTHONHASHSEED"] == before
-
-
 def test_on_two_hosts_a_slow_task_is_overtaken_by_its_copy(world):
     world.doom("wait", 1)
     world.doom("die", 3)

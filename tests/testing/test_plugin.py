@@ -102,22 +102,6 @@ def test_an_option_of_the_mark_that_is_misspelt_is_not_passed_over(outcome):
     result.stdout.fnmatch_lines(["*the mark tailrace has no option 'reply'. Did you mean 'replay'?*"])
 
 
-@pytest.mark.parametrize("hash_seed", [True, False])
-def test_the_other_hash_seed_can_be_left_out(outcome, monkeypatch, hash_seed):
-    given = []
-    monkeypatch.setattr(
-        tailrace.testing.harness.Harness, "replay", lambda h, hash_seed: given.append(hash_seed)
-    )
-    outcome(
-        f"""
-@pytest.mark.tailrace(hash_seed={hash_seed})
-def test_one(tailrace_harness):
-    tailrace_harness(app)
-"""
-    ).assert_outcomes(passed=1)
-    assert given == [hash_seed]
-
-
 def test_a_failed_test_fails_for_its_own_reason(outcome):
     result = outcome(
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import click
@@ -25,23 +24,18 @@ from tailrace.cli.rebuild_options import (
     failure_options,
     source_options,
 )
-from tailrace.cli.showing import difference_as_dict
-from tailrace.history.rebuilding.determinism import TwiceReport, rebuild_twice
 from tailrace.history.rebuilding.driver import rebuild as run_rebuild
 from tailrace.history.rebuilding.engines import Engine
-from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Order, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
 from tailrace.processes.app_loading import find_app
 
-DIFFERENT = 1
 _STAGES = {
     "task": "replaying",
     "first": "reading and dealing",
     "shard": "handling",
     "merge": "merging",
     "canonical": "replaying",
-    "trace": "looking for the first difference",
 }
 
 
@@ -62,11 +56,6 @@ _STAGES = {
 @execution_options
 @engine_options
 @click.option(
-    "--twice",
-    is_flag=True,
-    help="Detect code that is not deterministic: rebuild twice in different ways; exit 1 if a key or an output differs.",
-)
-@click.option(
     "--restart", is_flag=True, help="Start an interrupted rebuild from the beginning instead of resuming it."
 )
 @json_option
@@ -80,11 +69,10 @@ def rebuild(
     order: Order,
     failures: Failures,
     execution: Execution,
-    engines: AbstractContextManager[Callable[[int | None], Engine]],
-    twice: bool,
+    engines: AbstractContextManager[Engine],
     restart: bool,
     as_json: bool,
-) -> int:
+) -> None:
     """Make a snapshot of APP (package.module:app) from its history. The service is neither changed nor delayed.
 
     An interrupted rebuild resumes when you run the same command again.
@@ -100,33 +88,15 @@ def rebuild(
         failures=failures,
         execution=execution,
     )
-    report: RebuildReport | TwiceReport
-    with progress() as report_progress, engines as engine_of:
+    with progress() as report_progress, engines as engine:
 
         def on_progress(stage: str, units: UnitProgress) -> None:
             said = f"{_STAGES[stage]}: {units.records:,} of {units.of:,} records"
             report_progress(said, units.records, units.of)
 
-        if twice:
-            report = rebuild_twice(request, engine_of, on_progress=on_progress)
-        else:
-            report = run_rebuild(request, engine_of(None), on_progress=on_progress, restart=restart)
+        report = run_rebuild(request, engine, on_progress=on_progress, restart=restart)
     with piped():
-        click.echo(msgspec.json.encode(_fields(report)) if as_json else "\n".join(report.lines()))
-    return DIFFERENT if isinstance(report, TwiceReport) and report.differs else 0
-
-
-def _fields(report: RebuildReport | TwiceReport) -> object:
-    """The content of the output with ``--json``."""
-    if isinstance(report, RebuildReport):
-        return report
-    return {
-        "report": report.report,
-        "keys": report.keys,
-        "shown": [difference_as_dict(one) for one in report.shown],
-        "outputs": [difference_as_dict(one) for one in report.outputs],
-        "stopped": report.stopped,
-    }
+        click.echo(msgspec.json.encode(report) if as_json else "\n".join(report.lines()))
 
 
 def _check_places(source: Source, to: Destination) -> None:

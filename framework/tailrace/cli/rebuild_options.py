@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,8 @@ def _source(
 
 
 @contextmanager
-def _engines(
-    *, engine: str, master: str | None, workers: int | None
-) -> Generator[Callable[[int | None], Engine]]:
-    """A function that makes an engine for a hash seed. The engine is closed at the end of the block.
+def _engines(*, engine: str, master: str | None, workers: int | None) -> Generator[Engine]:
+    """The engine. It is closed at the end of the block.
 
     Raises:
         click.UsageError: ``--master`` is given for the local engine.
@@ -58,7 +56,7 @@ def _engines(
     if engine == "local":
         if master is not None and is_typed("master"):
             raise click.UsageError("--master goes with --engine spark.")
-        yield lambda seed: LocalEngine(workers, seed)
+        yield LocalEngine(workers)
         return
     try:
         engines: Any = importlib.import_module("tailrace.spark.engine")
@@ -68,7 +66,7 @@ def _engines(
             f"the engine 'spark' needs {error.name}", hint="pip install 'tailrace[spark]'"
         ) from error
     with sessions.running(master or "local[*]", attempts=sessions.ATTEMPTS) as spark:
-        yield lambda seed: engines.SparkEngine(spark, seed)
+        yield engines.SparkEngine(spark)
 
 
 source_options = packed(

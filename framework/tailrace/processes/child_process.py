@@ -10,8 +10,7 @@ All of them are started here, so all of them follow the same rules::
     ``close``         kills a child that still runs; waits for it and frees the pipe. It leaves nothing behind
 
 The child runs a function of a module, ``life(pipe, *arguments)``. It is imported and called in a new interpreter ("spawn"),
-so the child inherits no thread, lock or open file. A spawned process also imports the main module. In a test that can be any
-program, so ``testing.other_seed`` starts its process in another way.
+so the child inherits no thread, lock or open file. A spawned process also imports the main module.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ archive, a log on Kafka, or a copy (``tailrace log copy``).
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -35,21 +35,16 @@ if TYPE_CHECKING:
 _Results = tuple[bytes, ...]
 
 _EVERY_S = 0.25
-_HASH_SEED = "PYTHONHASHSEED"
 _LONGEST_REASON = 300
 
 
 class SparkEngine:
-    """Runs units in a Spark session, whose workers must be able to import the app's code.
-
-    ``hash_seed`` is the seed of Python's string hashes in the workers.
-    """
+    """Runs units in a Spark session, whose workers must be able to import the app's code."""
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession, hash_seed: int | None = None) -> None:
+    def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self.hash_seed = hash_seed
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``history.rebuilding.engines.Engine.run``.
@@ -57,12 +52,11 @@ class SparkEngine:
         Raises:
             WorkerLostError: Spark has given up a unit, or has stopped.
         """
-        context, count = self.spark.sparkContext, 0
-        with _hash_seed(context, self.hash_seed):
-            action = _Action(context, [unit.encode() for unit in units])
-            for result in action.results(on_progress):
-                count += 1
-                yield decode_result(result)
+        count = 0
+        action = _Action(self.spark.sparkContext, [unit.encode() for unit in units])
+        for result in action.results(on_progress):
+            count += 1
+            yield decode_result(result)
         if action.error is not None:
             raise WorkerLostError(
                 f"Spark has given up a part of the rebuild: {_reason(action.error)}",
@@ -113,19 +107,6 @@ class _Action:
             self.error = error
         finally:
             self._ended.set()
-
-
-@contextmanager
-def _hash_seed(context: SparkContext, seed: int | None) -> Generator[None]:
-    """Give workers that start meanwhile a hash seed. Spark distinguishes its workers by their environment."""
-    environment: dict[str, str] = context.environment
-    before = environment[_HASH_SEED]
-    if seed is not None:
-        environment[_HASH_SEED] = str(seed)
-    try:
-        yield
-    finally:
-        environment[_HASH_SEED] = before
 
 
 class _Gathered(AccumulatorParam[_Results]):

@@ -90,7 +90,7 @@ class Harness(Driver, View):
         )
         plan = app.plan() if partitions is None else replace(app.plan(), partitions=partitions)
         log, service = self._begun(plan, start)
-        View.__init__(self, app, plan, log, service)
+        View.__init__(self, plan, log, service)
         self._drive([service], [[service]])
 
     def explore(

@@ -25,7 +25,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from tailrace.core.errors import (
     CommitUnknownError,
@@ -88,17 +88,6 @@ class MemoryLog:
         self._settings[topic] = self._settings[topic]._replace(retention_ms=None, retention_bytes=None)
 
     identity = b""  # see ``OneCommitLog``: it has none
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process is sent: all that is committed, without those who write and what they have not committed."""
-        kept = ("markers", "max_record_bytes", "_settings", "_offsets", "_published")
-        settled = {topic: [one.settled() for one in found] for topic, found in self._partitions.items()}
-        return {name: getattr(self, name) for name in kept} | {"_partitions": settled}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """The log as it was sent."""
-        MemoryLog.__init__(self)
-        vars(self).update(state)
 
     # --- topics and positions
 

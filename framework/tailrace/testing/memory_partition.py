@@ -47,12 +47,6 @@ class Partition:
         """Where the first open transaction begins, or the end."""
         return self.undecided[0].records[0].offset if self.undecided else self.end
 
-    def settled(self) -> Partition:
-        """A copy that holds what is committed, and ends there."""
-        copy = Partition(self.place)
-        copy.records, copy.start, copy.end = self.records, self.start, self.last_stable
-        return copy
-
     def take_over(self, before: Partition, is_kept: Callable[[InputRecord], bool] | None) -> None:
         """Hold what another one holds, at the same offsets: its records, or those that are kept, and no open transaction."""
         found = before.records.copy()

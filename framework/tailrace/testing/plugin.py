@@ -8,8 +8,7 @@
         assert h.query(Aircraft, "D-ABCD", "status") == "in the air"
 
 When the test has passed, every harness it made replays what was committed, and the test fails if a byte differs.
-``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out;
-``@pytest.mark.tailrace(hash_seed=False)`` leaves out the part under another hash seed (see ``Harness.replay``).
+``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out.
 ``tailrace_system(app, other, ...)`` does the same for several apps on one log. ``--tailrace-reload`` runs all of them with
 ``reload=True``. Nothing of the framework is imported here before it is used.
 
@@ -55,7 +54,7 @@ class MakeSystem(Protocol):
         ...
 
 
-_OPTIONS = ("replay", "hash_seed")
+_OPTIONS = ("replay",)
 """Of the mark ``tailrace``."""
 _MADE = pytest.StashKey[list[tuple["Harness | System", bool]]]()
 """The harnesses and systems of a test, and whether each is to be replayed."""
@@ -82,9 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marks."""
     config.addinivalue_line(
         "markers",
-        "tailrace(replay=True, hash_seed=True): whether a test's harnesses are replayed when it has passed, "
-        "and whether under "
-        "another hash seed, too",
+        "tailrace(replay=True): whether a test's harnesses are replayed when it has passed",
     )
     config.addinivalue_line(
         "markers",
@@ -153,7 +150,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if said.get("replay", True):
         for one, wanted in item.stash.get(_MADE, _NONE):
             if wanted and not one.closed:
-                one.replay(hash_seed=said.get("hash_seed", True))
+                one.replay()
     if (explored := item.get_closest_marker("explore")) is not None:
         made = item.stash.get(_MADE, _NONE)
         _explore(made, dict(explored.kwargs), item.config.getoption("--tailrace-schedules"))

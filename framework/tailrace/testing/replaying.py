@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace as replaced
 
-from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import ReplayDivergedError
@@ -21,17 +20,9 @@ from tailrace.history.replay import replaying
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport
 from tailrace.log.interface import OneCommitLog
 from tailrace.state.store_cut import decode_store_cut
-from tailrace.testing.memory_log import MemoryLog
-from tailrace.testing.other_seed import replay_under_another_seed
 
 __all__ = ["ReplayReport", "replay"]
 
-_SEED_HINT = (
-    "The handlers depend on the order of a set, or on hash(): sort before anything is emitted or stored in "
-    "that order. "
-    "If they depend on what the test has patched in their module instead, which another process does not see, write "
-    "h.replay(hash_seed=False)."
-)
 _HINT = "The handlers depend on something that is not on the tape (a clock, randomness, a global, an object kept outside)."
 
 
@@ -52,21 +43,3 @@ def replay(plan: Plan, log: OneCommitLog, stores: Sequence[Store], settings: Tas
     if report.differences.count:
         raise ReplayDivergedError("; ".join(map(str, report.differences.shown[:3])), hint=_HINT)
     return report
-
-
-def check_hash_seed(
-    app: App, plan: Plan, log: MemoryLog, settings: TaskSettings, report: ReplayReport
-) -> None:
-    """Replay once more under another hash seed. If that is not possible, the report says why.
-
-    Raises:
-        ReplayDivergedError: Something differs; it names the first difference.
-    """
-    answer = replay_under_another_seed(app, plan, log, settings)
-    if answer.differences:
-        shown = "; ".join(answer.differences[:3])
-        raise ReplayDivergedError(f"under another hash seed {shown}", hint=_SEED_HINT)
-    if answer.why_not:
-        report.note(f"nothing was replayed under another hash seed: {answer.why_not}")
-    else:
-        report.compared.append("the log, under another hash seed")

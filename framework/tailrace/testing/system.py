@@ -42,10 +42,8 @@ E = TypeVar("E")
 class AppView(View):
     """One app of a system, ``system[app]``: what it has emitted, its committed state, its late events, its replay."""
 
-    def __init__(
-        self, app: App, service: Service, log: MemoryLog, recover: Callable[[Service], None]
-    ) -> None:
-        super().__init__(app, service.plan, log, service)
+    def __init__(self, service: Service, log: MemoryLog, recover: Callable[[Service], None]) -> None:
+        super().__init__(service.plan, log, service)
         self._recover = recover
 
     def recover(self) -> None:
@@ -101,9 +99,7 @@ class System(Driver):
         ]
         self._down: set[Service] = set()
         self._apps = list(apps)
-        self._views = [
-            AppView(app, one, self.log, self._start_one) for app, one in zip(apps, services, strict=True)
-        ]
+        self._views = [AppView(one, self.log, self._start_one) for one in services]
         self._drive(services, [[services[number] for number in together] for together in order])
         try:
             self.recover()
@@ -157,12 +153,12 @@ class System(Driver):
             self._down.difference_update(chosen)
         self._start(chosen)
 
-    def replay(self, *, hash_seed: bool = True) -> dict[str, ReplayReport]:
+    def replay(self) -> dict[str, ReplayReport]:
         """Replay every app, as ``Harness.replay`` does; the reports by the names of the apps.
 
         Raises ReplayDivergedError, which names the first difference.
         """
-        return {view.plan.app: view.replay(hash_seed=hash_seed) for view in self._views}
+        return {view.plan.app: view.replay() for view in self._views}
 
     def explore(self, **options: Unpack[ExploreOptions]) -> dict[str, ExploreReport]:
         """Explore every app by itself, over what has come to it so far: see ``Harness.explore``.

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from tailrace.core import rows
 from tailrace.core.declare.actor import Actor
-from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.engine.query import QueryReader
@@ -20,7 +19,7 @@ from tailrace.core.handling.promises import Behind
 from tailrace.core.values.partitioner import partition_of
 from tailrace.testing.emitted import DeadLetter, Emitted, dead_letter
 from tailrace.testing.memory_log import MemoryLog
-from tailrace.testing.replaying import ReplayReport, check_hash_seed, replay
+from tailrace.testing.replaying import ReplayReport, replay
 from tailrace.testing.service import Service
 
 E = TypeVar("E")
@@ -30,8 +29,7 @@ A = TypeVar("A", bound=Actor)
 class View(ABC):
     """Reads the results of a service. Reading state starts a service that is down, without taking records."""
 
-    def __init__(self, app: App, plan: Plan, log: MemoryLog, service: Service) -> None:
-        self._app = app
+    def __init__(self, plan: Plan, log: MemoryLog, service: Service) -> None:
         self.plan = plan
         self.log = log
         """The log, for operations that are not offered here."""
@@ -119,22 +117,17 @@ class View(ABC):
         """The committed dead letters: records and timers that could not be handled, with the reason, by partition."""
         return [dead_letter(record) for record in self.log.read(self.plan.dead_letters_topic)]
 
-    def replay(self, *, hash_seed: bool = True) -> ReplayReport:
+    def replay(self) -> ReplayReport:
         """Replay everything that was committed from the beginning, and compare state, outputs and positions byte by byte.
 
-        Then do the same in another process with another hash seed, which finds results that depend on the order of a set or
-        on ``hash()``. That process imports the app, so the app must be an attribute of a module. If it is not, the report has
-        a note. ``hash_seed=False`` leaves this part out, for an app that depends on what a test has patched in its module.
+        It runs in this process, so it does not find results that depend on the order of a set or on ``hash()``. On the log
+        of a service, ``tailrace replay --compare`` finds them.
 
         Raises:
             ReplayDivergedError: Something differs; the message names the first difference.
         """
         self.recover()
-        settings = self._service.options.task
-        report = replay(self.plan, self.log, self._service.stores, settings)
-        if hash_seed:
-            check_hash_seed(self._app, self.plan, self.log, settings, report)
-        return report
+        return replay(self.plan, self.log, self._service.stores, self._service.options.task)
 
     def _reader(self, actor: type[Actor], key: Any) -> QueryReader:
         """Reads the store of the partition that a key belongs to."""

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ class Project:
 
     def parts(self, name: str, path: Path) -> dict[str, str]:
         """The code of the app where it is found in ``path``; written to a file of that name."""
-        said = self._python(f"code_of({APP!r}, find_app({APP!r}).plan()).parts", path)
+        said = self._python(f"code_of({APP!r}, find_app({APP!r}).plan())", path)
         if name:
             (self.folder / name).write_text(said)
         return msgspec.json.decode(said, type=dict[str, str])
@@ -258,47 +259,33 @@ def project(lived: Path, tmp_path: Path) -> Project:
 @pytest.mark.parametrize(
     ("name", "text", "part", "now", "split"),
     [
-        ("till/tax.py", "PERCENT = 30", "module till.tax", {"percent": 30}, 1),
         ("till/tax.py", "PERCENT = 30", "module till.tax", {"percent": 30}, 2),
         ("beside.py", "SHARE = 2", "module beside", {"share": 2}, 1),
         ("till/late.py", "def discount() -> int:\n    return 6", "module till.late", {"less": 6}, 1),
         ("till/rates.csv", "3", "file rates.csv", {"rate": 3}, 1),
+        ("till/tax.py", "PERCENT = 20  # at all", "module till.tax", {}, 1),
     ],
 )
 def test_what_other_code_has_done_is_not_used(
     project: Project, name: str, text: str, part: str, now: dict[str, Any], split: int
 ) -> None:
-    """A helper of the package, a module beside it, one that is imported when a handler is called, and a data file."""
+    """A helper of the package, a module beside it, one that is imported when a handler is called, a data file, a comment."""
     project.interrupted(split)
     project.write(name, text)
     done = project.again(split)
     assert not done.resumed
-    assert [note for note in done.notes if part in note and "the code has changed" in note]
+    assert [note for note in done.notes if f"the code has changed since it was begun: {part}" in note]
     assert done.totals == expected(**now)
 
 
-def test_the_same_code_resumes_whatever_else_was_imported_and_changed(project: Project) -> None:
-    """Neither the order of imports counts, nor a module that nothing of the app imports, nor comments, nor hash seeds."""
+def test_the_same_code_resumes_whatever_was_imported_and_whatever_the_hash_seed_is(project: Project) -> None:
     project.interrupted()
     project.write("till/unused.py", "NOTHING = 2")
-    project.write("till/tax.py", "# Of this year.\n\nPERCENT = 20  # percent")
+    compileall.compile_dir(project.folder / "till", quiet=2)
     done = project.again(1, "till.unused", "till.late", "beside", PYTHONHASHSEED="7")
     assert done.resumed
-    assert any("7 modules, 2 installed packages, 1 named file" in note for note in done.notes), done.notes
+    assert any("5 modules, 2 installed packages, 1 named file" in note for note in done.notes), done.notes
     assert done.totals == expected()
-
-
-def test_modules_without_source_count_too(project: Project) -> None:
-    compileall.compile_dir(project.folder / "till", legacy=True, quiet=2)
-    (project.folder / "till" / "tax.py").unlink()
-    project.interrupted()
-    assert project.again().resumed
-    project.interrupted()
-    (project.folder / "till" / "tax.pyc").unlink()
-    project.write("till/tax.py", "PERCENT = 30")
-    done = project.again()
-    assert not done.resumed
-    assert done.totals == expected(percent=30)
 
 
 def test_a_zip_of_the_project_is_the_same_code_in_another_process(project: Project, tmp_path: Path) -> None:
@@ -306,54 +293,14 @@ def test_a_zip_of_the_project_is_the_same_code_in_another_process(project: Proje
     noted = project.parts("noted.json", project.folder)
     packed = tmp_path / "packed.zip"
     with zipfile.ZipFile(packed, "w") as zipped:
-        for place in [
-            *(project.folder / "till").rglob("*"),
-            project.folder / "till",
-            project.folder / "beside.py",
-        ]:
+        till = project.folder / "till"  # the folder itself, too: a package without __init__.py needs it
+        for place in [till, *till.rglob("*"), project.folder / "beside.py"]:
             zipped.write(place, place.relative_to(project.folder))
     assert project.parts("", packed) == noted
     assert project.compared("noted.json", packed) == []
     project.write("till/late.py", "def discount() -> int:\n    return 6")
     project.write("till/rates.csv", "2")
     assert project.compared("noted.json", project.folder) == ["file rates.csv", "module till.late"]
-
-
-def test_source_and_what_was_compiled_of_it_are_the_same_code(project: Project) -> None:
-    project.interrupted()
-    compileall.compile_dir(project.folder / "till", legacy=True, quiet=2)
-    (project.folder / "till" / "tax.py").unlink()
-    assert project.again().resumed
-
-
-def test_a_module_imported_by_a_computed_name_counts_and_it_is_said_what_cannot_be_seen(
-    project: Project,
-) -> None:
-    project.write(
-        "till/late.py",
-        """
-        import importlib
-
-        found = importlib.import_module("till." + "found")
-
-
-        def discount() -> int:
-            return found.LESS
-        """,
-    )
-    project.write("till/found.py", "LESS = 5")
-    project.write(
-        "till/goods/rules.py", "from till import late\n" + textwrap.dedent(PROJECT["till/goods/rules.py"])
-    )
-    project.interrupted()
-    project.write("till/found.py", "LESS = 7")
-    done = project.again()
-    assert not done.resumed
-    assert done.totals == expected(less=7)
-    project.interrupted()
-    done = project.again()
-    assert done.resumed
-    assert any("till.late may import by a computed name" in note for note in done.notes)
 
 
 def test_a_process_with_other_code_does_no_part_of_it(project: Project) -> None:
@@ -374,25 +321,71 @@ def test_a_named_file_that_is_not_there_is_told_before_anything_is_begun(project
     assert not (project.folder / "made").exists()
 
 
-def check_that_a_helper_counts(folder: Path) -> None:
-    """Without processes: a module that the app's own one imports is a part of its code."""
-    (folder / "law_till.py").write_text(
-        "import law_rate\nimport tailrace as tr\napp = tr.App('till', partitions=1)\n"
-    )
-    helper = folder / "law_rate.py"
-    helper.write_text("RATE = 1\n")
+def law_parts(folder: Path, modules: Mapping[str, str]) -> dict[str, str]:
+    """The code of the app in ``law_till.app``, without processes."""
+    for name, text in modules.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        for name in ("law_till", "law_rate"):
-            patch.delitem(sys.modules, name, raising=False)
-        plan = find_app("law_till:app").plan()
-        before = code_of("law_till:app", plan)
-        helper.write_text("RATE = 100\n")
+        before = set(sys.modules)
         importlib.invalidate_caches()
-        assert changed(before.parts, code_of("law_till:app", plan).parts) == ["module law_rate"]
-        for name in ("law_till", "law_rate"):
-            sys.modules.pop(name, None)
+        try:
+            return code_of("law_till.app:app", find_app("law_till.app:app").plan())
+        finally:
+            for name in set(sys.modules) - before:
+                if name.startswith("law_"):
+                    del sys.modules[name]
+
+
+LAW_APP = "import tailrace as tr\n{}\napp = tr.App('till', partitions=1)\n"
+
+
+def check_that_a_helper_counts(folder: Path) -> None:
+    """A module that the app's own one imports is a part of its code."""
+    before = law_parts(
+        folder, {"law_till/app.py": LAW_APP.format("import law_rate"), "law_rate.py": "RATE = 1\n"}
+    )
+    after = law_parts(folder, {"law_rate.py": "RATE = 100\n"})
+    assert changed(before, after) == ["module law_rate"]
 
 
 def test_a_helper_counts(tmp_path: Path) -> None:
     check_that_a_helper_counts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "counted"),
+    [
+        ("", set[str]()),
+        ("import law_till.rates.day", {"law_till.rates", "law_till.rates.day", "law_till.shared"}),
+        ("from .rates import day as of", {"law_till.rates", "law_till.rates.day", "law_till.shared"}),
+        ("from .rates import *", {"law_till.rates", "law_till.rates.day", "law_till.shared"}),
+        ("def late():\n    from . import shared", {"law_till.shared"}),
+        ("def late():\n    if late: import msgspec, law_beside as other", {"law_beside"}),
+        (
+            "def late(name):\n    import importlib\n    importlib.import_module(name)",
+            {"law_till.rates", "law_till.rates.day", "law_till.shared", "law_till.broken"},
+        ),
+        (
+            "def late():\n    from . import broken",
+            {"law_till.rates", "law_till.rates.day", "law_till.shared", "law_till.broken"},
+        ),
+    ],
+)
+def test_every_module_that_can_run_counts_and_no_other(
+    tmp_path: Path, statement: str, counted: set[str]
+) -> None:
+    modules = {
+        "law_till/app.py": LAW_APP.format(statement),
+        "law_till/rates/__init__.py": "from law_till import shared",
+        "law_till/rates/day.py": "RATE = 1",
+        "law_till/shared.py": "import json",
+        "law_till/broken.py": "what it imports cannot be seen",
+        "law_beside.py": "",
+    }
+    found = {
+        part.removeprefix("module ") for part in law_parts(tmp_path, modules) if part.startswith("module ")
+    }
+    assert found == {"law_till.app", *counted}

@@ -13,8 +13,6 @@ from tailrace.core.errors import OffsetGoneError
 from tailrace.history.comparing.differences import Difference
 from tailrace.history.comparing.states import Comparison, SideCode, explain
 from tailrace.history.opening import open_archive
-from tailrace.history.rebuilding.determinism import rebuild_twice
-from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.log import TopicSettings
 from tailrace.log.archive import archive_log
@@ -22,7 +20,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshot
 from tests.history.rebuilding import lived, referring
-from tests.history.rebuilding.lived import done, request
+from tests.history.rebuilding.lived import done
 
 APP = "tests.history.rebuilding.referring:app"
 NEWER = "tests.history.rebuilding.referring:newer"
@@ -106,8 +104,6 @@ def test_a_replay_a_comparison_and_an_explanation_refuse_it_too(folder: Path) ->
             explain(log, sides[0], sides[1], found, ("one", "other"))
     finally:
         log.close()
-    with pytest.raises(OffsetGoneError, match=GONE):
-        rebuild_twice(request(folder, APP), lambda seed: LocalEngine(1, seed))
 
 
 @pytest.mark.parametrize("split", [1, 3])

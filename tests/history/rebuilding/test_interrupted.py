@@ -267,7 +267,7 @@ def is_worker(pid: int) -> bool:
 
 def test_two_drivers_of_the_same_rebuild_do_not_meet(tally: Path, tmp_path: Path) -> None:
     asked = changed(request(tally), uri=str(tmp_path), work=str(tmp_path / "work"))
-    name, _ = identity(asked, find_app(TALLY).plan())
+    name = identity(asked, find_app(TALLY).plan())
     other = WorkFolder(tmp_path / "work" / "tally" / name)
     with other.held(), pytest.raises(StateInUseError, match="under way in another process"):
         rebuild(asked, LocalEngine(1))
@@ -278,7 +278,9 @@ def test_other_code_does_not_go_on_with_what_was_begun(tally: Path, tmp_path: Pa
     killed(tally, tmp_path, 0.3)
     (place,) = (tmp_path / "tally" / "_work").glob("*/job")
     job = msgspec.msgpack.decode(place.read_bytes(), type=Job)
-    place.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(job, code="of yesterday")))
+    place.write_bytes(
+        msgspec.msgpack.encode(msgspec.structs.replace(job, code={"sources tests": "of yesterday"}))
+    )
     report = again(tally, tmp_path)
     assert not report.resumed
     assert report.taken == report.events

@@ -71,7 +71,9 @@ def test_what_is_published_stays_where_the_rebuild_is_begun_anew(tally: Path, mo
     (made,) = Snapshots(asked.to.uri, "tally").list()
     (place,) = jobs(tally)
     job = msgspec.msgpack.decode(place.read_bytes(), type=Job)
-    place.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(job, code="of yesterday")))
+    place.write_bytes(
+        msgspec.msgpack.encode(msgspec.structs.replace(job, code={"app version": "of yesterday"}))
+    )
     report = rebuild(asked, LocalEngine(1))
     assert [one.id for one in Snapshots(asked.to.uri, "tally").list()] == [made.id, report.snapshot]
 

@@ -24,7 +24,7 @@ from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.publishing import MANIFEST
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Destination, Execution, Request, Source, Variant
+from tailrace.history.rebuilding.request import Destination, Execution, Request, Source
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
 from tests.proof.seeds import told
@@ -47,7 +47,7 @@ def abroad(spark: SparkSession, marks: Path) -> Generator[Engine]:
     marks.mkdir(exist_ok=True)
     environment |= {ELSEWHERE: str(marks), "TZ": TIME_ZONE, "PYTHONHASHSEED": str(HASH_SEED)}
     try:
-        yield SparkEngine(spark, HASH_SEED)  # both: what an engine sets is for its own jobs only
+        yield SparkEngine(spark)
     finally:
         environment.clear()
         environment.update(before)
@@ -90,22 +90,12 @@ class Case:
         """``where`` it is done decides how. Where it is doomed, state is on disk, to be gone on with."""
         random = Random(f"{self.seed} {where} {split} {order} {log}")
         to = self.folder / f"{where}-{order}{log}-{split}{'-doomed' if doomed else ''}"
-        variant = Variant()
-        if where == "spark":
-            variant = Variant(
-                "elsewhere",
-                cache_bytes=random.choice((0, 3_000, 20_000, 1 << 28)),
-                timers_in_memory=random.choice((1, 2, 3, 7, 200_000)),
-                reload=random.random() < 0.4,
-            )
         return Request(
             app=app_of(self.seed, doomed=doomed),
             source=Source(log=str(self.folder / log / "log")),
             to=Destination(uri=str(to), outputs=f"parquet:{to / 'outputs'}"),
             order="tape" if order == "tape" else "canonical",
-            execution=Execution(
-                split=split, store="rocks" if doomed or random.random() < 0.15 else "memory", variant=variant
-            ),
+            execution=Execution(split=split, store="rocks" if doomed or random.random() < 0.15 else "memory"),
         )
 
     def along_the_tape(self, where: str) -> list[Request]:

@@ -16,7 +16,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -187,10 +186,15 @@ def in_its_own_way(unit: Unit) -> None:
     driving.ENTRIES_AT_ONCE = random.choice((1, 10, 200_000))
     split_units._AT_ONCE = random.choice((1, 3, 10_000))
     output_files._ROWS = random.choice((1, 5, 50_000))
-    settings = partial(
-        TaskSettings, firing_budget=random.choice((1, 2, 10_000)), checked=random.random() < 0.3
-    )
-    setattr(request, "TaskSettings", settings)  # noqa: B010 (it is a class, to the type checkers)
+    chosen: dict[str, Any] = {
+        "cache_bytes": random.choice((0, 3_000, 20_000, 1 << 28)),
+        "timers_in_memory": random.choice((1, 2, 3, 7, 200_000)),
+        "reload": random.random() < 0.4,
+        "firing_budget": random.choice((1, 2, 10_000)),
+        "checked": random.random() < 0.3,
+    }
+    # setattr, as it is a class to the type checkers
+    setattr(request, "TaskSettings", lambda **given: TaskSettings(**{**given, **chosen}))  # noqa: B010
 
 
 def elsewhere(marks: Path) -> None:

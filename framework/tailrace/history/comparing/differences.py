@@ -4,7 +4,6 @@ Every comparison of the framework reports its findings as a ``Difference``::
 
     replay --compare    the first run, from the log or a state folder, and its replay
     compare             two states, wherever they are kept
-    rebuild --twice     the first and the second run
     explore             two schedules
 
 ``changes`` name what differs (a field, an entry, a timer, a header) with its value on either side; they come from

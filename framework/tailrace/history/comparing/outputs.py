@@ -125,13 +125,7 @@ class OutputComparison:
         return [one for _, one in sorted(found, key=lambda numbered: numbered[0])]
 
 
-def output_difference(
-    plan: Plan,
-    partition: int,
-    was: Numbered | None,
-    now: Numbered | None,
-    names: tuple[str, str] = ("the log", "the replay"),
-) -> Difference:
+def output_difference(plan: Plan, partition: int, was: Numbered | None, now: Numbered | None) -> Difference:
     """Describe two outputs that differ, field by field. None: a side does not have the output."""
     either = was or now
     assert either is not None
@@ -141,7 +135,6 @@ def output_difference(
     return Difference(
         kind="output",
         where=f"output {number} of app {plan.app!r} partition {partition} differs, to {output.topic!r} with key {key}",
-        names=names,
         partition=partition,
         topic=output.topic,
         key=key,

@@ -40,6 +40,7 @@ from tailrace.history.rebuilding.job import Job, Phases, Unit, UnitResult
 from tailrace.history.rebuilding.output_files import OutputFrames, frames
 from tailrace.history.rebuilding.output_watermarks import Marking, mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource, asked_snapshot
+from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.tape_unit import RowStore
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
@@ -161,7 +162,7 @@ class _TaskSink(Sink):
             begun.cut,
             lineage=begun.lineage,
             positions=begun.positions,
-            settings=request.execution.variant.settings(),
+            settings=task_settings(),
             watch=watch,
         )
         task.follow(skips_of(plan, number, self._letters), FOREVER)

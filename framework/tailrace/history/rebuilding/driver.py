@@ -30,7 +30,7 @@ from tailrace.history.dead_letters.handled import check_not_redriven_since
 from tailrace.history.last_reads import last_reads
 from tailrace.history.left_inputs import left_from
 from tailrace.history.named_keys import named_keys
-from tailrace.history.rebuilding.code_digest import CodeDigest, changed, code_of
+from tailrace.history.rebuilding.code_digest import changed, code_of, compared
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.failed_before import letters_before
 from tailrace.history.rebuilding.job import Job, Letters, Unit, UnitKind, UnitResult
@@ -89,7 +89,7 @@ class _Rebuild:
         self._engine = engine
         self._tell = on_progress
         _check(self._request)
-        self._id, self._code = identity(self._request, self._plan)
+        self._id, self._code = identity(self._request, self._plan), code_of(request.app, self._plan)
         self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
         """The work folder of the rebuild; ``_units_work`` is that of the job, which the units use."""
         self._units_work = self._work
@@ -105,7 +105,7 @@ class _Rebuild:
                 pass  # errors about a missing log or archive are raised before a folder is created
         with work.held():
             job = work.job()
-            earlier, resumed = job, job is not None and job.code == self._code.digest and not restart
+            earlier, resumed = job, job is not None and job.code == self._code and not restart
             if job is None or not resumed:
                 job = self._begin(job)
             results, report = self._run(job, resumed=resumed)
@@ -119,9 +119,9 @@ class _Rebuild:
             self._publish(job, results, report)
             # These notes are about this run only. The snapshot is the same, no matter how often the driver was killed.
             if resumed:
-                report.note(self._code.compared())
+                report.note(compared(self._code))
             elif earlier is not None and not restart:
-                report.note(_begun_again(earlier, self._code))
+                report.note(_begun_again(earlier.code, self._code))
             work.clear()
         report.seconds = time.perf_counter() - begun_s
         return report
@@ -166,8 +166,7 @@ class _Rebuild:
             draft = Snapshots(request.to.uri, plan.app).begin()
             job = Job(
                 id=self._id,
-                code=self._code.digest,
-                parts=self._code.parts,
+                code=self._code,
                 request=request,
                 app=plan.app,
                 version=plan.version,
@@ -304,11 +303,6 @@ class _Rebuild:
         report.uri = Place.at(job.folder).shown
 
 
-def settled_job(request: Request) -> Job:
-    """The job that a rebuild would settle now, without beginning it."""
-    return _Rebuild(request, LocalEngine(1), None)._settled()
-
-
 def _discard(job: Job) -> None:
     """Remove what a job has made, unless it is published."""
     if not (Place.at(job.folder) / MANIFEST).exists():
@@ -441,14 +435,13 @@ def work_folder(request: Request, plan: Plan, id: str) -> Path:
     return Path(place.path) / plan.app / "_work" / id
 
 
-def identity(request: Request, plan: Plan) -> tuple[str, CodeDigest]:
-    """The id by which an interrupted rebuild is found, and the code that it must have to be resumed."""
-    asked = hashlib.sha256(msgspec.msgpack.encode((request, plan.app))).hexdigest()[:16]
-    return asked, code_of(request.app, plan)
+def identity(request: Request, plan: Plan) -> str:
+    """The id by which an interrupted rebuild is found."""
+    return hashlib.sha256(msgspec.msgpack.encode((request, plan.app))).hexdigest()[:16]
 
 
-def _begun_again(earlier: Job, code: CodeDigest) -> str:
+def _begun_again(earlier: dict[str, str], code: dict[str, str]) -> str:
     """The note if the code has changed since an interrupted rebuild was begun."""
-    other = changed(earlier.parts, code.parts) if earlier.parts else []
-    named = f": {', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}" if other else ""
-    return f"nothing of an interrupted rebuild was used, as the code has changed since it was begun{named}"
+    other = changed(earlier, code)
+    named = f"{', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}"
+    return f"nothing of an interrupted rebuild was used, as the code has changed since it was begun: {named}"

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from tailrace.history.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
 from tailrace.history.rebuilding.units import run_unit
-from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, send_error, wait_for
+from tailrace.processes.child_process import ChildProcess, Pipe, send_error, wait_for
 
 OnProgress: TypeAlias = Callable[[], None]
 
@@ -41,20 +41,16 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Processes of this machine: ``processes`` of them (default: the number of cores). A single one is this process itself.
-
-    ``hash_seed`` is the seed of Python's string hashes in these processes (default: random, as in any process).
-    """
+    """Processes of this machine: ``processes`` of them (default: the number of cores). A single one is this process itself."""
 
     name = "local"
 
-    def __init__(self, processes: int | None = None, hash_seed: int | None = None) -> None:
+    def __init__(self, processes: int | None = None) -> None:
         self.processes = len(os.sched_getaffinity(0)) if processes is None else processes
-        self.hash_seed = hash_seed
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``Engine.run``."""
-        if self.hash_seed is None and (self.processes == 1 or len(units) == 1):
+        if self.processes == 1 or len(units) == 1:
             for unit in units:
                 yield run_unit(unit)
                 on_progress()
@@ -63,12 +59,7 @@ class LocalEngine:
         with ExitStack() as closing_all:
             at_work: set[ChildProcess] = set()
             while waiting and len(at_work) < self.processes:
-                child = ChildProcess(
-                    "a process of the rebuild",
-                    _run_units,
-                    conduct=Conduct(hash_seed=self.hash_seed),
-                    hint=_IF_IT_IS_LOST,
-                )
+                child = ChildProcess("a process of the rebuild", _run_units, hint=_IF_IT_IS_LOST)
                 closing_all.callback(
                     child.close
                 )  # the next attempt at its unit continues the work of a child that was closed

@@ -31,7 +31,7 @@ from tailrace.core.records import InputRecord
 from tailrace.history.rebuilding.request import Request
 from tailrace.state.snapshots import FileInfo
 
-UnitKind: TypeAlias = Literal["task", "first", "shard", "merge", "canonical", "trace"]
+UnitKind: TypeAlias = Literal["task", "first", "shard", "merge", "canonical"]
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -60,10 +60,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A rebuild that has begun. It is the same for every driver that resumes it."""
 
     id: str
-    code: str
-    """A digest of the code and environment at the beginning."""
-    parts: dict[str, str] = {}
-    """The digests of its parts; see ``code_digest``."""
+    code: dict[str, str]
+    """The parts of the code and environment at the beginning; see ``code_digest``."""
     request: Request
     app: str
     version: str
@@ -108,8 +106,6 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     kind: UnitKind
     partition: int
     shard: int = 0
-    keys: tuple[bytes, ...] = ()
-    """The keys of a trace."""
 
     @property
     def name(self) -> str:

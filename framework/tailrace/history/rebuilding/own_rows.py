@@ -42,7 +42,7 @@ _SHOWN = 3
 _DELETED = hash(None)
 
 
-_OTHER_CODE = "the code is not the one that ran, though its version is the same, or it is not deterministic (--twice tells)"
+_OTHER_CODE = "the code is not the one that ran, though its version is the same, or it is not deterministic"
 
 
 def check_own(result: UnitResult, past: HistorySource, found: Callable[[], Rows]) -> None:

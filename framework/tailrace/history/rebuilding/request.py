@@ -71,24 +71,6 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
     """Continue if the result differs from the service's."""
 
 
-class Variant(msgspec.Struct, frozen=True):
-    """Settings of tasks that must not affect a result. A second run with other settings finds code whose result they affect."""
-
-    name: str = "usual"
-    cache_bytes: int = 128 << 20
-    timers_in_memory: int = 200_000
-    reload: bool = False
-
-    def settings(self) -> TaskSettings:
-        """The settings of a task of this variant."""
-        return TaskSettings(
-            cache_bytes=self.cache_bytes,
-            timers_in_memory=self.timers_in_memory,
-            timezones=timezones_version(),
-            reload=self.reload,
-        )
-
-
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """How the work is done."""
 
@@ -97,7 +79,6 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreKind = "rocks"
     work: str | None = None
     """Folder for intermediate files; None: next to the snapshots, if those are in a folder."""
-    variant: Variant = Variant()
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +92,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The keys to rebuild, as a person writes them; empty: all keys."""
     order: Order = "auto"
     until: Limits = Limits()
-    cuts: tuple[bytes, ...] = ()
-    """Along the tape: the cut at which each task ends, by partition; empty: its last commit."""
     failures: Failures = Failures()
     execution: Execution = Execution()
 
@@ -124,8 +103,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def partial(self) -> bool:
         """Whether the rebuild may leave out a part of history."""
-        return self.limited or bool(self.keys or self.cuts) or self.source.after_deleted
+        return self.limited or bool(self.keys) or self.source.after_deleted
 
     def limit(self, partition: int) -> Limit | None:
         """Where the task of a partition stops."""
         return self.until.of(partition) if self.limited else None
+
+
+def task_settings() -> TaskSettings:
+    """The settings of a task of a rebuild."""
+    return TaskSettings(cache_bytes=128 << 20, timezones=timezones_version())

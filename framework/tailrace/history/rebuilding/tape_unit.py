@@ -40,6 +40,7 @@ from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
 from tailrace.history.rebuilding.own_rows import check_own
 from tailrace.history.rebuilding.own_sends import Chains, Sends, compares_sends
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.unit_files import messages_of, write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
@@ -168,7 +169,7 @@ class TaskRun(TapeSink):
             self._source(),
             lineage=end.lineage,
             watch=Watch(None, self._keys, self._failed),
-            settings=request.execution.variant.settings(),
+            settings=task_settings(),
             limit=request.limit(self._number),
             lenient=self._lenient,
             any_environment=request.failures.any_environment,

@@ -92,8 +92,6 @@ def settle(request: Request, past: HistorySource) -> Settled:
             _check_inbox(plan, targets)
         settled = Settled(order, together, tuple(targets), ends, position, why, topics=topics)
         return _untaped(request, past, settled)
-    if request.cuts:
-        targets = [Target(number, cut or None, None) for number, cut in enumerate(request.cuts)]
     if all(one.cut is None for one in targets):
         raise SnapshotMismatchError(
             f"the app {plan.app!r} has never committed: there is no history to rebuild from",

@@ -15,7 +15,6 @@ from tailrace.history.rebuilding.code_digest import differences
 from tailrace.history.rebuilding.job import Failure, Job, Unit, UnitKind, UnitResult
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.tape_unit import TaskRun
-from tailrace.history.rebuilding.tracing import run_trace
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.history.same_topics import check_same_topics
@@ -59,7 +58,7 @@ def _check(plan: Plan, job: Job) -> None:
             f"{job.request.app!r} is here {here[0]!r} version {here[1]!r} with {here[2]}",
             hint="Every process of a rebuild needs the same code.",
         )
-    other = _other_code(job.request.app, tuple(job.parts.items()))
+    other = _other_code(job.request.app, tuple(job.code.items()))
     if other:
         raise ReplayDivergedError(
             f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it was begun: "
@@ -85,5 +84,4 @@ _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResul
     "shard": run_shard,
     "merge": run_merge,
     "canonical": run_canonical,
-    "trace": run_trace,
 }

@@ -47,6 +47,7 @@ from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, ma
 from tailrace.history.rebuilding.own_rows import check_own
 from tailrace.history.rebuilding.own_sends import Sends, compares_sends
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.unit_files import messages_of, write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.splitting.blocks import BlockReader, BlockWriter
@@ -69,7 +70,7 @@ class _Part:
         self.plan, self.number, self.attempt = past.plan, unit.partition, attempt
         self.target = unit.job.targets[unit.partition].cut
         self.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
-        self.settings = self.job.request.execution.variant.settings()
+        self.settings = task_settings()
         self.again = FailedAgain(past.plan, unit.job.letters_of(unit.partition))
 
     def path(self, what: str, shard: int) -> Path:
