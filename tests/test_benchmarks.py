@@ -18,7 +18,7 @@ from benchmarks.served.costs import PARTS, costs
 from benchmarks.served.house import House, endless
 from benchmarks.served.service import BenchmarkError
 from tailrace.core.engine.task import Task
-from tailrace.history.stretches import scan
+from tailrace.history.reading.stretches import scan
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = [

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import tailrace as tr
 from tailrace.core.engine.tape import Totals, decode_cut
-from tailrace.history.app_history import AppHistory
-from tailrace.history.stretches import first
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.stretches import first
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog

@@ -16,7 +16,7 @@ from schemas.flights import Airframe, Arrival, Cancellation, Departure, Weather
 from services.flights import aircraft, airport
 from services.flights.history import Event, Fact, facts
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
 

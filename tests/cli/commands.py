@@ -10,7 +10,7 @@ import msgspec
 from click.testing import CliRunner
 
 from tailrace.cli.main import execute
-from tailrace.history.stretches import scan
+from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 
 SHOP = "tests.cli.shop:app"

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from tailrace.core.records import Output
-from tailrace.history.opening import open_history
-from tailrace.history.stretches import scan
+from tailrace.history.reading.opening import open_history
+from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tests.cli.commands import done, run
 

@@ -47,7 +47,7 @@ def test_cleaning_by_hand_gives_back_what_is_past_its_retention_and_what_was_wri
 
 
 def test_who_must_not_miss_anything_is_not_cleaned_under(log: EmbeddedLog) -> None:
-    with log.uncleaned():
+    with log.compaction_paused():
         ended = run("log", "clean", "--log", log.path)
     assert ended.code == 1
     assert "Wait for that process to finish" in ended.err

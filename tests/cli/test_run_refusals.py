@@ -15,7 +15,7 @@ import tailrace as tr
 from tailrace.core.declare.topic import OnError
 from tailrace.core.errors import CorruptLogError
 from tailrace.core.records import Output
-from tailrace.history.stretches import scan
+from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE, WAL

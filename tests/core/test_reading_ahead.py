@@ -10,7 +10,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.engine import actor_table, input_decoder
 from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.history import driving
+from tailrace.history.reading import driving
 from tailrace.state import MemoryStore
 from tests.history.test_replaying import compared, random_service, told
 

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import OffsetGoneError, UsageError
-from tailrace.history.opening import open_archive, open_history
+from tailrace.history.reading.opening import open_archive, open_history
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.log.archive import ArchivedLog, archive_log
 from tailrace.log.embedded import EmbeddedLog

@@ -9,8 +9,8 @@ import pytest
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import CorruptStateError, SnapshotMismatchError
-from tailrace.history.app_history import AppHistory
-from tailrace.history.beginnings import Beginning, rows_of_keys, taped_beginning
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import Beginning, rows_of_keys, taped_beginning
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Snapshot
 from tailrace.state.store_cut import decode_store_cut

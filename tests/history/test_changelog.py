@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError
 from tailrace.core.records import Output
-from tailrace.history import stretches
-from tailrace.history.changelog import fold, last_cut
+from tailrace.history.reading import stretches
+from tailrace.history.reading.changelog import fold, last_cut
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.testing import MemoryLog
 

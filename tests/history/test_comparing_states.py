@@ -8,8 +8,8 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.rows import SCHEMA_ROW
-from tailrace.history.app_history import AppHistory
 from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states, explain
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.state.snapshots import Manifest
 from tests.core.versions import Fields, Lives, Set, plan_of
 from tests.runtime.served import make_app

@@ -9,7 +9,7 @@ from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicEr
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.dead_letters.letters import dead_letters, notes, read, redrive
 from tailrace.history.dead_letters.outcomes import Outcome, letters_with_outcomes, offsets_of
-from tailrace.history.stretches import scan
+from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicSettings
 from tailrace.log.interface import TopicPartition
 from tailrace.testing import MemoryLog

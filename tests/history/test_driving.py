@@ -11,9 +11,9 @@ from tailrace.core.engine.replay import Limit, Replay
 from tailrace.core.engine.settings import CommitBatch
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import ReplayDivergedError, TailraceError
-from tailrace.history import driving
-from tailrace.history.app_history import AppHistory
-from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, replay_of
+from tailrace.history.reading import driving
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.driving import CommitPolicy, Step, TapeSink, drive_along_tape, replay_of
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 from tests.history.test_replaying import lived, shops
@@ -46,7 +46,7 @@ class Noted(TapeSink):
         self.calls.append("write")
         super().write(batch)
 
-    def stands(self, task: Task, step: Step, /) -> None:
+    def step_done(self, task: Task, step: Step, /) -> None:
         self.calls.append(f"stands before {task.tape_number}" + ("" if step.whole else ", within"))
 
 

@@ -23,11 +23,12 @@ from tailrace.core.engine.task import Task
 from tailrace.core.errors import ArchiveError, ReplayDivergedError, SnapshotMismatchError
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
-from tailrace.history.app_history import AppHistory
-from tailrace.history.beginnings import base_name, taped_beginning
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.comparing.states import Side, compare_states
-from tailrace.history.opening import open_archive, open_history
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import base_name, taped_beginning
+from tailrace.history.reading.opening import open_archive, open_history
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Request, Source
@@ -35,7 +36,6 @@ from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.history.status.inspection import inspect_app
-from tailrace.history.stretches import scan
 from tailrace.log.archive import archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import prepare_log

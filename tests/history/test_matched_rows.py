@@ -7,10 +7,10 @@ from random import Random
 
 from tailrace.core import rows
 from tailrace.core.records import Output
-from tailrace.history.app_history import Emitted, hash_of
 from tailrace.history.comparing.differences import SHOWN, Difference, Differences, first_apart
 from tailrace.history.comparing.matched_rows import MatchedKey, matched_keys
 from tailrace.history.comparing.outputs import OutputComparison, output_difference
+from tailrace.history.reading.app_history import Emitted, hash_of
 from tests.runtime.served import make_app
 
 

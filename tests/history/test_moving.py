@@ -11,11 +11,11 @@ import pytest
 
 from tailrace.core.errors import AppMovedError, LogUnavailableError, TaskOwnedError, UsageError
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
-from tailrace.history.changelog import Folded
 from tailrace.history.moving import copying, moving
 from tailrace.history.moving.moving import give_up_move, move_apps
-from tailrace.history.moving.residence import check_lives_here
+from tailrace.history.reading.app_topics import prepare_topics
+from tailrace.history.reading.changelog import Folded
+from tailrace.history.reading.residence import check_lives_here
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.appending import Appender

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tailrace.core.records import InputRecord
-from tailrace.history import driving
-from tailrace.history.app_history import AppHistory
+from tailrace.history.reading import driving
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import replay
-from tailrace.history.stretches import scan
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
 from tests.history.test_replaying import lived, random_service, shops

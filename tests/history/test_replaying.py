@@ -20,9 +20,9 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.app_topics import prepare_topics
 from tailrace.history.comparing.replayed_state import LiveState
-from tailrace.history.named_keys import named_keys
+from tailrace.history.reading.app_topics import prepare_topics
+from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
 from tailrace.runtime.partition import Partition
 from tailrace.state import MemoryStore

@@ -12,7 +12,7 @@ import tailrace as tr
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.retirement import RetiredTopic, publishers_of, retire
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.task_ownership import TaskOwnership

@@ -15,9 +15,9 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError, SnapshotUnavailableError
-from tailrace.history.app_history import AppHistory
 from tailrace.history.comparing.replayed_state import LiveState
-from tailrace.history.named_keys import named_keys
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
 from tailrace.history.snapshots import taking
 from tailrace.history.snapshots.start_from_snapshot import start_from

@@ -14,9 +14,9 @@ import pytest
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
-from tailrace.history.commit_identity import standing, tape_record
 from tailrace.history.comparing.cut_differences import cut_changes, in_one_line
 from tailrace.history.comparing.states import Side, compare_states
+from tailrace.history.reading.commit_identity import standing, tape_record
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Request, Source

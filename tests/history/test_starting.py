@@ -15,9 +15,9 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchError, UnknownSnapshotError
 from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import LEFT, VERSIONS, cut_header, header_of
-from tailrace.history.left_inputs import Left, left_with
+from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.cut_notes import LEFT, VERSIONS, cut_header, header_of
+from tailrace.history.reading.left_inputs import Left, left_with
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.history.snapshots.start_from_snapshot import Start, all_have_begun, open_start, start_from
 from tailrace.log.embedded import EmbeddedLog

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.history.app_history import AppHistory
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.runtime.service import prepare_log
 from tailrace.state.snapshots import Snapshots

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tailrace.core.errors import OffsetGoneError, UnknownTopicError
 from tailrace.core.records import Output
-from tailrace.history import stretches
-from tailrace.history.stretches import batches, first, last, scan, source
+from tailrace.history.reading import stretches
+from tailrace.history.reading.stretches import batches, first, last, scan, source
 from tailrace.log import TopicSettings
 from tailrace.testing import MemoryLog
 

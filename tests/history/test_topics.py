@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.core.errors import TopicMismatchError, UnknownTopicError
-from tailrace.history.app_topics import internal_topics, prepare_topics, topics_left_by
+from tailrace.history.reading.app_topics import internal_topics, prepare_topics, topics_left_by
 from tailrace.log import TopicSettings
 from tailrace.testing.memory_log import MemoryLog
 from tests.runtime.world import counting_app

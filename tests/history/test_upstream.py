@@ -10,7 +10,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore

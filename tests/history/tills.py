@@ -11,8 +11,8 @@ import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
+from tailrace.history.reading.stretches import scan
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
-from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import prepare_log

@@ -33,7 +33,7 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.tape import decode_cut
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.app_history import AppHistory
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.log import TopicPartition as Place
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import prepare_log

@@ -28,7 +28,7 @@ import click
 
 from tailrace.core.declare.plan import Plan as AppPlan
 from tailrace.core.engine.tape import decode_cut
-from tailrace.history.changelog import last_cut
+from tailrace.history.reading.changelog import last_cut
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import prepare_log

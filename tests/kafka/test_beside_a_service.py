@@ -12,7 +12,7 @@ from secrets import token_hex
 
 import pytest
 
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.kafka import KafkaLog
 from tailrace.processes.app_loading import find_app

@@ -12,7 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.engine import tape
-from tailrace.history.app_history import AppHistory
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
 
 from tailrace.core.errors import OffsetGoneError, TopicReplacedError
-from tailrace.history.same_topics import check_history
+from tailrace.history.reading.same_topics import check_history
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import prepare_log

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.errors import UsageError
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.membership import Membership

@@ -12,11 +12,11 @@ import tailrace as tr
 from tailrace.cli import arguments
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
 from tailrace.history.dead_letters import letters
 from tailrace.history.moving.moving import move_apps
+from tailrace.history.reading.app_topics import prepare_topics
+from tailrace.history.reading.stretches import scan
 from tailrace.history.retirement import retire_rebuilds
-from tailrace.history.stretches import scan
 from tailrace.log import TopicSettings, Writer
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tests.kafka import apps

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import AppMovedError
-from tailrace.history.moving.residence import check_lives_here
+from tailrace.history.reading.residence import check_lives_here
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.opening import open_log
 from tests.cli.commands import Ended, done, run

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.history.app_history import AppHistory
-from tailrace.history.app_topics import prepare_topics
 from tailrace.history.moving.moving import move_apps
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import StoredLog

@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.core.errors import CorruptStateError, NewerFormatError, TopicReplacedError
 from tailrace.core.records import InputRecord
-from tailrace.history.cut_notes import cut_header, header_of
+from tailrace.history.reading.cut_notes import cut_header, header_of
 from tailrace.log import TopicPartition
 from tailrace.log.kafka.note import FORMAT, Noted, encode
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.overdue import OverdueTransactions

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.core.errors import FencedError
 from tailrace.core.records import Output
-from tailrace.history.stretches import scan
+from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import MovableLog, PublishedAt, Stretch, TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog

@@ -18,7 +18,7 @@ import pytest
 from tailrace.core.engine.tape import decode_cut
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.app_history import AppHistory
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.log.kafka import KafkaLog
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.service import prepare_log

@@ -10,12 +10,12 @@ from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
 
 from tailrace.core.errors import LogUnavailableError, OffsetGoneError, ReplayDivergedError
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Failures, Request, Source
 from tailrace.history.replay.replaying import ReplayOptions, replay
-from tailrace.history.stretches import scan
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.library import admin_library
@@ -98,11 +98,11 @@ def test_an_input_that_will_not_stay_whole_is_noted(log: KafkaLog, tmp_path: Pat
 def test_a_reading_that_took_longer_than_brokers_leave_a_topic_alone_is_an_error(log: KafkaLog) -> None:
     """Rows could be missing. The brokers may compact as soon as the lag is over."""
     log.create_topic("bank.changelog", TopicSettings(1, compacted=True))
-    with log.uncleaned(["bank.changelog"]):
+    with log.compaction_paused(["bank.changelog"]):
         pass
     with (
         pytest.raises(LogUnavailableError, match=r"min\.compaction\.lag\.ms"),
-        log.uncleaned(["bank.changelog"]),
+        log.compaction_paused(["bank.changelog"]),
     ):
         _set(log, "bank.changelog", {"min.compaction.lag.ms": "0"})
 

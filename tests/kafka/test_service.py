@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import Log, TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog

@@ -18,8 +18,8 @@ import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import StateUnavailableError
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
-from tailrace.history.changelog import fold
+from tailrace.history.reading.app_topics import prepare_topics
+from tailrace.history.reading.changelog import fold
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.service import States

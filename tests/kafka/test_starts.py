@@ -10,8 +10,8 @@ import pytest
 
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
-from tailrace.history.last_reads import check_last_reads
+from tailrace.history.reading.app_topics import prepare_topics
+from tailrace.history.reading.last_reads import check_last_reads
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.kafka import KafkaLog
 from tailrace.processes.app_loading import find_app

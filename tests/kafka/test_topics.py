@@ -16,9 +16,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.status.inspection import inspect_app
-from tailrace.history.topic_plan import check_topics
+from tailrace.history.topics.topic_plan import check_topics
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog

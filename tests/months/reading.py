@@ -12,8 +12,8 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.query import QueryReader
-from tailrace.history.app_history import AppHistory
-from tailrace.history.stretches import scan
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Snapshots, which_where

@@ -14,7 +14,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.progress import enter_phase, enter_phases, last_phase

@@ -15,7 +15,7 @@ from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, ForeignStateError
 from tailrace.core.storage import Store
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore, RocksStore, StateIdentity

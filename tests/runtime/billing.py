@@ -15,10 +15,10 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
-from tailrace.history.app_history import AppHistory
-from tailrace.history.beginnings import base_name
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import base_name
+from tailrace.history.reading.stretches import scan
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
-from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings

@@ -12,8 +12,8 @@ import msgspec
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.history.app_history import AppHistory
 from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.log import Log, TopicPartition
 from tailrace.log.embedded import EmbeddedLog

@@ -10,7 +10,7 @@ import tailrace as tr
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore

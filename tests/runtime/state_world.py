@@ -12,7 +12,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.storage import Store
-from tailrace.history.beginnings import base_name
+from tailrace.history.reading.beginnings import base_name
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.embedded import EmbeddedLog

@@ -9,7 +9,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.stretches import scan
+from tailrace.history.reading.stretches import scan
 from tailrace.log.archive import Archive, ArchivedLog, ArchiveOptions, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log

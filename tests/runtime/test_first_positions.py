@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.errors import OffsetGoneError
-from tailrace.history.stretches import scan
+from tailrace.history.reading.stretches import scan
 from tailrace.log.archive import Archive, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import OFFSETS

@@ -150,7 +150,7 @@ def test_a_bounded_run_cleans_before_it_leaves(log: EmbeddedLog, workers: int) -
 def test_a_cleaning_ends_with_who_began_it(log: EmbeddedLog) -> None:
     log.append_all(ticks(KEYS, 2_000))
     log.set_retention("ticks", retention_ms=None, retention_bytes=1)
-    with log.uncleaned():  # it would wait, if it waited for others
+    with log.compaction_paused():  # it would wait, if it waited for others
         keeping = Housekeeping(log, log.options, "json", look_s=0)
         keeping.look()
         begun = keeping._cleaning._process

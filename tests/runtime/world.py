@@ -14,7 +14,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicPartition
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings

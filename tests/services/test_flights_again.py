@@ -11,9 +11,9 @@ import pytest
 from services.flights import aircraft, airport
 from services.flights.history import facts
 from services.flights.load import load
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.state.snapshots import Snapshots

@@ -14,9 +14,9 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.records import InputRecord
-from tailrace.history.app_history import AppHistory
+from tailrace.history.comparing.state_folders import LiveFolder
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
-from tailrace.history.state_folders import LiveFolder
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import OneCommitLog

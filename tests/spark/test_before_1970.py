@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's us
 
 import tailrace as tr
 from tailrace.core.records import Output
-from tailrace.history.opening import open_archive
+from tailrace.history.reading.opening import open_archive
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.log.embedded import EmbeddedLog

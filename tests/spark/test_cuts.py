@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the name that PySpark's users know)
 
 from tailrace.core.errors import OffsetGoneError, UsageError
-from tailrace.history.opening import open_archive
+from tailrace.history.reading.opening import open_archive
 from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition

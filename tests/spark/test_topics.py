@@ -16,7 +16,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.opening import open_archive
+from tailrace.history.reading.opening import open_archive
 from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.log.archive.files import ChunkRecords
 from tailrace.log.embedded import EmbeddedLog

@@ -13,9 +13,9 @@ from tailrace.cli.console import progress
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import TopicReplacedError
-from tailrace.history.app_topics import apps_in
-from tailrace.history.opening import open_archive
-from tailrace.history.same_topics import check_history
+from tailrace.history.reading.app_topics import apps_in
+from tailrace.history.reading.opening import open_archive
+from tailrace.history.reading.same_topics import check_history
 from tailrace.log import Log
 from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
 

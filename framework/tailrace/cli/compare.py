@@ -19,11 +19,11 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import LogUnavailableError, TailraceError
 from tailrace.core.rows import SCHEMA_ROW
-from tailrace.history.app_history import AppHistory
-from tailrace.history.app_topics import topics_of
 from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states
 from tailrace.history.comparing.states import explain as find_first
-from tailrace.history.same_topics import check_history
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.same_topics import check_history
 from tailrace.log.opening import is_log, open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
@@ -154,7 +154,7 @@ def _of_changelog(text: str, plan: Plan, closing: ExitStack) -> Side:
     closing.callback(log.close)
     history = AppHistory(plan, log)
     # The service may continue meanwhile: all its tasks are compared at one consistent cut.
-    closing.enter_context(log.uncleaned([plan.changelog_topic]))
+    closing.enter_context(log.compaction_paused([plan.changelog_topic]))
     ends = log.ends(topics_of(plan, log)).offsets[plan.changelog_topic]
 
     @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
-from tailrace.history.end_offsets import check_end_offsets
+from tailrace.history.reading.end_offsets import check_end_offsets
 from tailrace.processes.app_loading import find_app
 from tailrace.testing.exploring.exploration import explore_feed
 from tailrace.testing.exploring.feed import Feed, feed_of_log, inputs_from_outside

@@ -37,8 +37,8 @@ from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.durations import spelled
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
-from tailrace.history.app_topics import prepare_topics
-from tailrace.history.stretches import scan
+from tailrace.history.reading.app_topics import prepare_topics
+from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
 from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app

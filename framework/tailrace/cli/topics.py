@@ -27,8 +27,8 @@ from tailrace.cli.console import say, table
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import spelled
-from tailrace.history.topic_deletion import Deletion, delete_topics, plan_deletion
-from tailrace.history.topic_plan import PlannedTopic, apply_topics, in_short, plan_topics
+from tailrace.history.topics.topic_deletion import Deletion, delete_topics, plan_deletion
+from tailrace.history.topics.topic_plan import PlannedTopic, apply_topics, in_short, plan_topics
 from tailrace.log.admin import Finding
 from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app

@@ -31,7 +31,7 @@ from tailrace.core.durations import NO_WATERMARK, is_instant
 from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
 from tailrace.core.records import CHANNEL
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.upstream_watermarks import transactional_id
+from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, StoredLog, TopicPartition
 from tailrace.log.kafka import KafkaLog

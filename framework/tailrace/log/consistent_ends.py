@@ -30,7 +30,7 @@ The rules, in this order::
   moves nobody.
 
 What is on its way to a task in this cut is not a range of offsets: between two messages of commits in the cut there may be one of a later
-commit. ``history.in_flight`` tells them apart by the same numbers. On the embedded log all commits are one step for all topics, so its
+commit. ``history.reading.in_flight`` tells them apart by the same numbers. On the embedded log all commits are one step for all topics, so its
 ends at any moment are such a cut, and every record below them is of a commit in it.
 """
 

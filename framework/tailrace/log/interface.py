@@ -384,7 +384,7 @@ class OneCommitLog(Log, Protocol):
         """
         ...
 
-    def uncleaned(self, topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
+    def compaction_paused(self, topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """While it is held, no compaction takes records away. A log that cannot prevent it raises LogUnavailableError at the end, if it
         may have taken some from ``topics``.
         """

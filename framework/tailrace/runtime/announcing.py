@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant
 from tailrace.core.engine.describe_rows import instant
+from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.retirement import publishers_of
 from tailrace.history.status.holding import IsOwned, circle_with
-from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log
 
 _log = logging.getLogger("tailrace.service")

@@ -1,4 +1,4 @@
-"""The headers of a task's cuts; see ``history.cut_notes``."""
+"""The headers of a task's cuts; see ``history.reading.cut_notes``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Headers, InputRecord
-from tailrace.history.left_inputs import left_header
-from tailrace.history.same_topics import noted_header
+from tailrace.history.reading.left_inputs import left_header
+from tailrace.history.reading.same_topics import noted_header
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.task_notes import versions_header
 

@@ -9,7 +9,7 @@ On Kafka such notes expire after a week (``offsets.retention.minutes``), and an 
 app began is not known then: for an input of which other tasks have committed positions, 0 is taken, as whatever is deleted may be
 missing. The cuts of all tasks say which inputs these are.
 
-An input that the app does not read any more (``--change-inputs``) may be declared again later: see ``history.left_inputs``.
+An input that the app does not read any more (``--change-inputs``) may be declared again later: see ``history.reading.left_inputs``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import FencedError
-from tailrace.history.app_topics import begun_group
-from tailrace.history.changelog import last_cut
+from tailrace.history.reading.app_topics import begun_group
+from tailrace.history.reading.changelog import last_cut
 from tailrace.log.interface import Log, TopicPartition
 
 _log = logging.getLogger("tailrace.service")

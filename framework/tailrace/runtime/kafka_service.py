@@ -17,10 +17,10 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError, OptionError, UsageError
 from tailrace.core.storage import Store
-from tailrace.history.moving.residence import check_lives_here
+from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.retirement import retire_rebuilds
 from tailrace.history.status.owners import Owners
-from tailrace.history.topic_plan import check_topics
+from tailrace.history.topics.topic_plan import check_topics
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.options import LogOptions
 from tailrace.processes.signals import stop_signals

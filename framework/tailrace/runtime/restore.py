@@ -6,7 +6,7 @@ the one before:
     1  take the transactional id over         earlier owners are fenced and their open transactions aborted, so that only
                                               this owner writes this partition of the changelog from here on
     2  read the *uncommitted* end             no commit of an earlier owner is after it; the topics must be those of the
-                                              last cut before it (``history.same_topics``)
+                                              last cut before it (``history.reading.same_topics``)
     3  read the changelog, committed only,    from the store's position; offsets have gaps, so the position ends this
        until position >= that end             step, not the last record
     4  take the last cut read                 the store's own if the changelog had no more; it decides the offsets
@@ -21,7 +21,7 @@ again.
 
 A position alone does not prove that a store is a copy of *this* changelog: a log that has lost its end, was restored from a
 backup, or created again, has other records at the same offsets. So the log must have the commit that the store stands at, and
-the one that it was being read toward (see ``history.commit_identity``). A store of another history is emptied and filled from
+the one that it was being read toward (see ``history.reading.commit_identity``). A store of another history is emptied and filled from
 the log, and a warning names both identities. The log decides even if it has fewer commits than the store, or none.
 Only if it has no cut although the group has committed offsets, the store is left as it is: step 5 would refuse the start, and the
 state would be gone.
@@ -59,12 +59,12 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
-from tailrace.history.changelog import beginning, changes, check_whole, last_cut
-from tailrace.history.commit_identity import standing
-from tailrace.history.left_inputs import positions_left
-from tailrace.history.replayable import MAY_BE_EMPTY
-from tailrace.history.same_topics import check_changelog, resumed
-from tailrace.history.tape_records import check_tape_end
+from tailrace.history.reading.changelog import beginning, changes, check_whole, last_cut
+from tailrace.history.reading.commit_identity import standing
+from tailrace.history.reading.left_inputs import positions_left
+from tailrace.history.reading.replayable import MAY_BE_EMPTY
+from tailrace.history.reading.same_topics import check_changelog, resumed
+from tailrace.history.reading.tape_records import check_tape_end
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
 from tailrace.runtime.cut_headers import CutHeaders
 from tailrace.runtime.first_positions import first_positions, inputs_read
@@ -92,7 +92,7 @@ Steps: TypeAlias = Generator[bool, None, "Restored"]
 class Restored:
     """A task that may take its next step: its transactional id is held, and its store equals the changelog.
 
-    This is where a live task *continues*. For the beginning of its history see ``history.beginnings``.
+    This is where a live task *continues*. For the beginning of its history see ``history.reading.beginnings``.
     """
 
     writer: Writer

@@ -30,8 +30,8 @@ from tailrace.core.errors import (
 )
 from tailrace.core.storage import Store
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.app_topics import internal_topics, prepare_topics
-from tailrace.history.moving.residence import check_lives_here
+from tailrace.history.reading.app_topics import internal_topics, prepare_topics
+from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.retirement import retire_rebuilds
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, Reader

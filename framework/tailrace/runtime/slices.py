@@ -42,7 +42,7 @@ from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import FOR_OTHERS, Head, Output, output_of
-from tailrace.history.upstream_watermarks import Upstream
+from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.runtime.cut_headers import CutHeaders
 from tailrace.runtime.passed_offsets import NONE_PASSED, PassedOffsets

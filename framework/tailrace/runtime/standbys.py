@@ -16,7 +16,7 @@ promotion is an ordinary restore. It must be closed before the task is given to 
 - *Its errors never stop the service.* The standby is closed, a warning gives the reason, and it is opened again after a pause.
 - *Deletions.* Compaction drops them after a while. A store that was not at the end of the changelog for half of that time is
   emptied and filled again, as in a restore. While a standby follows, it notes the time now and then.
-- *History.* The store is checked like that of a task (``history.commit_identity``): one of another history is emptied.
+- *History.* The store is checked like that of a task (``history.reading.commit_identity``): one of another history is emptied.
 
 A state that is no longer a standby's stays on disk, and is closed. A later restore or standby continues from it.
 """
@@ -35,7 +35,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
-from tailrace.history.changelog import behind_last_cut, last_cut
+from tailrace.history.reading.changelog import behind_last_cut, last_cut
 from tailrace.log.kafka import KafkaLog, KafkaReader
 from tailrace.runtime.restore import Clock, Restore, finished
 from tailrace.runtime.standby_placement import placement

@@ -41,8 +41,8 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.errors import InputsChangedError, ReplacedVersionError
 from tailrace.core.records import Headers, InputRecord
-from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import VERSIONS, cut_header, header_of
+from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.cut_notes import VERSIONS, cut_header, header_of
 from tailrace.log.interface import Log, TopicPartition
 
 _log = logging.getLogger("tailrace.service")

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark.sql.types import StructType
 
 from tailrace.core.errors import UsageError
-from tailrace.history.opening import open_history
+from tailrace.history.reading.opening import open_history
 from tailrace.spark.columns import struct_type
 from tailrace.spark.cut import cut_of, with_cut
 from tailrace.spark.options import Options

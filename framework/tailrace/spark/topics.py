@@ -24,7 +24,7 @@ from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.stretches import batches
+from tailrace.history.reading.stretches import batches
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
 from tailrace.log.interface import OneCommitLog, TopicPartition

@@ -15,7 +15,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import EmittedTypeError, UsageError
 from tailrace.core.records import Headers, InputRecord
-from tailrace.history.app_history import Origin, origin_of
+from tailrace.history.reading.app_history import Origin, origin_of
 from tailrace.log.interface import Log, TopicPartition
 
 E = TypeVar("E")

@@ -23,7 +23,7 @@ from typing import Literal, Unpack
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.testing import faults
 from tailrace.testing.driver import Driver
 from tailrace.testing.exploring.exploration import ExploreOptions, explore_or_raise

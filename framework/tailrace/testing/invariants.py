@@ -18,7 +18,7 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
-from tailrace.history.app_history import origin_of
+from tailrace.history.reading.app_history import origin_of
 from tailrace.log.interface import TopicPartition
 from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing.memory_log import MemoryLog

@@ -133,7 +133,7 @@ class MemoryLog:
         """Always empty: the log does not note which commit has written a record."""
         return {}
 
-    def uncleaned(self, _topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
+    def compaction_paused(self, _topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """A context in which nothing is compacted or deleted. Here it does nothing: only ``compact`` compacts."""
         return nullcontext()
 

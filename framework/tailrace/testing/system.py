@@ -24,7 +24,7 @@ from tailrace.core.declare.app import App
 from tailrace.core.declare.topic import Topic
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import UsageError
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.testing.driver import Driver
 from tailrace.testing.emitted import Emitted
 from tailrace.testing.exploring.exploration import ExploreOptions, explore_or_raise

@@ -13,8 +13,8 @@ from tailrace.core import rows
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, notes, redrive
 from tailrace.history.dead_letters.outcomes import letters_with_outcomes
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app

@@ -12,7 +12,7 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OffsetGoneError
 from tailrace.history.comparing.differences import Difference
 from tailrace.history.comparing.states import Comparison, SideCode, explain
-from tailrace.history.opening import open_archive
+from tailrace.history.reading.opening import open_archive
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.log import TopicSettings
 from tailrace.log.archive import archive_log

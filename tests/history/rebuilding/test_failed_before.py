@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import HandlerError, SnapshotMismatchError
-from tailrace.history.dead_letters.handled import handled_in
+from tailrace.history.reading.beginnings import handled_in
 from tests.cli.commands import done as command
 from tests.history.rebuilding import lived, orders
 from tests.history.rebuilding.lived import done, live, rebuilt

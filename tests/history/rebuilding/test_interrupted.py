@@ -17,13 +17,13 @@ import pytest
 
 from tailrace.core.engine import tape
 from tailrace.core.errors import StateInUseError, TopicMismatchError
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import identity, rebuild
 from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
 from tailrace.history.rebuilding.job import Job, Unit, UnitResult
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.units import run_unit
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
-from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.signals import held_back

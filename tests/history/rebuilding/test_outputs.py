@@ -11,11 +11,11 @@ import pytest
 
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import CHANNEL, InputRecord
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding import driver, output_files, publishing
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest, topics_of
-from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.processes.app_loading import find_app

@@ -10,13 +10,13 @@ import pytest
 
 from tailrace.core import rows
 from tailrace.core.errors import SnapshotMismatchError
+from tailrace.history.reading.stretches import batches
 from tailrace.history.rebuilding import own_rows
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
 from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.own_rows import check_own
 from tailrace.history.rebuilding.past import HistorySource, opened_past
-from tailrace.history.stretches import batches
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app

@@ -11,8 +11,8 @@ import pytest
 
 from tailrace.core.errors import OptionError
 from tailrace.history.dead_letters.letters import dead_letters, redrive
+from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import ReplayOptions, replay
-from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots

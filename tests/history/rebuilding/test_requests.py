@@ -22,10 +22,10 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.core.records import Output
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.snapshots.taking import take_snapshot
-from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots

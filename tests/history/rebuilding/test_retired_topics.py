@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.task import TaskSettings
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.retirement import publishers_of, retire, retire_rebuilds

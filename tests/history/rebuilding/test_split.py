@@ -16,8 +16,8 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.tape import Totals
 from tailrace.core.errors import CorruptStateError, UnsplittableError
 from tailrace.core.records import Output
-from tailrace.history.splitting import split_units
-from tailrace.history.splitting.blocks import BlockReader, BlockWriter
+from tailrace.history.rebuilding.splitting import split_units
+from tailrace.history.rebuilding.splitting.blocks import BlockReader, BlockWriter
 from tailrace.processes.app_loading import find_app
 from tests.history.rebuilding import lived, referring
 from tests.history.rebuilding.lived import TALLY, done, live, rebuilt

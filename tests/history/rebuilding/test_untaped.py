@@ -15,12 +15,12 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import InputsChangedError, SnapshotMismatchError, UnknownTopicError, UsageError
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.beginnings import lineage_of
+from tailrace.history.reading.beginnings import lineage_of
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.job import UnitResult
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots.arrow import parquet

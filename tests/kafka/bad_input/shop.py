@@ -17,7 +17,7 @@ import tailrace as tr
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
-from tailrace.history.stretches import scan
+from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.options import LogOptions

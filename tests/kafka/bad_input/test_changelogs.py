@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.errors import AppMovedError, CorruptStateError, OffsetGoneError, OffsetsDisagreeError
-from tailrace.history.app_history import AppHistory
 from tailrace.history.moving.moving import move_apps
-from tailrace.history.moving.residence import check_lives_here
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Snapshots

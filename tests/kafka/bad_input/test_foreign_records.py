@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.errors import BadRecordError, CorruptStateError, ForeignLogError
-from tailrace.history.moving.residence import check_lives_here
+from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Failures, Request, Source
 from tailrace.history.replay.replaying import ReplayOptions, replay
 from tailrace.history.retirement import retire_rebuilds
-from tailrace.history.stretches import scan
 from tailrace.log import TopicPartition
 from tests.cli.commands import run
 from tests.kafka.bad_input.shop import PLAN, Shop, serving

@@ -17,8 +17,8 @@ from tailrace.core.errors import (
     WrongPartitionError,
 )
 from tailrace.core.records import Output
-from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import NOTE, header_of
+from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.cut_notes import NOTE, header_of
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition
 from tailrace.runtime import passed_offsets

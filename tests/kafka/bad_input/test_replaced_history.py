@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.core.errors import ArchiveError, TopicReplacedError
 from tailrace.history.moving.moving import move_apps
-from tailrace.history.opening import open_archive
+from tailrace.history.reading.opening import open_archive
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source

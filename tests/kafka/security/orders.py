@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
-from tailrace.history.stretches import scan
+from tailrace.history.reading.app_topics import prepare_topics
+from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tests.kafka.bad_input.shop import PLAN, Order, Total

@@ -13,7 +13,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from tailrace.core.errors import LogDeniedError
 from tailrace.core.records import InputRecord
-from tailrace.history.upstream_watermarks import tasks_beside
+from tailrace.history.reading.upstream_watermarks import tasks_beside
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.library import Message

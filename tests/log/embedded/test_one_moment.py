@@ -60,7 +60,7 @@ def test_no_cleaning_takes_records_while_it_is_held_off(tmp_path) -> None:
         writer.append([Output("t", b"k", b"x" * 30, 0)])
         writer.commit()
     other = EmbeddedLog(tmp_path)
-    with log.uncleaned(), other.uncleaned():
+    with log.compaction_paused(), other.compaction_paused():
         assert other.clean().busy
     done = other.clean()
     assert not done.busy

@@ -13,11 +13,11 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.app_history import AppHistory
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.publishing import MANIFEST, OutputsManifest
 from tailrace.history.rebuilding.request import Request
-from tailrace.history.stretches import scan
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.environment import timezones_version

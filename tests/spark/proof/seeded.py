@@ -26,10 +26,10 @@ from tailrace.core.engine.key_split.first_pass import FirstPass
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history import driving, stretches
+from tailrace.history.reading import driving, stretches
 from tailrace.history.rebuilding import canonical_unit, output_files, request, units
 from tailrace.history.rebuilding.job import Unit
-from tailrace.history.splitting import split_units
+from tailrace.history.rebuilding.splitting import split_units
 from tailrace.state import RocksStore
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Interpreter

@@ -23,7 +23,7 @@ the commit, and a *nonce*. The driver draws the nonce when it starts the task, a
 two histories that part after a commit, by a log that lost its end and grew again, have different identities from there on,
 even if all counts are equal; and two commits with one identity have the same past. The identity is in the record and in the
 cut. A replay takes it from the record and checks the chain, so it comes to the same bytes. The first identity
-chains to an empty one. ``history.commit_identity`` has the rules for its use.
+chains to an empty one. ``history.reading.commit_identity`` has the rules for its use.
 
 If a task started from a snapshot, its tape begins with a record that names this snapshot, its *base*. Such a record can also
 come later, if a task was restarted from a snapshot. The records after it do not follow from those before it: its identity chains to

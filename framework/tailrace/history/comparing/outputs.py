@@ -19,8 +19,8 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import Change, changes, instant
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import Headers, Output
-from tailrace.history.app_history import Emitted, hash_of
 from tailrace.history.comparing.differences import Difference, Differences, first_apart
+from tailrace.history.reading.app_history import Emitted, hash_of
 
 Numbered: TypeAlias = tuple[int, Output]
 """An output with the running number that its task gave it."""

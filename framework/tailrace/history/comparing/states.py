@@ -23,12 +23,12 @@ from tailrace.core.engine.observer import Call, Moment, Watch
 from tailrace.core.engine.units import TIMER
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
-from tailrace.history.app_history import AppHistory
-from tailrace.history.beginnings import rows_of_keys, taped_beginning
 from tailrace.history.comparing import cut_differences
 from tailrace.history.comparing.differences import SHOWN, Difference, first_apart
 from tailrace.history.comparing.matched_rows import MatchedKey, Readers, Row, matched_keys, readers_of
-from tailrace.history.driving import TapeSink, drive_along_tape, replay_of
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import rows_of_keys, taped_beginning
+from tailrace.history.reading.driving import TapeSink, drive_along_tape, replay_of
 from tailrace.log.interface import Log
 from tailrace.state import MemoryStore
 

@@ -24,14 +24,10 @@ from tailrace.history.dead_letters.letters import (
     redriven_topic,
     topic_of,
 )
-from tailrace.history.stretches import scan
+from tailrace.history.reading.beginnings import handled_in
+from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, TopicSettings, Writer
 from tailrace.state.snapshots import Manifest, TaskEntry
-
-
-def handled_in(entry: TaskEntry) -> set[tuple[str, int]]:
-    """The failed records that are handled in the state of a task in a snapshot: inputs and offsets."""
-    return {(name, offset) for name, offsets in entry.handled.items() for offset in offsets}
 
 
 def check_not_redriven_since(log: Log, manifest: Manifest) -> None:

@@ -31,9 +31,9 @@ from tailrace.core.errors import (
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.app_topics import apps_in
-from tailrace.history.moving.residence import check_lives_here
-from tailrace.history.stretches import OnHidden, scan
+from tailrace.history.reading.app_topics import apps_in
+from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 
 REASONS = (HANDLER_FAILED, *get_args(BadReason))

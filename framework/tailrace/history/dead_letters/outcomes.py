@@ -23,7 +23,7 @@ from tailrace.history.dead_letters.letters import (
     notes,
     topic_of,
 )
-from tailrace.history.stretches import OnHidden, scan
+from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition
 
 State: TypeAlias = Literal[

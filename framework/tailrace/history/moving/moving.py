@@ -33,10 +33,7 @@ from typing import NamedTuple, TypeAlias
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import AppMovedError, OptionError, TaskOwnedError, UsageError
 from tailrace.core.records import CHANNEL
-from tailrace.history.app_history import AppHistory
-from tailrace.history.app_topics import begun_group, topics_of
 from tailrace.history.dead_letters.letters import redriven_topic
-from tailrace.history.left_inputs import left_by
 from tailrace.history.moving.copying import (
     BEGIN_AGAIN,
     Copied,
@@ -45,10 +42,13 @@ from tailrace.history.moving.copying import (
     copy_state,
     create_topic,
 )
-from tailrace.history.moving.residence import Move, Step, last_move, moves_topic, note_move
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.app_topics import begun_group, topics_of
+from tailrace.history.reading.left_inputs import abandoned_inputs
+from tailrace.history.reading.residence import Move, Step, last_move, moves_topic, note_move
+from tailrace.history.reading.same_topics import check_history, still_there
+from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.retirement import publishers_of, refuse_members
-from tailrace.history.same_topics import check_history, still_there
-from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Placer, StoredLog, TopicPartition
 from tailrace.log.kafka import KafkaLog
@@ -193,7 +193,7 @@ class _Moving:
 
     def _inputs_left(self, plan: Plan) -> _Left:
         """By task, where it has left inputs that are still there."""
-        left = {number: left_by(plan, self._source, number) for number in range(plan.partitions)}
+        left = {number: abandoned_inputs(plan, self._source, number) for number in range(plan.partitions)}
         same = still_there(plan.app, self._source, {name for one in left.values() for name in one})
         return {
             number: {name: at for name, at in one.items() if name in same} for number, one in left.items()

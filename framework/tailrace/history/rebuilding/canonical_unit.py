@@ -29,10 +29,11 @@ from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.records import InputRecord
-from tailrace.history.app_history import origin_of
-from tailrace.history.beginnings import Beginning, is_own, rows_of_keys
-from tailrace.history.driving import CommitPolicy, Sink, drive
-from tailrace.history.named_keys import named_keys
+from tailrace.history.reading.app_history import origin_of
+from tailrace.history.reading.beginnings import Beginning, is_own, rows_of_keys
+from tailrace.history.reading.driving import CommitPolicy, Sink, drive
+from tailrace.history.reading.named_keys import named_keys
+from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
 from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
 from tailrace.history.rebuilding.failures import Failed
@@ -44,7 +45,6 @@ from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.tape_unit import RowStore
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
-from tailrace.history.upstream_watermarks import Upstream
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
 
 _COMMIT_EVERY = 100_000
@@ -168,8 +168,8 @@ class _TaskSink(Sink):
         task.follow(skips_of(plan, number, self._letters), FOREVER)
         return task
 
-    def went_on(self, task: Task, /) -> None:
-        """See ``Sink.went_on``."""
+    def on_turn(self, task: Task, /) -> None:
+        """See ``Sink.on_turn``."""
         if self._marking is not None and self._marking.is_due():
             self._emit(task, marked=True)
         elif self._run.order.waiting(self._at) >= _OUTPUTS_AT_ONCE:

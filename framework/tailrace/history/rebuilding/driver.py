@@ -25,11 +25,12 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.core.values.keys import KeyCodec
-from tailrace.history.app_topics import topics_of
 from tailrace.history.dead_letters.handled import check_not_redriven_since
-from tailrace.history.last_reads import last_reads
-from tailrace.history.left_inputs import left_from
-from tailrace.history.named_keys import named_keys
+from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.last_reads import last_reads
+from tailrace.history.reading.left_inputs import abandoned_before
+from tailrace.history.reading.named_keys import named_keys
+from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.code_digest import changed, code_of, compared
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.failed_before import letters_before
@@ -41,11 +42,10 @@ from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.splitting.split_units import UNSPLIT
+from tailrace.history.rebuilding.splitting.unsplit import whole_because
 from tailrace.history.rebuilding.targets import Settled, settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
-from tailrace.history.same_topics import check_same_topics
-from tailrace.history.splitting.split_units import UNSPLIT
-from tailrace.history.splitting.unsplit import whole_because
 from tailrace.log.opening import is_url
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import environment
@@ -321,7 +321,7 @@ def _split(job: Job) -> Job:
 
 def _entry(result: UnitResult, job: Job, past: HistorySource) -> TaskEntry:
     cut = result.cut or b""
-    left = left_from(past.beginning(job, result.partition), cut) if cut else {}
+    left = abandoned_before(past.beginning(job, result.partition), cut) if cut else {}
     return TaskEntry(
         result.partition,
         cut,

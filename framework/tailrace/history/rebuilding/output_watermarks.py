@@ -28,9 +28,9 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.publications import published_by
 from tailrace.core.engine.task import Task
 from tailrace.core.records import CHANNEL
+from tailrace.history.reading.stretches import scan
+from tailrace.history.reading.tape_records import tape_record
 from tailrace.history.rebuilding.job import Job
-from tailrace.history.stretches import scan
-from tailrace.history.tape_records import tape_record
 from tailrace.log.interface import Log, TopicPartition
 
 TOPIC = "topic:"

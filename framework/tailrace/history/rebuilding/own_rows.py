@@ -28,10 +28,10 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import shown_key
 from tailrace.core.records import InputRecord
-from tailrace.history.changelog import changes
+from tailrace.history.reading.changelog import changes
+from tailrace.history.reading.stretches import batches
 from tailrace.history.rebuilding.job import UnitResult
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.stretches import batches
 from tailrace.log.interface import TopicPartition
 
 Rows: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -55,7 +55,7 @@ def check_own(result: UnitResult, past: HistorySource, found: Callable[[], Rows]
         return
     check = _Check(past, number, position, 1 + result.rows // _AT_ONCE)
     schema = [(rows.SCHEMA_ROW, result.schema)] if result.schema else []
-    with past.uncleaned():
+    with past.compaction_paused():
         for share in range(check.shares):
             check.compare(share, chain(schema, found()))
     result.same_rows, result.other_rows = check.same, check.other

@@ -20,10 +20,10 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.app_history import origin_of
+from tailrace.history.reading.app_history import origin_of
+from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.stretches import scan
 
 _SENT, _RECORDED = "sent", "recorded"
 

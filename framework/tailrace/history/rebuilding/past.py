@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.history.app_history import AppHistory
-from tailrace.history.beginnings import Beginning, canonical_beginning, taped_beginning
-from tailrace.history.last_reads import check_last_reads
-from tailrace.history.opening import open_history
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import Beginning, canonical_beginning, taped_beginning
+from tailrace.history.reading.last_reads import check_last_reads
+from tailrace.history.reading.opening import open_history
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.request import Request
 from tailrace.log.interface import Ends, OneCommitLog
@@ -43,9 +43,9 @@ class HistorySource(AppHistory):
             return Beginning(number, b"")
         return taped_beginning(self, number, tape.decode_cut(end), asked)
 
-    def uncleaned(self, topics: Iterable[str] = ()) -> AbstractContextManager[None]:
-        """See ``OneCommitLog.uncleaned``."""
-        return self.one_commit_log.uncleaned(topics)
+    def compaction_paused(self, topics: Iterable[str] = ()) -> AbstractContextManager[None]:
+        """See ``OneCommitLog.compaction_paused``."""
+        return self.one_commit_log.compaction_paused(topics)
 
 
 def asked_snapshot(job: Job) -> Snapshot | None:

@@ -30,13 +30,13 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.publications import published_by
 from tailrace.core.errors import FencedError, StateInUseError, TaskOwnedError, TopicMismatchError
 from tailrace.core.records import CHANNEL
+from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.rebuilding.job import Job, OutputFile, UnitResult
 from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder, read_outputs
 from tailrace.history.rebuilding.output_watermarks import TOPIC, decode_marks, marks_wanted, turns
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.retirement import REBUILD, finished_note
-from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 from tailrace.log.opening import open_log

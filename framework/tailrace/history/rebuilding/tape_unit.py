@@ -30,9 +30,16 @@ from tailrace.core.errors import (
     TailraceError,
 )
 from tailrace.core.records import InputRecord
-from tailrace.history.beginnings import rows_of_keys
-from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, other_version, replay_of
-from tailrace.history.named_keys import named_keys
+from tailrace.history.reading.beginnings import rows_of_keys
+from tailrace.history.reading.driving import (
+    CommitPolicy,
+    Step,
+    TapeSink,
+    drive_along_tape,
+    other_version,
+    replay_of,
+)
+from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Unit, UnitResult
 from tailrace.history.rebuilding.output_files import OutputFrames, frames, is_whole
@@ -263,8 +270,8 @@ class TaskRun(TapeSink):
         rows_kept = batch.rows | batch.index_rows | {_KEPT_ROW: self._remembered()}
         self._store.write(rows_kept, StoreCut(FORMAT, length, 0, batch.cut).encode())
 
-    def stands(self, task: Task, step: Step, /) -> None:
-        """See ``TapeSink.stands``."""
+    def step_done(self, task: Task, step: Step, /) -> None:
+        """See ``TapeSink.step_done``."""
         self._result.commits += 1
         self._work.report(self._unit.name, task.totals.records, self._of)
         if not step.whole:

@@ -23,22 +23,22 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.app_topics import topics_of
-from tailrace.history.beginnings import Beginning, check_tape_begins, taped_beginning
-from tailrace.history.end_offsets import (
+from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.beginnings import Beginning, check_tape_begins, taped_beginning
+from tailrace.history.reading.end_offsets import (
     behind_last_commit,
     check_after_beginning,
     check_end_offsets,
     check_forwarded,
 )
-from tailrace.history.named_keys import named_keys
+from tailrace.history.reading.named_keys import named_keys
+from tailrace.history.reading.replayable import check_kept, gone, until_when
+from tailrace.history.reading.same_topics import check_history, note_of_topics, replaced_topics
+from tailrace.history.reading.stretches import first
+from tailrace.history.reading.upstream_watermarks import without_watermark
 from tailrace.history.rebuilding.job import Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
-from tailrace.history.replayable import check_kept, gone, until_when
-from tailrace.history.same_topics import check_history, note_of_topics, replaced_topics
-from tailrace.history.stretches import first
-from tailrace.history.upstream_watermarks import without_watermark
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot, Snapshots
 
@@ -75,7 +75,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
         check_history(plan.app, past.log, plan.inputs)
     order, why = _order(request, past)
     why += tuple(_replaced(past)) if order == "canonical" else ()
-    with past.uncleaned():
+    with past.compaction_paused():
         read = topics_of(plan, past.log)
         topics = note_of_topics(past.log, read)
         position, ends = past.ends(read)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tailrace.core import rows
 from tailrace.core.records import InputRecord
-from tailrace.history.in_flight import InFlight
+from tailrace.history.reading.in_flight import InFlight
 from tailrace.history.rebuilding.job import Job, UnitResult
 from tailrace.history.rebuilding.output_files import Frame, Marked, outputs_folder, write_outputs
 from tailrace.history.rebuilding.output_watermarks import encode_marks

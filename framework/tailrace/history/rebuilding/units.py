@@ -9,16 +9,16 @@ from uuid import uuid4
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, TailraceError
-from tailrace.history.app_topics import topics_of
+from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.code_digest import differences
 from tailrace.history.rebuilding.job import Failure, Job, Unit, UnitKind, UnitResult
 from tailrace.history.rebuilding.past import HistorySource, opened_past
+from tailrace.history.rebuilding.splitting.split_units import run_first, run_merge, run_shard
 from tailrace.history.rebuilding.tape_unit import TaskRun
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
-from tailrace.history.same_topics import check_same_topics
-from tailrace.history.splitting.split_units import run_first, run_merge, run_shard
 from tailrace.processes.app_loading import find_app
 
 _SHOWN = 5

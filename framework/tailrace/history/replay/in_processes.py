@@ -11,8 +11,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tailrace.history.comparing.state_folders import LiveFolder
 from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus, replay
-from tailrace.history.state_folders import LiveFolder
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, wait_for

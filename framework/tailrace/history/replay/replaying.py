@@ -32,22 +32,29 @@ from tailrace.core.engine.replay import Limits, Replay
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.errors import BadRecordError, HandlerError, ReplayDivergedError, TailraceError
 from tailrace.core.storage import Store
-from tailrace.history.app_history import AppHistory, Committed
-from tailrace.history.app_topics import topics_of
-from tailrace.history.beginnings import rows_of_keys, taped_beginning
-from tailrace.history.commit_identity import standing
 from tailrace.history.comparing.differences import Difference, Differences
 from tailrace.history.comparing.outputs import OutputComparison
 from tailrace.history.comparing.replayed_state import LiveState, check_index, compare_cuts, compare_state
-from tailrace.history.driving import CommitPolicy, Step, TapeSink, drive_along_tape, other_version, replay_of
-from tailrace.history.end_offsets import (
+from tailrace.history.reading.app_history import AppHistory, Committed
+from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.beginnings import rows_of_keys, taped_beginning
+from tailrace.history.reading.commit_identity import standing
+from tailrace.history.reading.driving import (
+    CommitPolicy,
+    Step,
+    TapeSink,
+    drive_along_tape,
+    other_version,
+    replay_of,
+)
+from tailrace.history.reading.end_offsets import (
     behind_last_commit,
     check_after_beginning,
     check_end_offsets,
     check_forwarded,
 )
-from tailrace.history.replayable import ELSEWHERE, check_kept, until_when
-from tailrace.history.same_topics import check_history, check_same_topics, note_of_topics
+from tailrace.history.reading.replayable import ELSEWHERE, check_kept, until_when
+from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.log.interface import OneCommitLog
 from tailrace.state import MemoryStore
 
@@ -158,7 +165,7 @@ def replay(
                 comparisons[number] = OutputComparison(plan, number, emitted, stop, whole=whole)
         for number in numbers:
             if options.compare and not options.limits.any:
-                with log.uncleaned([plan.changelog_topic]):
+                with log.compaction_paused([plan.changelog_topic]):
                     committed = history.committed(number, with_rows=True)
             else:
                 committed = history.committed(number)
@@ -328,8 +335,8 @@ class _PartitionReplay(TapeSink):
         if step.whole:
             self._compare_state_at(step.record.number + 1, batch.cut)
 
-    def stands(self, task: Task, step: Step, /) -> None:
-        """See ``TapeSink.stands``."""
+    def step_done(self, task: Task, step: Step, /) -> None:
+        """See ``TapeSink.step_done``."""
         if not step.whole:
             return
         self._done += 1

@@ -15,10 +15,10 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
 from tailrace.core.records import Output
-from tailrace.history.beginnings import here, is_own
-from tailrace.history.last_reads import check_last_reads
-from tailrace.history.replayable import MAY_BE_EMPTY
-from tailrace.history.same_topics import resumed_from
+from tailrace.history.reading.beginnings import here, is_own
+from tailrace.history.reading.last_reads import check_last_reads
+from tailrace.history.reading.replayable import MAY_BE_EMPTY
+from tailrace.history.reading.same_topics import resumed_from
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.state.snapshots import MESSAGES, Snapshot
 

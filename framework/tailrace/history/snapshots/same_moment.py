@@ -6,14 +6,14 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
-from tailrace.history.app_history import AppHistory
-from tailrace.history.beginnings import rows_of
 from tailrace.history.comparing.cut_differences import (
     cut_changes,
     in_one_line,
     passed_timers,
     position_changes,
 )
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import rows_of
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot
 

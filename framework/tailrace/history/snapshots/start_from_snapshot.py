@@ -54,14 +54,14 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
-from tailrace.history.app_history import AppHistory, Committed
-from tailrace.history.beginnings import Beginning, base_name, begun_cut, rows_of
-from tailrace.history.changelog import last_cut
-from tailrace.history.commit_identity import new_nonce, standing
-from tailrace.history.cut_notes import kept_headers
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
-from tailrace.history.left_inputs import left_header_of, left_there
-from tailrace.history.same_topics import noted_header
+from tailrace.history.reading.app_history import AppHistory, Committed
+from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, rows_of
+from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.commit_identity import new_nonce, standing
+from tailrace.history.reading.cut_notes import kept_headers
+from tailrace.history.reading.left_inputs import abandoned_positions, left_header_of
+from tailrace.history.reading.same_topics import noted_header
 from tailrace.history.snapshots.input_positions import BATCH, InputPositions, batched
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.log.interface import Log, TopicPartition, Writer
@@ -76,7 +76,7 @@ _log = logging.getLogger("tailrace.starting")
 class Start:
     """An order to start an app from a snapshot. ``name``: the snapshot's name on the tape (``base_name``).
 
-    Once a task has carried it out, the task's history begins with the snapshot: see ``history.beginnings``.
+    Once a task has carried it out, the task's history begins with the snapshot: see ``history.reading.beginnings``.
     """
 
     snapshot: Snapshot
@@ -322,7 +322,7 @@ class _Task:
                     gone.pop(row, None)
             self._append(writer, ((row, None) for row in gone))
             encoded = tape.encode(cut)
-            left = {} if before is not None else left_there(self._entry, log)
+            left = {} if before is not None else abandoned_positions(self._entry, log)
             headers = (
                 noted_header(plan, log, partition, positions)
                 + kept_headers(before)

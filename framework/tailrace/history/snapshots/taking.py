@@ -2,7 +2,7 @@
 
 Theory. The ends that a log gives for all topics of an app are a consistent cut (see ``log.consistent_ends``):
 whatever a task has read by its end of the changelog, was sent by then. What was sent by then and is not read,
-is *in flight*: the messages are stored with the snapshot (see ``history.in_flight``).
+is *in flight*: the messages are stored with the snapshot (see ``history.reading.in_flight``).
 
 The changelog is compacted, so it holds each row about once: reading it to the end is reading the state. No
 cleaning may run meanwhile, because it may remove the last record before the cut when there is a later one for
@@ -25,15 +25,15 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import AlteredSnapshotError, IncompleteSnapshotError, SnapshotMismatchError
-from tailrace.history.app_history import AppHistory
-from tailrace.history.app_topics import topics_of
-from tailrace.history.beginnings import is_own
-from tailrace.history.changelog import beginning, fold
-from tailrace.history.commit_identity import standing
-from tailrace.history.in_flight import InFlight
-from tailrace.history.last_reads import last_reads
-from tailrace.history.left_inputs import left_by
-from tailrace.history.same_topics import check_history, check_same_topics, note_of_topics, still_there
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.beginnings import is_own
+from tailrace.history.reading.changelog import beginning, fold
+from tailrace.history.reading.commit_identity import standing
+from tailrace.history.reading.in_flight import InFlight
+from tailrace.history.reading.last_reads import last_reads
+from tailrace.history.reading.left_inputs import abandoned_inputs
+from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics, still_there
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.environment import environment
 from tailrace.state.snapshots import FileInfo, Manifest, Snapshot, Snapshots, TaskEntry, write_task
@@ -106,7 +106,7 @@ class _Taking:
 
     def run(self) -> Manifest:
         plan, options = self._plan, self._options
-        with self._log.uncleaned([plan.changelog_topic]):
+        with self._log.compaction_paused([plan.changelog_topic]):
             topics = topics_of(plan, self._log)
             noted = note_of_topics(self._log, topics)
             check_history(plan.app, self._log, plan.inputs)
@@ -122,7 +122,7 @@ class _Taking:
                     f"the app {plan.app!r} has never committed: there is no state yet", hint="Run it first."
                 )
             flight = InFlight(self._history, cuts, ends)
-            left = {number: left_by(plan, self._log, number, changelogs[number]) for number in cuts}
+            left = {number: abandoned_inputs(plan, self._log, number, changelogs[number]) for number in cuts}
             there = still_there(plan.app, self._log, {name for one in left.values() for name in one})
             draft = self._snapshots.begin()
             tasks = [

@@ -30,9 +30,9 @@ from tailrace.core.durations import NO_WATERMARK, is_instant, spelled
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import OffsetGoneError
-from tailrace.history.stretches import last
-from tailrace.history.tape_records import tape_record
-from tailrace.history.upstream_watermarks import Published, tasks_beside, transactional_id
+from tailrace.history.reading.stretches import last
+from tailrace.history.reading.tape_records import tape_record
+from tailrace.history.reading.upstream_watermarks import Published, tasks_beside, transactional_id
 from tailrace.log.interface import Log, TopicPartition
 
 Reason: TypeAlias = Literal["unpublished", "publisher", "behind", "unapplied", "empty", "read"]

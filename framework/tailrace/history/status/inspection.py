@@ -23,16 +23,16 @@ from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import TailraceError
-from tailrace.history.app_history import AppHistory
-from tailrace.history.app_topics import oldest_ms
-from tailrace.history.changelog import last_cut
-from tailrace.history.commit_identity import standing
-from tailrace.history.same_topics import replaced_topics
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.app_topics import oldest_ms
+from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.commit_identity import standing
+from tailrace.history.reading.same_topics import replaced_topics
+from tailrace.history.reading.stretches import batches, last
+from tailrace.history.reading.tape_records import tape_record
+from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.status.holding import Held, Holding, lag_of
 from tailrace.history.status.owners import Owner
-from tailrace.history.stretches import batches, last
-from tailrace.history.tape_records import tape_record
-from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.state.looking import StateView
 from tailrace.state.store_cut import UNFINISHED, decode_store_cut

@@ -203,9 +203,9 @@ class ArchivedLog:
         """See ``OneCommitLog.last_written``; of the log, if there is one."""
         return {} if self.log is None else self.log.last_written()
 
-    def uncleaned(self, topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
+    def compaction_paused(self, topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """While it is held, no compaction takes records away; nothing ever does from the archive."""
-        return nullcontext() if self.log is None else self.log.uncleaned(topics)
+        return nullcontext() if self.log is None else self.log.compaction_paused(topics)
 
     def committed_offsets(
         self, group: str, partitions: Iterable[TopicPartition], /

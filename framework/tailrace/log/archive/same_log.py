@@ -14,7 +14,7 @@ before a partition is joined, or archived further, archive and log are compared:
                            records with which the log ended after it, of whatever topic. The log must have one of them
 
 If the log has none of these, it cannot be known whether the two are one history. They are joined, as a log may delete all that is
-archived, and a warning says so. A replay also checks the chain of commits on the tape (see ``history.commit_identity``). If the
+archived, and a warning says so. A replay also checks the chain of commits on the tape (see ``history.reading.commit_identity``). If the
 log has also deleted records behind those archived, the two are not joined, and nothing is compared.
 """
 

@@ -113,7 +113,7 @@ class _Archiving:
         archive = self._archive
         archive.create()
         # What is the last of its key at these ends is archived: compaction would take it where there is a later one by now.
-        with _held(archive), self._log.uncleaned():
+        with _held(archive), self._log.compaction_paused():
             ends = self._log.ends(names)
             archived = archive.topics()
             for name in names:

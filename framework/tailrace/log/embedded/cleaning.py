@@ -143,7 +143,7 @@ def _alone(folder: Path) -> Generator[bool]:
 
 @contextmanager
 def held_off(folder: Path) -> Generator[None]:
-    """See ``EmbeddedLog.uncleaned``."""
+    """See ``EmbeddedLog.compaction_paused``."""
     with failing(folder, "holding off a cleaning"):
         try:
             descriptor = os.open(folder / _LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -194,7 +194,7 @@ class EmbeddedLog:
             )
         return iter([(TopicPartition(topic, number), end) for _, number, end in order])
 
-    def uncleaned(self, _topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
+    def compaction_paused(self, _topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """Prevent cleaning inside the block, so that a compacted topic can be read as of a past offset.
 
         Waits for a running cleaning. Any number of processes may hold this. A ``clean`` meanwhile returns ``busy``.
@@ -319,7 +319,7 @@ class EmbeddedLog:
             CorruptLogError: A row is missing or does not match its checksum, or the file is damaged.
         """
         note = self._lock.last_note()  # before the moment begins: others commit meanwhile
-        with self.uncleaned(), self._view.moment("verifying the log") as rows:
+        with self.compaction_paused(), self._view.moment("verifying the log") as rows:
             warn_of_loss(check_note(rows, note, boot(), self._view.path), self.path)
             verify(rows)
 

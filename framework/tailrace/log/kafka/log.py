@@ -226,8 +226,8 @@ class KafkaLog:
         return {}
 
     @contextmanager
-    def uncleaned(self, topics: Iterable[str] = (), /) -> Generator[None]:
-        """See ``OneCommitLog.uncleaned``. Brokers compact when they want, but no record that is younger than ``min.compaction.lag.ms``
+    def compaction_paused(self, topics: Iterable[str] = (), /) -> Generator[None]:
+        """See ``OneCommitLog.compaction_paused``. Brokers compact when they want, but no record that is younger than ``min.compaction.lag.ms``
         replaces an older one. So what is read within this time is as it was at the beginning.
         """
         begun_s = time.monotonic()

@@ -23,7 +23,7 @@ RECORD_BYTES: Final = 32 << 20
 DELETIONS_KEPT_MS: Final = 86_400_000
 """A restore trusts half of it: a process that was away for less has missed no deletion of a row."""
 _UNTOUCHED_MS: Final = 600_000
-"""For so long a compacted topic stays as it is behind the moment from which it is read; see ``KafkaLog.uncleaned``."""
+"""For so long a compacted topic stays as it is behind the moment from which it is read; see ``KafkaLog.compaction_paused``."""
 MAX_BYTES, TIME_TYPE, UNCLEAN = (
     "max.message.bytes",
     "message.timestamp.type",

@@ -19,7 +19,7 @@ from random import Random
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.records import Output
-from tailrace.history.app_topics import prepare_topics
+from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log.interface import TopicPartition
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition

@@ -21,9 +21,9 @@ from tailrace.core.engine.redriven import Addressees, redriven_of
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.app_history import origin_of
 from tailrace.history.dead_letters.letters import dead_letter
-from tailrace.history.stretches import scan
+from tailrace.history.reading.app_history import origin_of
+from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.testing.inputs import written_topics
 

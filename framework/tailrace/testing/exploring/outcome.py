@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.storage import Store
-from tailrace.history.app_history import origin_of
+from tailrace.history.reading.app_history import origin_of
 from tailrace.testing.emitted import dead_letter
 from tailrace.testing.inputs import written_topics
 from tailrace.testing.memory_log import MemoryLog

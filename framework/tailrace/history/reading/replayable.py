@@ -16,7 +16,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import spelled
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import OffsetGoneError
-from tailrace.history.stretches import first
+from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log
 
 ELSEWHERE = "Rebuild it from an archive (--archive), or from a newer snapshot (--from-snapshot)."

@@ -23,7 +23,7 @@ from typing import NamedTuple, cast
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, OffsetGoneError
 from tailrace.core.records import InputRecord
-from tailrace.history.stretches import batches, last
+from tailrace.history.reading.stretches import batches, last
 from tailrace.log.interface import Log, TopicPartition
 
 WITHOUT_CHANGELOG = (

@@ -18,9 +18,9 @@ import msgspec
 
 from tailrace.core.errors import TaskOwnedError, UnknownAppError
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.app_topics import apps_in, begun_group, topics_left_by
+from tailrace.history.reading.app_topics import apps_in, begun_group, topics_left_by
+from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.retirement import publishers_of, refuse_members, retire
-from tailrace.history.upstream_watermarks import transactional_id
 from tailrace.log.interface import StoredLog
 
 

@@ -36,8 +36,8 @@ from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
-from tailrace.history.beginnings import Beginning
-from tailrace.history.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
+from tailrace.history.reading.beginnings import Beginning
+from tailrace.history.reading.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
 from tailrace.history.rebuilding.canonical_unit import one_commit, past_of
 from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
 from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
@@ -48,9 +48,9 @@ from tailrace.history.rebuilding.own_rows import check_own
 from tailrace.history.rebuilding.own_sends import Sends, compares_sends
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import task_settings
+from tailrace.history.rebuilding.splitting.blocks import BlockReader, BlockWriter
 from tailrace.history.rebuilding.unit_files import messages_of, write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
-from tailrace.history.splitting.blocks import BlockReader, BlockWriter
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 
 _AT_ONCE = 10_000
@@ -195,16 +195,16 @@ class _Dealt(TapeSink):
             rows = step.record.totals.outputs - self._outputs_before
             self.marks.append(mark_of(task, step.record, rows=rows))
 
-    def stands(self, _task: Task, step: Step, /) -> None:
-        """See ``TapeSink.stands``."""
+    def step_done(self, _task: Task, step: Step, /) -> None:
+        """See ``TapeSink.step_done``."""
         result, number = self._part.result, self._part.number
         result.commits += 1
         self._report()
         if not step.whole:
             result.notes += (f"partition {number} ends within commit {step.record.number}",)
 
-    def went_on(self, _task: Task, /) -> None:
-        """See ``Sink.went_on``."""
+    def on_turn(self, _task: Task, /) -> None:
+        """See ``Sink.on_turn``."""
         self._deal()
         self._report()
 

@@ -18,8 +18,8 @@ from typing import Final
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import RecordMark
-from tailrace.history.beginnings import is_own
-from tailrace.history.stretches import first, last
+from tailrace.history.reading.beginnings import is_own
+from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot, TaskEntry
 

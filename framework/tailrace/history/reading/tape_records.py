@@ -20,7 +20,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.tape import shown_identity
 from tailrace.core.errors import CorruptStateError, NewerFormatError, OldFormatError
 from tailrace.core.records import InputRecord
-from tailrace.history.stretches import last
+from tailrace.history.reading.stretches import last
 from tailrace.log.interface import Log, TopicPartition
 
 _HINT = (

@@ -94,7 +94,7 @@ class Sink:
         self.store = store
         self.policy = CommitPolicy() if policy is None else policy
 
-    def went_on(self, task: Task, /) -> None:
+    def on_turn(self, task: Task, /) -> None:
         """The task has advanced. Called by ``drive`` only, and often."""
 
     def commit(self, task: Task, /) -> None:
@@ -114,7 +114,7 @@ def drive(way: Iterable[Task], tasks: Sequence[Task], sinks: Sequence[Sink]) -> 
     by_task = {id(task): sink for task, sink in zip(tasks, sinks, strict=True)}
     for task in way:
         sink = by_task[id(task)]
-        sink.went_on(task)
+        sink.on_turn(task)
         if sink.policy.is_due(task):
             sink.commit(task)
     for task, sink in zip(tasks, sinks, strict=True):
@@ -152,7 +152,7 @@ class TapeSink(Sink):
         """Take all outputs of a step."""
         task.discard_outputs()
 
-    def stands(self, task: Task, step: Step, /) -> None:
+    def step_done(self, task: Task, step: Step, /) -> None:
         """The step is done."""
 
 
@@ -207,7 +207,7 @@ def drive_along_tape(replay: Replay, tapes: Iterable[tape.TapeRecord], stop: int
             sink.commit(task)
         else:
             task.defer_commit()
-        sink.stands(task, step)
+        sink.step_done(task, step)
         if not step.whole:
             return False
     if task.tape_number != stop:

@@ -28,7 +28,7 @@ taken for a part of the history; what it may replace is decided by ``comparing.c
     the same, in a log where the   ``last_reads``: the records that it     refused
     app has never committed        has read last, as there is no commit
     parent of a snapshot           ``snapshots.taking``                     a full snapshot is taken
-    base of a rebuild or replay    ``history.beginnings``                   refused
+    base of a rebuild or replay    ``history.reading.beginnings``                   refused
     state compared with a replay   ``history.replay``                       a difference, and its rows are not compared
     tape with an archive           ``core.engine.replay``: the chain        refused
     state folder, for the status   ``status.inspection``                    its timers are not shown
@@ -42,9 +42,9 @@ from typing import NamedTuple
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.tape import shown_identity
-from tailrace.history.changelog import last_cut
-from tailrace.history.stretches import first
-from tailrace.history.tape_records import tape_record as tape_record_of
+from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.stretches import first
+from tailrace.history.reading.tape_records import tape_record as tape_record_of
 from tailrace.log.interface import Log, TopicPartition
 
 

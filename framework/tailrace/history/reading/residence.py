@@ -29,7 +29,7 @@ import msgspec
 
 from tailrace.core.errors import AppMovedError, ForeignLogError
 from tailrace.core.records import Output
-from tailrace.history.stretches import last
+from tailrace.history.reading.stretches import last
 from tailrace.log.interface import Log, TopicSettings
 
 Step = Literal["arriving", "left", "arrived", "given up", "stayed"]

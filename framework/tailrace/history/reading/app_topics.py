@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import CHANNEL
-from tailrace.history.stretches import first
+from tailrace.history.reading.stretches import first
 from tailrace.log.admin import NeededTopic, Role
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
 

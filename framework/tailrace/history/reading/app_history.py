@@ -19,10 +19,10 @@ from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.app_topics import apps_in
-from tailrace.history.changelog import beginning, fold, last_cut
-from tailrace.history.stretches import batches, scan, source
-from tailrace.history.tape_records import tape_records
+from tailrace.history.reading.app_topics import apps_in
+from tailrace.history.reading.changelog import beginning, fold, last_cut
+from tailrace.history.reading.stretches import batches, scan, source
+from tailrace.history.reading.tape_records import tape_records
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.state import MemoryStore
 

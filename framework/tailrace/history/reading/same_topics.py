@@ -21,10 +21,10 @@ from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, TopicReplacedError
 from tailrace.core.records import Headers, InputRecord
-from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import NOTE, cut_header, header_of
-from tailrace.history.left_inputs import left_with
-from tailrace.history.stretches import first
+from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.cut_notes import NOTE, cut_header, header_of
+from tailrace.history.reading.left_inputs import left_with
+from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log, TopicPartition
 
 

@@ -34,13 +34,12 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, OffsetGoneError, SnapshotError, SnapshotMismatchError
 from tailrace.core.records import CHANNEL
 from tailrace.core.storage import Store
-from tailrace.history.app_history import AppHistory
-from tailrace.history.commit_identity import Standing, standing
-from tailrace.history.dead_letters.handled import handled_in
-from tailrace.history.stretches import first
-from tailrace.history.tape_records import tape_record
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.commit_identity import Standing, standing
+from tailrace.history.reading.stretches import first
+from tailrace.history.reading.tape_records import tape_record
 from tailrace.log.interface import TopicPartition
-from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
+from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
 
 _BATCH = 20_000
@@ -369,3 +368,8 @@ def is_own(name: str, app: str) -> bool:
     if name == f"{app}.inbox" or name.startswith(f"{app}.inbox{CHANNEL}"):
         return True
     return name.startswith(f"{app}.") and name.endswith(".by-key")
+
+
+def handled_in(entry: TaskEntry) -> set[tuple[str, int]]:
+    """The failed records that are handled in the state of a task in a snapshot: inputs and offsets."""
+    return {(name, offset) for name, offsets in entry.handled.items() for offset in offsets}

@@ -24,7 +24,7 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import TopicMismatchError
-from tailrace.history.app_topics import followed_topics, needed_topics, oldest_ms
+from tailrace.history.reading.app_topics import followed_topics, needed_topics, oldest_ms
 from tailrace.log.admin import Circumstances, Finding, NeededTopic, Role, TopicDetails
 from tailrace.log.interface import StoredLog, TopicPartition, TopicSettings
 from tailrace.log.options import NewTopics

@@ -4,8 +4,8 @@ A cut is the same in every log that has the history. A header is about one log, 
 cut.
 
     header     says                                                           see
-    note       what the log has to know to continue from the cut's positions   ``Log.note``, ``history.same_topics``
-    left       where the task has left inputs that it reads no more            ``history.left_inputs``
+    note       what the log has to know to continue from the cut's positions   ``Log.note``, ``history.reading.same_topics``
+    left       where the task has left inputs that it reads no more            ``history.reading.left_inputs``
     versions   the versions of the code that have committed the task           ``runtime.task_notes``
 
 A header may be absent: then there was nothing to say. One that cannot be read is an error, as it would be in the cut itself.

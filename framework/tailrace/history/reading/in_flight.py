@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 
 from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord
-from tailrace.history.app_history import AppHistory, origin_of
-from tailrace.history.beginnings import is_own
-from tailrace.history.stretches import scan
+from tailrace.history.reading.app_history import AppHistory, origin_of
+from tailrace.history.reading.beginnings import is_own
+from tailrace.history.reading.stretches import scan
 
 
 class InFlight:

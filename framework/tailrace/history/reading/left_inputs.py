@@ -14,7 +14,7 @@ name later, it reads that from its beginning. So a move and a snapshot leave suc
 those of topics in which its log has other records.
 
 Internal topics of the app are not carried by snapshots: under another name of the app they are others, and what is under way in them
-is carried otherwise (see ``history.in_flight``).
+is carried otherwise (see ``history.reading.in_flight``).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.records import Headers, InputRecord
-from tailrace.history.beginnings import Beginning, is_own
-from tailrace.history.changelog import last_cut
-from tailrace.history.cut_notes import LEFT, NOTE, cut_header, header_of
-from tailrace.history.last_reads import has_read_other
+from tailrace.history.reading.beginnings import Beginning, is_own
+from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.cut_notes import LEFT, NOTE, cut_header, header_of
+from tailrace.history.reading.last_reads import has_read_other
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.state.snapshots import TaskEntry
 
@@ -70,7 +70,7 @@ def left_header_of(log: Log, partition: int, left: Mapping[str, int]) -> Headers
     return cut_header(LEFT, {name: Left(at, log.note(places[name])) for name, at in left.items()})
 
 
-def left_by(plan: Plan, log: Log, partition: int, end: int | None = None) -> dict[str, int]:
+def abandoned_inputs(plan: Plan, log: Log, partition: int, end: int | None = None) -> dict[str, int]:
     """Where a task has left inputs, as of its last cut below the offset ``end`` of its changelog. An input that is declared again
     counts, too, until the task has committed.
     """
@@ -82,7 +82,7 @@ def left_by(plan: Plan, log: Log, partition: int, end: int | None = None) -> dic
     }
 
 
-def left_from(begun: Beginning, cut: bytes) -> dict[str, int]:
+def abandoned_before(begun: Beginning, cut: bytes) -> dict[str, int]:
     """The positions in inputs that were left before or at the beginning of a rebuild which has ended with this cut."""
     if begun.snapshot is None or begun.decoded is None:
         return {}
@@ -96,7 +96,7 @@ def left_from(begun: Beginning, cut: bytes) -> dict[str, int]:
     }
 
 
-def left_there(entry: TaskEntry, log: Log) -> dict[str, int]:
+def abandoned_positions(entry: TaskEntry, log: Log) -> dict[str, int]:
     """The positions in abandoned inputs in an entry, without topics in which the log does not have the records that the task
     has read.
     """
