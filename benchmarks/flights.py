@@ -21,7 +21,8 @@ from services.flights import aircraft, airport
 from services.flights.history import facts
 from services.flights.load import load
 from tailrace.core.engine.settings import TaskSettings
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.environment import timezones_version
 from tailrace.runtime.progress import last_phase

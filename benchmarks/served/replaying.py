@@ -9,7 +9,8 @@ from benchmarks.apps import counting
 from benchmarks.measure import Row, Scale, seconds
 from benchmarks.served.house import House, Taken, endless
 from tailrace.core.engine.task import TaskSettings
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.processes.environment import timezones_version
 
 TIMES = 2

@@ -22,8 +22,9 @@ from benchmarks.served.apps import HOT
 from benchmarks.served.house import House, endless
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Unit, UnitKind, UnitResult
+from tailrace.history.rebuilding.job import Unit, UnitKind
 from tailrace.history.rebuilding.request import Destination, Execution, Request, Source
+from tailrace.history.rebuilding.results import UnitResult
 from tailrace.history.rebuilding.units import run_unit
 
 SHARDS = 8

@@ -15,7 +15,7 @@ from benchmarks.served.house import House, Taken, endless
 from benchmarks.served.service import BenchmarkError
 from benchmarks.spark.runs import EngineName, Order, Run, run
 from tailrace.core.records import Output
-from tailrace.history.rebuilding.job import Phases
+from tailrace.history.rebuilding.results import Phases
 
 APP = "benchmarks.served.apps:doubling"
 SHARDS = 2

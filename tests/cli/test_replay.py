@@ -19,7 +19,7 @@ from tailrace.core import rows
 from tailrace.core.errors import WorkerLostError
 from tailrace.core.records import Output
 from tailrace.history.replay.in_processes import ReplayJob, replay_apart
-from tailrace.history.replay.replaying import ReplayOptions
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.service import ServiceOptions, serve

@@ -7,7 +7,8 @@ import pytest
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import OffsetGoneError, UsageError
 from tailrace.history.reading.opening import open_archive, open_history
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.archive import ArchivedLog, archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app

@@ -32,7 +32,8 @@ from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Request, Source
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.history.status.inspection import inspect_app

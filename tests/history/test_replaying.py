@@ -23,7 +23,8 @@ from tailrace.core.records import InputRecord, Output
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.named_keys import named_keys
-from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.runtime.partition import Partition
 from tailrace.state import MemoryStore
 from tailrace.state.store_cut import decode_store_cut

@@ -18,7 +18,8 @@ from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError, Snapsho
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.named_keys import named_keys
-from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.history.snapshots import taking
 from tailrace.history.snapshots.start_from_snapshot import start_from
 from tailrace.history.snapshots.taking import take_snapshot

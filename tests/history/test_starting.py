@@ -18,7 +18,8 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.cut_notes import LEFT, VERSIONS, cut_header, header_of
 from tailrace.history.reading.left_inputs import Left, left_with
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.start_from_snapshot import Start, all_have_begun, open_start, start_from
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition

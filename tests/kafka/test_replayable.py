@@ -15,7 +15,8 @@ from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Failures, Request, Source
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.library import admin_library

@@ -290,7 +290,7 @@ MUTATIONS: dict[str, Mutation] = {
         9, "runtime.slices", "if any(head[3] is not FOR_OTHERS for head in heads):", "if heads:"
     ),
     "recorded-sends-taken-for-those-of-the-code": Mutation(
-        9, "history.rebuilding.own_sends", "            if sent.get(place) != recorded.get(place):", "            if False:"
+        9, "history.rebuilding.recorded_sends", "            if sends.sent.get(place) != recorded.get(place):", "            if False:"
     ),
     "own-sends-that-are-not-delivered": Mutation(
         9, "core.engine.delivery", "        if to is not None:", "        if to is not None and not to.is_inbox:"
@@ -330,13 +330,13 @@ MUTATIONS: dict[str, Mutation] = {
         10, "runtime.worker", "lambda: self.phase == STARTING", "lambda: False"
     ),
     "sends-of-other-code-that-are-not-compared": Mutation(
-        10, "history.rebuilding.own_sends", "            if one.topic in self.topics:\n", "            if False:\n"
+        10, "history.rebuilding.recorded_sends", "            if one.topic in self.topics:\n", "            if False:\n"
     ),
     "a-digest-of-the-code-without-its-modules": Mutation(
         10, "history.rebuilding.code_digest", 'parts[f"module {name}"] = _module_digest(name)', "pass"
     ),
     "a-state-replaced-by-positions-alone": Mutation(
-        10, "history.comparing.cut_differences", "    for name, said in _COUNTED.items():\n", "    return found\n    for name, said in _COUNTED.items():\n"
+        10, "history.comparing.cut_differences", "    for name, what in _COUNTED.items():\n", "    return found\n    for name, what in _COUNTED.items():\n"
     ),
     "a-redriven-record-run-beside-its-original": Mutation(
         10, "history.rebuilding.failed_before", "            redriven[number].add((name, offset))\n", "            pass\n"

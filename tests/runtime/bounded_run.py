@@ -14,7 +14,8 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log import Log, TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import OneCommitLog

@@ -14,7 +14,8 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.comparing.replayed_state import LiveState
-from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings

@@ -16,7 +16,8 @@ from tailrace.core.engine.task import TaskSettings
 from tailrace.core.records import InputRecord
 from tailrace.history.comparing.state_folders import LiveFolder
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import OneCommitLog

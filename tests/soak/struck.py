@@ -19,7 +19,7 @@ from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import BadRecordError, FencedError, HandlerError, LogUnavailableError, TailraceError
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
-from tailrace.history.replay.replaying import ReplayReport
+from tailrace.history.replay.report import ReplayReport
 from tailrace.log import TopicPartition, TopicSettings, Writer
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.options import LogOptions

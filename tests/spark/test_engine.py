@@ -15,8 +15,9 @@ from tailrace.core.errors import HandlerError, WorkerLostError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, OnProgress
-from tailrace.history.rebuilding.job import Unit, UnitResult
+from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.results import UnitResult
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
@@ -123,7 +124,7 @@ def test_a_unit_that_runs_twice_at_once_counts_once(spark, world):
     assert world.snapshot("twice") == world.live
     assert len(twice.results) == 8
     for number in range(4):
-        first, second = (one for one in twice.results if one.partition == number)
+        first, second = (one for one in twice.results if one.tasks[0].partition == number)
         assert first == second
 
 

@@ -34,7 +34,7 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.history.comparing.differences import Differences
 from tailrace.history.reading.named_keys import NamedKeys, named_keys
 from tailrace.history.replay.in_processes import ReplayJob, replay_apart, run_job
-from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus
+from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import timezones_version
 from tailrace.processes.hash_seeds import given_seed

@@ -25,7 +25,8 @@ from pyspark.accumulators import AccumulatorParam
 
 from tailrace.core.errors import WorkerLostError
 from tailrace.history.rebuilding.engines import OnProgress
-from tailrace.history.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
+from tailrace.history.rebuilding.job import Unit, decode_unit
+from tailrace.history.rebuilding.results import UnitResult, decode_result, encode_result
 from tailrace.history.rebuilding.units import run_unit
 
 if TYPE_CHECKING:

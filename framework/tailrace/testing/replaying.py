@@ -17,7 +17,7 @@ from tailrace.core.errors import ReplayDivergedError
 from tailrace.core.storage import Store
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.replay import replaying
-from tailrace.history.replay.replaying import ReplayOptions, ReplayReport
+from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.log.interface import OneCommitLog
 from tailrace.state.store_cut import decode_store_cut
 

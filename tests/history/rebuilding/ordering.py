@@ -29,7 +29,9 @@ RIGHT = frozenset[str]()
 
 
 class World:
-    """A log with the app on it, which lives in bounded runs; noted is what each run has read, and how its code was."""
+    """A log with the app on it, which lives in bounded runs; noted is what each run has read, and how its
+    code was.
+    """
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, app: str = ORDERS) -> None:
         self.folder, self.app, self._patch = folder, app, patch
@@ -106,7 +108,9 @@ class World:
         return found
 
     def corrected(self) -> dict[str, Account]:
-        """The accounts that corrected code comes to in one run, by plain reading: what was redriven counts where it is."""
+        """The accounts that corrected code comes to in one run, by plain reading: what was redriven counts
+        where it is.
+        """
         found: dict[str, Account] = {}
         for number in range(2):
             past = [one for read, _ in self.runs for one in read[number]]
@@ -142,7 +146,9 @@ def accounts(found: list[tuple[bytes, bytes]]) -> dict[str, Account]:
 
 
 def lived_through(world: World, random: Random) -> World:
-    """Orders of which some failed once, some twice, and some are late; timers that failed; then the code is corrected."""
+    """Orders of which some failed once, some twice, and some are late; timers that failed; then the code is
+    corrected.
+    """
     world.order(*orders.some_orders(random, 60))
     world.live(ALL)
     some = {one.id for one in world.letters() if one.topic and random.random() < 0.5}

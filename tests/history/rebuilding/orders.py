@@ -1,4 +1,6 @@
-"""An app whose code is wrong at first: some orders fail, and some timers. And what it has to come to, by plain reading."""
+"""An app whose code is wrong at first: some orders fail, and some timers. And what it has to come to, by
+plain reading.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,8 @@ def record(order: Order) -> Output:
     return Output("orders", order.customer.encode(), msgspec.json.encode(order), order.at)
 
 
-# --- by plain reading ------------------------------------------------------------------------------------------------
+# --- by plain reading
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -151,7 +154,9 @@ Runs = Sequence[tuple[Sequence[InputRecord], frozenset[str]]]
 
 
 def kept_books(runs: Runs, skipped: Collection[int] = ()) -> Books:
-    """What the service has come to: each run ends with the end of input, as a bounded one does. Skipped records only move the watermark."""
+    """What the service has come to: each run ends with the end of input, as a bounded one does. Skipped
+    records only move the watermark.
+    """
     first = Books()
     highest = watermark = 0
     for records, broken in runs:

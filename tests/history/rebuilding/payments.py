@@ -1,4 +1,6 @@
-"""An app that sends itself messages and writes a topic that it reads, whose code can be wrong; and what it has to come to."""
+"""An app that sends itself messages and writes a topic that it reads, whose code can be wrong; and what it
+has to come to.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import tailrace as tr
 from tailrace.core.records import Output
 
 WRONG: str = ""
-"""``amount``: it sends twice of everything. ``none``: it sends no messages. ``topic``: it writes the wrong amounts."""
+"""``amount``: it sends twice of everything. ``none``: it sends no messages. ``topic``: it writes the wrong
+amounts.
+"""
 
 LARGE = 60
 MINUTE_MS = 60_000
@@ -143,7 +147,9 @@ def outputs(events: list[Paid]) -> list[Output]:
 
 
 class Expected(msgspec.Struct):
-    """What correct code has to come to: totals by customer and region, sums of large payments by region and end of minute."""
+    """What correct code has to come to: totals by customer and region, sums of large payments by region and
+    end of minute.
+    """
 
     accounts: dict[str, int]
     regions: dict[str, int]

@@ -1,4 +1,6 @@
-"""An app whose events go through topics of its own, and fail there until a price is known; and one that reads its sums."""
+"""An app whose events go through topics of its own, and fail there until a price is known; and one that reads
+its sums.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An app that reads a compacted topic: prices, of which only the last counts, and orders at the price of their time."""
+"""An app that reads a compacted topic: prices, of which only the last counts, and orders at the price of
+their time.
+"""
 
 from __future__ import annotations
 

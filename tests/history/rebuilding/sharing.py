@@ -1,4 +1,6 @@
-"""Apps that read one topic: one fails at some events, one at others, one at none. And what each of them should have counted."""
+"""Apps that read one topic: one fails at some events, one at others, one at none. And what each of them
+should have counted.
+"""
 
 from __future__ import annotations
 

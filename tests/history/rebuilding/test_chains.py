@@ -1,4 +1,6 @@
-"""A chain of two apps, the first in nightly runs: what the second comes to is an oracle's, and so it is rebuilt."""
+"""A chain of two apps, the first in nightly runs: what the second comes to is an oracle's, and so it is
+rebuilt.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def emitted(folder: Path, order: str, app: str = SECOND) -> Counter[Window]:
 
 
 def up_to_the_last() -> Counter[Window]:
-    """All windows but those that the last reading of all may still belong to: so far a bounded run has come."""
+    """All windows but those that the last reading may still belong to, as after a bounded run."""
     return chained.expected(READINGS, READINGS[-1][1].at)
 
 

@@ -13,7 +13,8 @@ from tailrace.core.errors import OffsetGoneError
 from tailrace.history.comparing.differences import Difference
 from tailrace.history.comparing.states import Comparison, SideCode, explain
 from tailrace.history.reading.opening import open_archive
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log import TopicSettings
 from tailrace.log.archive import archive_log
 from tailrace.log.embedded import EmbeddedLog

@@ -1,4 +1,6 @@
-"""What corrected code sends to its own app counts in a rebuild, and not what was recorded when the code was wrong."""
+"""What corrected code sends to its own app counts in a rebuild, and not what was recorded when the code was
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def test_what_corrected_code_sends_is_what_its_receivers_get(
 
 
 def check_corrected(folder: Path) -> None:
-    """Let the service run the wrong code, and rebuild with the corrected one: refused along the tape, right in canonical order."""
+    """Let the service run the wrong code, and rebuild with the corrected one: refused along the tape, right
+    in canonical order.
+    """
     served(folder)
     payments.WRONG = ""
     place = f"parquet:{folder / 'outputs'}"

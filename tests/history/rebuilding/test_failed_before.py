@@ -1,4 +1,6 @@
-"""In canonical order each event takes effect at most once: what had failed in its place, what was redriven where it is."""
+"""In canonical order each event takes effect at most once: what had failed in its place, what was redriven
+where it is.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def test_along_the_tape_it_is_skipped_and_in_canonical_order_each_event_counts_o
         for split in (1, 3):
             usual, snapshot = done(world.folder, ORDERS, split=split)
             assert rebuilt(snapshot) == live(world.folder, world.plan), seed
-            assert usual.notes == []
+            assert not [one for one in usual.notes if "was not split" not in one]
         assert any(map(has_header, world.read()))
         report, found = world.rebuilt(**CANONICAL)
         assert found == world.corrected(), seed
@@ -136,8 +138,8 @@ def test_what_a_rebuild_has_handled_is_not_redriven_once_the_service_was_started
     world.code(RIGHT)
     said = command("dead-letters", "redrive", "orders", "--all", "--log", world.folder / "log").out
     assert (
-        "1 dead letter was redriven.\n1 dead letter had been redriven before.\n2 dead letters handled by a rebuild"
-        in said
+        "1 dead letter was redriven.\n1 dead letter had been redriven before.\n2 dead letters handled by a "
+        "rebuild" in said
     )
     lived.live_on(world.folder, ORDERS)
     assert {key: one.cents for key, one in world.of_service().items()} == {"a": 27, "b": 14}

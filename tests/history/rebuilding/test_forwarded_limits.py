@@ -1,4 +1,6 @@
-"""Offset limits of a topic with ``repartition=True``: a task that reaches none gets forwards from behind the limit."""
+"""Offset limits of a topic with ``repartition=True``: a task that reaches none gets forwards from behind the
+limit.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import UsageError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tests.history.rebuilding import lived, priced
@@ -78,7 +81,8 @@ def test_a_limit_that_no_task_has_passed_is_only_noted(ordered: Path) -> None:
     number = empty(ordered)
     report, _ = done(ordered, HIDDEN, until=Limits(until))
     assert (
-        f"the last commit of partition {number} is before the offset limit: orders ends at 0 instead of 40; it runs to this "
+        f"the last commit of partition {number} is before the offset limit: orders ends at 0 instead of 40; "
+        "it runs to this "
         "commit, with all that other partitions had sent to it" in report.notes
     )
 

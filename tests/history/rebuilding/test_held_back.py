@@ -1,4 +1,6 @@
-"""A rebuild of an app that follows another one says for which of its tasks event time waits at the end of the history."""
+"""A rebuild of an app that follows another one says for which of its tasks event time waits at the end of the
+history.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A driver that is killed between its last steps: when the snapshot is there, when half of the work folder is."""
+"""A driver that is killed between its last steps: when the snapshot is there, when half of the work folder
+is.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pytest
 from tailrace.core.engine.replay import Limits
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Job, Unit, UnitResult
+from tailrace.history.rebuilding.job import Job, Unit
+from tailrace.history.rebuilding.results import UnitResult
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots

@@ -1,4 +1,6 @@
-"""Late events that an app routes to a topic which it reads itself are sends of its own, and so is what a limit cuts off."""
+"""Late events that an app routes to a topic which it reads itself are sends of its own, and so is what a
+limit cuts off.
+"""
 
 from __future__ import annotations
 

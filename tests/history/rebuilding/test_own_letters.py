@@ -1,4 +1,6 @@
-"""Failed and redriven records of what an app sends to itself take effect once in a rebuild that delivers it, and afterwards."""
+"""Failed and redriven records of what an app sends to itself take effect once in a rebuild that delivers it,
+and afterwards.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Random apps on the real log, under faults: however their life is rebuilt, it comes to the bytes that they have left."""
+"""Random apps on the real log, under faults: however their life is rebuilt, it comes to the bytes that they
+have left.
+"""
 
 from __future__ import annotations
 

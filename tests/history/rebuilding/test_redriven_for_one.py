@@ -1,4 +1,6 @@
-"""A redriven event goes to the app whose dead letter it is, and to nobody else: each event counts once in every app."""
+"""A redriven event goes to the app whose dead letter it is, and to nobody else: each event counts once in
+every app.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pytest
 from tailrace.core.errors import OptionError
 from tailrace.history.dead_letters.letters import dead_letters, redrive
 from tailrace.history.reading.stretches import scan
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
@@ -83,7 +86,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def lived_through(world: World, random: Random) -> None:
-    """Some events failed once, some twice, some in both apps; then the code is corrected, and all is redriven."""
+    """Some events failed once, some twice, some in both apps; then the code is corrected, and all is
+    redriven.
+    """
     world.order(random, 60, 1_000)
     world.live(*APPS, broken=("shop", "audit"))
     some = {one for one in world.letters("shop") if random.random() < 0.5}

@@ -1,4 +1,6 @@
-"""Histories that begin with a snapshot (``--replace-state``): what is before it is not on the tape, and nothing ends there."""
+"""Histories that begin with a snapshot (``--replace-state``): what is before it is not on the tape, and
+nothing ends there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import SnapshotMismatchError, UsageError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshot

@@ -1,4 +1,6 @@
-"""What a rebuild can be asked for: some keys, up to somewhere, from a snapshot on; and what it says to what makes no sense."""
+"""What a rebuild can be asked for: some keys, up to somewhere, from a snapshot on; and what it says to what
+makes no sense.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Topics that a rebuild has written say what the service said; who lives on them is held no longer than the rebuild takes."""
+"""Topics that a rebuild has written say what the service said; who lives on them is held no longer than the
+rebuild takes.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,7 @@ def test_a_service_retires_no_rebuild_of_topics_that_are_not_its_own(tmp_path: P
 def test_along_the_tape_topics_say_of_idle_tasks_what_the_service_said(
     tmp_path: Path, commit_interval_ms: int
 ) -> None:
-    """With the longer interval records and idleness are of one commit: the watermark comes first, then None."""
+    """With the longer interval, a commit has both records and idleness: the watermark comes before None."""
     live_until_idle(tmp_path, commit_interval_ms=commit_interval_ms)
     done(tmp_path, SHOPS, outputs="topic:-again")
     live = said(tmp_path, "totals")

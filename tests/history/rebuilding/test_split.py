@@ -1,4 +1,6 @@
-"""A partition dealt to several tasks by key comes to the same bytes as in one piece: rows, cut, and outputs in order."""
+"""A partition dealt to several tasks by key comes to the same bytes as in one piece: rows, cut, and outputs
+in order.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def test_refused_records_are_not_counted_as_replayed(tmp_path: Path) -> None:
 
 
 def test_a_limit_within_a_commit_is_no_reason_to_replay_in_one_piece(tmp_path: Path) -> None:
-    """The records behind the limit, and those of the next commit, were read ahead when the first pass looks at them again."""
+    """The records behind the limit, and those of the next commit, were read ahead when the first pass looks
+    at them again.
+    """
     for first in (0, referring.ROUNDS):
         lived.append(tmp_path, referring.records(first), {"prices": 1, "orders": 1})
         lived.live_on(tmp_path, REFERRING)

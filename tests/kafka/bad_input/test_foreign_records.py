@@ -13,7 +13,8 @@ from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Failures, Request, Source
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.retirement import retire_rebuilds
 from tailrace.log import TopicPartition
 from tests.cli.commands import run

@@ -14,7 +14,8 @@ from tailrace.history.reading.opening import open_archive
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
-from tailrace.history.replay.replaying import ReplayOptions, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.log.interface import Ends

@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from tailrace.core.errors import TailraceError
 from tailrace.history.rebuilding.engines import Engine, OnProgress
-from tailrace.history.rebuilding.job import Unit, UnitResult
+from tailrace.history.rebuilding.job import Unit
+from tailrace.history.rebuilding.results import UnitResult
 from tailrace.history.rebuilding.work_folder import WorkFolder
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading import driving, stretches
-from tailrace.history.rebuilding import canonical_unit, output_files, request, units
+from tailrace.history.rebuilding import canonical_history, canonical_unit, output_files, request, units
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.splitting import split_units
 from tailrace.state import RocksStore
@@ -168,7 +168,7 @@ doom = Doom()
 
 def short_ways() -> None:
     """Commits and looks in canonical order close together, as histories are short."""
-    canonical_unit._COMMIT_EVERY, canonical_unit._LOOK_EVERY = COMMIT_EVERY, LOOK_EVERY
+    canonical_unit._COMMIT_EVERY, canonical_history._LOOK_EVERY = COMMIT_EVERY, LOOK_EVERY
 
 
 def never_synced(_: Any, /) -> None:

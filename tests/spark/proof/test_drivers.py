@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Unit, UnitResult
+from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.results import UnitResult
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import ROOT

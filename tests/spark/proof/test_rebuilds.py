@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.history.rebuilding import canonical_unit
+from tailrace.history.rebuilding import canonical_history, canonical_unit
 from tests.conftest import FIRST_SEED, SEEDS
 from tests.spark.proof.proving import HASH_SEED, abroad, prove, prove_doomed
 from tests.spark.proof.seeded import never_synced, short_ways
@@ -31,8 +31,8 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _as_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", never_synced)
-    for name in ("_COMMIT_EVERY", "_LOOK_EVERY"):
-        monkeypatch.setattr(canonical_unit, name, getattr(canonical_unit, name))
+    for module, name in ((canonical_unit, "_COMMIT_EVERY"), (canonical_history, "_LOOK_EVERY")):
+        monkeypatch.setattr(module, name, getattr(module, name))
     short_ways()
 
 

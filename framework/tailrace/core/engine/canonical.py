@@ -217,7 +217,6 @@ class Canonical:
         """Lanes that have ended and are not idle yet."""
         self.became_idle: dict[tuple[str, int], None] = {}
         """The inputs, with their partitions, that became idle by the clock, in this order."""
-        self._late_before = 0
         self._outputs: list[list[Output]] = [[] for _ in tasks]
         self._lanes = [
             _Lane(
@@ -236,14 +235,6 @@ class Canonical:
     def waiting(self, number: int = 0) -> int:
         """The number of a task's outputs that are not taken yet."""
         return self.tasks[number].waiting_outputs + len(self._outputs[number])
-
-    @property
-    def late_after_idle(self) -> int:
-        """The number of late events since the first input became idle by the clock. A longer ``idle_after`` may avoid some."""
-        return self._late() - self._late_before if self.became_idle else 0
-
-    def _late(self) -> int:
-        return sum(task.totals.late for task in self.tasks)
 
     def outputs(self, number: int = 0) -> list[Output]:
         """The outputs of a task since the last call. Call it before ``commit_batch``."""
@@ -403,8 +394,6 @@ class Canonical:
                 continue
             self._resting.remove(lane)
             if lane.by_clock:
-                if not self.became_idle:
-                    self._late_before = self._late()
                 self.became_idle[lane.name, lane.task.partition] = None
             yield from self._read_clock(lane.task)
             for source in lane.sources:

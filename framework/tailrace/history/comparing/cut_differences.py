@@ -1,14 +1,16 @@
-"""Compares cuts: whether two cuts are the same moment of one history. All comparisons of cuts use this module.
+"""Compares cuts: whether two cuts are the same moment of one history. All comparisons of cuts use this
+module.
 
-Theory. The positions of the inputs do not determine a cut: timers fire, the clock and watermarks advance, and commits happen
-without a new record. So the whole cut is compared::
+Theory. The positions of the inputs do not determine a cut: timers fire, the clock and watermarks advance, and
+commits happen without a new record. So the whole cut is compared::
 
-    of one tape         (same lineage, same base): the number of commits and the identity of the last one decide
-    of two tapes        (one was started from a snapshot since): positions, counts, watermarks, clock
-    canonical order     (without a tape): positions, and each timer that is pending on one side and passed on the other
+    of one tape        (same lineage, same base): the number of commits and the identity of the last one decide
+    of two tapes       (one was started from a snapshot since): positions, counts, watermarks, clock
+    canonical order    (without a tape): positions, and each timer that is pending on one side and passed on
+                       the other
 
-The last one states the purpose of the comparison: a state may replace another only if no record is read twice or left out,
-and no timer fires twice or never.
+The last one states the purpose of the comparison: a state may replace another only if no record is read twice
+or left out, and no timer fires twice or never.
 
 Whether the log has the commit of a cut is another question: see ``history.reading.commit_identity``.
 """
@@ -30,16 +32,19 @@ _COUNTED = {
     "refused": "records refused",
     "failed": "failures",
 }
-"""Outputs are not compared: a task that is started from a snapshot continues with the higher of two numbers."""
+"""Outputs are not compared: a task that is started from a snapshot continues with the higher of two numbers.
+"""
 
 
 def cut_changes(one: tape.Cut | None, other: tape.Cut | None) -> list[Change]:
-    """The differences of two cuts of an app; empty if they are the same moment. None: the task has not committed."""
+    """The differences of two cuts of an app; empty if they are the same moment. None: the task has not
+    committed.
+    """
     if one is None or other is None:
         return [] if one is other else [Change("commits", *(_commits(cut) for cut in (one, other)))]
     found = position_changes(one.positions, other.positions)
-    for name, said in _COUNTED.items():
-        found += _differing(said, getattr(one.totals, name), getattr(other.totals, name))
+    for name, what in _COUNTED.items():
+        found += _differing(what, getattr(one.totals, name), getattr(other.totals, name))
     found += _differing("the clock", instant(one.now), instant(other.now))
     for name, (was, now) in _both(one.watermarks, other.watermarks).items():
         found += _differing(f"the watermark of {name}", _instant(was), _instant(now))
@@ -80,7 +85,8 @@ def passed_timers(
     other: tape.Cut,
     other_rows: Iterable[tuple[bytes, bytes]],
 ) -> tuple[list[str], list[str]]:
-    """Timers that are pending on one side only, and already passed on the other: those of the first side, then of the second.
+    """Timers that are pending on one side only, and already passed on the other: those of the first side,
+    then of the second.
 
     Rows are those of the state, with or without those of the index.
     """

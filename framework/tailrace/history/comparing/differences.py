@@ -6,9 +6,9 @@ Every comparison of the framework reports its findings as a ``Difference``::
     compare             two states, wherever they are kept
     explore             two schedules
 
-``changes`` name what differs (a field, an entry, a timer, a header) with its value on either side; they come from
-``describe_changes`` for rows and from ``outputs`` for outputs. Only the first ``SHOWN`` differences are described; the others
-are counted.
+``changes`` name what differs (a field, an entry, a timer, a header) with its value on either side; they come
+from ``describe_changes`` for rows and from ``outputs`` for outputs. Only the first ``SHOWN`` differences are
+described; the others are counted.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class Differences:
 def first_apart(
     one: Iterable[T], other: Iterable[T], by: Callable[[T], Any] = lambda item: item
 ) -> tuple[T | None, T | None] | None:
-    """The first pair of items in which two sequences differ, None for a sequence that has ended; None if they are equal.
+    """The first pair of items in which two sequences differ, None for a sequence that has ended; None if they
+    are equal.
 
     Items are compared ``by`` a part of them.
     """

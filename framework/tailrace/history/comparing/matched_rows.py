@@ -1,9 +1,9 @@
 """The rows of two states of an app, matched key by key. Every comparison of states uses this.
 
-Both sides return their rows in ascending order, so one pass finds every key that differs, and holds the rows of at most one
-key. Rows are equal if their bytes are; only rows that differ are decoded. If different versions of the code have written the
-two sides, bytes do not decide: a row may lack a field that was added later. Then the values that each version reads are
-compared.
+Both sides return their rows in ascending order, so one pass finds every key that differs, and holds the rows
+of at most one key. Rows are equal if their bytes are; only rows that differ are decoded. If different
+versions of the code have written the two sides, bytes do not decide: a row may lack a field that was added
+later. Then the values that each version reads are compared.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class MatchedKey(NamedTuple):
         return rows.read_state_row(self.prefix).key
 
     def differs(self, readers: Readers) -> bool:
-        """Whether the two sides differ: in the values that their code reads if there are readers, otherwise in bytes."""
+        """Whether the two sides differ: in the values that their code reads if there are readers, otherwise
+        in bytes.
+        """
         both = readers.get(self.actor) if readers else None
         if both is None:
             return self.was != self.now
@@ -50,7 +52,9 @@ class MatchedKey(NamedTuple):
         return not read_the_same(both[0], was, both[1], now)
 
     def describe(self, actor: ActorPlan | None, readers: Readers) -> tuple[Change, ...]:
-        """The changes: in the values that their code reads if ``readers`` has the actor, otherwise in the stored values."""
+        """The changes: in the values that their code reads if ``readers`` has the actor, otherwise in the
+        stored values.
+        """
         was, now = self._by_rest()
         if (both := readers.get(self.actor)) is not None:
             was, now = both[0].read(was), both[1].read(now)
@@ -88,8 +92,8 @@ def matched_keys(one: Iterable[Row], other: Iterable[Row]) -> Iterator[MatchedKe
 def readers_of(one: bytes | None, other: bytes | None, plan: Plan | None = None) -> Readers:
     """The readers for the two sides, from their schema rows; empty if the same code has written both.
 
-    By default these are for the actors whose schemas differ. With ``plan`` these are for all of its actors, and read only the
-    fields that it declares: a replay cannot produce values that are no longer declared.
+    By default these are for the actors whose schemas differ. With ``plan`` these are for all of its actors,
+    and read only the fields that it declares: a replay cannot produce values that are no longer declared.
     """
     if one == other or not one or not other:
         return {}

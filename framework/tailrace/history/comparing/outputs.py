@@ -1,8 +1,8 @@
 """Compares the outputs of a first run with those of its replay.
 
-Outputs are numbered by the task that emits them. Those in the log are hashed into an array by number, for all topics
-together, and fetched again only if the hashes differ. Then they are compared by key, because one additional output changes
-the numbers of all later ones.
+Outputs are numbered by the task that emits them. Those in the log are hashed into an array by number, for all
+topics together, and fetched again only if the hashes differ. Then they are compared by key, because one
+additional output changes the numbers of all later ones.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ _KEPT = 10_000
 class OutputComparison:
     """Compares the outputs of a replay with those in the log, commit by commit.
 
-    ``take`` collects commits that differ; ``report`` takes the log's outputs of these, reports the first difference for each
-    topic and key, in the order of the outputs' numbers, and counts all outputs that differ.
+    ``take`` collects commits that differ; ``report`` takes the log's outputs of these, reports the first
+    difference for each topic and key, in the order of the outputs' numbers, and counts all outputs that
+    differ.
     """
 
     def __init__(self, plan: Plan, partition: int, emitted: Emitted, stop: int, *, whole: bool) -> None:
-        """``stop``: outputs from this number on are not compared. ``whole``: the log has deleted none of the outputs."""
+        """``stop``: outputs from this number on are not compared. ``whole``: the log has deleted none of the
+        outputs.
+        """
         self._stop = stop
         self._plan = plan
         self._partition = partition
@@ -52,7 +55,9 @@ class OutputComparison:
         self.compared = 0
 
     def take(self, first: int, stop: int, outputs: Sequence[Output]) -> None:
-        """Compare the outputs of one commit. Those of the first run have the numbers from ``first`` to ``stop`` (exclusive)."""
+        """Compare the outputs of one commit. Those of the first run have the numbers from ``first`` to
+        ``stop`` (exclusive).
+        """
         if first >= self._stop:
             return
         hashes, count = self._hashes, len(outputs)
@@ -134,7 +139,8 @@ def output_difference(plan: Plan, partition: int, was: Numbered | None, now: Num
     key = shown[0 if was else 1]["key"]
     return Difference(
         kind="output",
-        where=f"output {number} of app {plan.app!r} partition {partition} differs, to {output.topic!r} with key {key}",
+        where=f"output {number} of app {plan.app!r} partition {partition} differs, to {output.topic!r} with "
+        f"key {key}",
         partition=partition,
         topic=output.topic,
         key=key,
@@ -144,7 +150,9 @@ def output_difference(plan: Plan, partition: int, was: Numbered | None, now: Num
 
 
 def _changed_bytes(was: Numbered | None, now: Numbered | None) -> tuple[Change, ...]:
-    """The differences of outputs with equal decoded fields: in their numbers, or in the bytes of key, value or headers."""
+    """The differences of outputs with equal decoded fields: in their numbers, or in the bytes of key, value
+    or headers.
+    """
     sides = [{} if one is None else {"number": str(one[0]), **_raw(one[1])} for one in (was, now)]
     return tuple(changes(*sides))
 
@@ -154,7 +162,7 @@ def _raw(output: Output) -> dict[str, str]:
 
 
 def _number_apart(before: Iterable[Numbered], after: Iterable[Numbered]) -> int:
-    """How many outputs of one key differ. An additional output counts once, although it moves all later ones."""
+    """The number of outputs of a key that differ. An additional output counts once."""
     was, now = Counter(map(_bare, before)), Counter(map(_bare, after))
     return max((was - now).total(), (now - was).total(), 1)  # 1: the same outputs in another order
 

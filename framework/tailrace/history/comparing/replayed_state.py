@@ -45,8 +45,9 @@ def compare_state(
 ) -> int:
     """Compare the rows of all keys, or of some. Returns the number of rows of the replay.
 
-    If the declarations have changed since the first commit, live rows may have another form than the replay's, and contain
-    values that are no longer declared, which only the earlier code can produce. Then the decoded values of both are compared.
+    If the declarations have changed since the first commit, live rows may have another form than the
+    replay's, and contain values that are no longer declared, which only the earlier code can produce. Then
+    the decoded values of both are compared.
     """
     readers = readers_of(live.store.get(rows.SCHEMA_ROW), replayed.get(rows.SCHEMA_ROW), plan)
     actors = {one.name: one for one in plan.actors}
@@ -54,7 +55,8 @@ def compare_state(
     for start, stop in _ranges(plan, keys):
         for key in matched_keys(live.store.scan(start, stop), replayed.scan(start, stop)):
             count += len(key.now)
-            # The state of an actor that is no longer declared is kept, but only the earlier code can produce it.
+            # The state of an actor that is no longer declared is kept, but only the earlier code can produce
+            # it.
             actor = actors.get(key.actor)
             if actor is None or key.was == key.now or not key.differs(readers):
                 continue
@@ -117,7 +119,9 @@ def compare_cuts(
 
 
 def check_index(plan: Plan, partition: int, live: LiveState, into: Differences) -> None:
-    """Check that the index has every timer at its time, and every expiry at its time or earlier (the task then looks it up)."""
+    """Check that the index has every timer at its time, and every expiry at its time or earlier (the task
+    then looks it up).
+    """
     earliest: dict[tuple[int, str, bytes, bytes], int] | None = None
     for row, value in live.store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
         for needed in rows.derived_index_rows(row, None, value):
@@ -133,7 +137,8 @@ def check_index(plan: Plan, partition: int, live: LiveState, into: Differences) 
                 Difference(
                     kind="index",
                     partition=partition,
-                    where=f"the index of app {plan.app!r} partition {partition} in {live.name} does not have {name!r} of "
+                    where=f"the index of app {plan.app!r} partition {partition} in {live.name} does not have "
+                    f"{name!r} of "
                     f"{actor}, key {key!r}, due at {instant(time_ms)}",
                     names=(live.name, "the replay"),
                     actor=actor,

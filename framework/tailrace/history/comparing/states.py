@@ -1,10 +1,12 @@
-"""Compares two states of an app, in any storage: the keys that differ, their differences, and the event that begins them.
+"""Compares two states of an app, in any storage: the keys that differ, their differences, and the event that
+begins them.
 
 One scan of both states finds the keys that differ, and their differences (see ``matched_rows``).
 
-The states cannot tell from which event on two keys differ, but the log has the history of a key: it is replayed for the keys
-that differ, with the code of each side and up to the cut of that side. The result names the first step after which the two
-differ. If there is no such step, no event explains the difference, and the result names the last step of both replays.
+The states cannot tell from which event on two keys differ, but the log has the history of a key: it is
+replayed for the keys that differ, with the code of each side and up to the cut of that side. The result names
+the first step after which the two differ. If there is no such step, no event explains the difference, and the
+result names the last step of both replays.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ KeyOfActor: TypeAlias = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One state: its name for a person, and for each partition its rows (ascending; only state rows count) and its cut.
+    """One state: its name for a person, and for each partition its rows (ascending; only state rows count)
+    and its cut.
 
     ``schema`` returns a partition's schema row, which describes the values that the code that wrote it reads.
     """
@@ -102,9 +105,10 @@ def compare_states(plan: Plan, one: Side, other: Side) -> Comparison:
 def _compare_defaults(one: Side, other: Side, readers: Readers, found: Comparison) -> None:
     for name, both in readers.items():
         for attr, was, now in defaults_apart(*both):
-            said = f"{name}.{attr} of a key of which nothing is stored: {was} in {one.name}, {now} in {other.name}"
-            if said not in found.defaults:
-                found.defaults.append(said)
+            sides = f"{was} in {one.name}, {now} in {other.name}"
+            text = f"{name}.{attr} of a key of which nothing is stored: {sides}"
+            if text not in found.defaults:
+                found.defaults.append(text)
 
 
 def _difference(
@@ -228,9 +232,9 @@ class Recorder:
         """See ``Observer.expired``."""
         self._note(actor, moment, f"the expiry of {what!r} at {instant(moment.at)}", b"")
 
-    def _note(self, actor: ActorPlan, moment: Moment, said: str, after: bytes) -> None:
+    def _note(self, actor: ActorPlan, moment: Moment, step: str, after: bytes) -> None:
         place = (actor.name, actor.key_codec.encode(moment.key))
-        self.tracks.setdefault(place, []).append((said, after))
+        self.tracks.setdefault(place, []).append((step, after))
 
     def _place(self, moment: Moment) -> str:
         if moment.input == TIMER:
@@ -245,9 +249,9 @@ def first_step_apart(one: Sequence[Step], other: Sequence[Step], names: tuple[st
         first, second = pair
         if first is None or second is None:
             which = names[0] if second is None else names[1]
-            said = first or second
-            assert said is not None
-            return f"since {said[0]}, which only {which} has seen"
+            step = first or second
+            assert step is not None
+            return f"since {step[0]}, which only {which} has seen"
         if first[0] == second[0]:
             return f"since {first[0]}"
         return f"since {first[0]} in {names[0]}, {second[0]} in {names[1]}"

@@ -20,6 +20,11 @@ from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log
 
 ELSEWHERE = "Rebuild it from an archive (--archive), or from a newer snapshot (--from-snapshot)."
+BEFORE_SNAPSHOT = "Read an archive (--archive), or start from a newer snapshot (--from-snapshot)."
+WITHOUT_DELETED = (
+    "Read an archive (--archive), start from a newer snapshot (--from-snapshot), or continue without them "
+    "(--after-deleted): state and outputs then differ from the service's."
+)
 
 
 def check_kept(

@@ -1,8 +1,9 @@
 """Counts the offsets that hold no record in the compacted inputs of a rebuild in canonical order.
 
-A compacted topic keeps the last record of each key, and its readers are meant to do with that. A rebuild without a tape reads
-what a new service would read now. The state can differ from that of a service that has read the other records, so the report
-names the inputs and the number of offsets. In a log whose transactions leave markers, these are counted too: they look the same.
+A compacted topic keeps the last record of each key, and its readers are meant to do with that. A rebuild
+without a tape reads what a new service would read now. The state can differ from that of a service that has
+read the other records, so the report names the inputs and the number of offsets. In a log whose transactions
+leave markers, these are counted too: they look the same.
 
 Along the tape, a missing record is an error: see ``core.engine.replay``.
 """

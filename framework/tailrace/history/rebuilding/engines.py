@@ -1,4 +1,6 @@
-"""Engines hand units of work to processes. This one uses processes of this machine; Spark's is in ``tailrace.spark``."""
+"""Engines hand units of work to processes. This one uses processes of this machine; Spark's is in
+``tailrace.spark``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Protocol, TypeAlias
 
-from tailrace.history.rebuilding.job import Unit, UnitResult, decode_result, decode_unit, encode_result
+from tailrace.history.rebuilding.job import Unit, decode_unit
+from tailrace.history.rebuilding.results import UnitResult, decode_result, encode_result
 from tailrace.history.rebuilding.units import run_unit
 from tailrace.processes.child_process import ChildProcess, Pipe, send_error, wait_for
 
@@ -31,17 +34,20 @@ class Engine(Protocol):
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """Run each unit with ``run_unit``, in any order and in parallel. Yields the results as they arrive.
 
-        The engine calls ``on_progress`` from time to time, in the thread that iterates. A caller that stops iterating
-        cancels the remaining units.
+        The engine calls ``on_progress`` from time to time, in the thread that iterates. A caller that stops
+        iterating cancels the remaining units.
 
         Raises:
-            WorkerLostError: A process has ended, or cannot be started. Finished work is kept in the work folder.
+            WorkerLostError: A process has ended, or cannot be started. Finished work is kept in the work
+            folder.
         """
         ...
 
 
 class LocalEngine:
-    """Processes of this machine: ``processes`` of them (default: the number of cores). A single one is this process itself."""
+    """Processes of this machine: ``processes`` of them (default: the number of cores). A single one is this
+    process itself.
+    """
 
     name = "local"
 

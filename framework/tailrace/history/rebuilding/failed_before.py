@@ -1,17 +1,18 @@
 """What failed in the service, for a rebuild in canonical order: each event takes effect at most once.
 
-Theory. Along the tape, records that failed are skipped and redriven records are handled, as in the service. In canonical order no
-tape names the failed records, so the dead letters do::
+Theory. Along the tape, records that failed are skipped and redriven records are handled, as in the service.
+In canonical order no tape names the failed records, so the dead letters do::
 
-    the letter was redriven        the original is skipped, and the redriven record is handled in its own place. If that place is
-                                   behind the end of the rebuild, the service will handle it there
-    it was not redriven            the record is handled in its place. A service that starts from the snapshot settles the letter,
-                                   so that it is not redriven as well (see ``dead_letters.handled``)
+    the letter was redriven    the original is skipped, and the redriven record is handled in its own place.
+                               If that is after the end of the rebuild, the service will handle it there
+    it was not redriven        the record is handled in its place. A service that starts from the snapshot
+                               settles the letter, so that it is not redriven too (see ``dead_letters.handled``)
 
-Records that the app sends to itself come from the present code (see ``core.engine.delivery``), and their letters are about records
-that the earlier code has sent. So redriven ones are left out (see ``canonical_unit``), and the letters are settled. A record that
-fails again cannot be identified by its offset, but by its *content*: topic, key and value. Its letter stays open. If it was
-redriven, the rebuild is refused, because its redriven record has no place here.
+Records that the app sends to itself come from the present code (see ``core.engine.delivery``), and their
+letters are about records that the earlier code has sent. So redriven ones are left out (see
+``canonical_unit``), and the letters are settled. A record that fails again cannot be identified by its
+offset, but by its *content*: topic, key and value. Its letter stays open. If it was redriven, the rebuild is
+refused, because its redriven record has no place here.
 
 A timer has no record: every timer fires in its place, and its letter stays listed.
 """
@@ -39,8 +40,10 @@ Skips = dict[tuple[int, int], Headers]
 """By input number and offset: a record to skip, with the headers of its dead letter."""
 
 
-def letters_before(past: HistorySource, *, together: bool) -> tuple[Letters, ...]:
-    """The app's dead letters by partition; an empty tuple if there are none. ``together``: the rebuild delivers own inputs."""
+def letters_before(past: HistorySource, *, delivers_sends: bool) -> tuple[Letters, ...]:
+    """The app's dead letters by partition; an empty tuple if there are none. ``delivers_sends``: see
+    ``Settled``.
+    """
     plan, log = past.plan, past.log
     if plan.dead_letters_topic not in log.topics():
         return ()
@@ -48,7 +51,7 @@ def letters_before(past: HistorySource, *, together: bool) -> tuple[Letters, ...
     failed: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
     sent: defaultdict[int, set[tuple[str, int, bytes]]] = defaultdict(set)
     redriven_sent: defaultdict[int, set[bytes]] = defaultdict(set)
-    inputs, own = {one.name for one in plan.inputs}, own_inputs(plan) if together else {}
+    inputs, own = {one.name for one in plan.inputs}, own_inputs(plan) if delivers_sends else {}
     done = {id_ for id_, one in notes(log, plan.app).items() if not one.snapshot}
     for letter in dead_letters(log, plan.app):
         name, number, offset = letter.topic, letter.origin_partition, letter.origin_offset
@@ -66,7 +69,8 @@ def letters_before(past: HistorySource, *, together: bool) -> tuple[Letters, ...
             failed[number].add((name, offset))
         else:
             redriven[number].add((name, offset))
-            # It may itself have been redriven for an app whose history this one continues, and the original failed there.
+            # It may itself have been redriven for an app whose history this one continues, and the original
+            # failed there.
             for one in redriven_of(letter.record.headers):
                 if one.origin is not None:
                     redriven[one.origin[0]].add((name, one.origin[1]))
@@ -90,11 +94,14 @@ def _content(letter: DeadLetter) -> bytes:
 
 
 def _check_own(letter: DeadLetter, plan: Plan) -> None:
-    """Refuse the letter of a record that was redriven for another app: canonical order handles its original instead."""
-    said = redriven_of(letter.record.headers)
-    if said and said[-1].topic != plan.dead_letters_topic and letter.topic not in own_inputs(plan):
+    """Refuse the letter of a record that was redriven for another app: canonical order handles its original
+    instead.
+    """
+    found = redriven_of(letter.record.headers)
+    if found and found[-1].topic != plan.dead_letters_topic and letter.topic not in own_inputs(plan):
         raise OptionError(
-            f"the dead letter {letter.id} of the app {plan.app!r} is a record that was redriven for an app whose history it continues: "
+            f"the dead letter {letter.id} of the app {plan.app!r} is a record that was redriven for an app "
+            "whose history it continues: "
             "in canonical order its original would be handled, and the letter could be redriven as well",
             hint=f"Redrive it first: tailrace dead-letters redrive {plan.app} --id {letter.id}",
         )
@@ -136,13 +143,17 @@ class FailedAgain:
                 self._contents.add(content := _content(letter))
                 if content in self._letters.redriven_sent:
                     raise ReplayDivergedError(
-                        f"a record that the app sends to itself in {letter.topic!r} fails, as before, and it was redriven "
+                        f"a record that the app sends to itself in {letter.topic!r} fails, as before, and it "
+                        "was redriven "
                         f"then: it would be lost here ({letter.error})",
-                        hint="Correct the code so that it does not fail, or rebuild along the tape (--order tape).",
+                        hint="Correct the code so that it does not fail, or rebuild along the tape (--order "
+                        "tape).",
                     )
 
     def handled(self, before: Mapping[str, int], after: Mapping[str, int]) -> set[tuple[str, int]]:
-        """The records whose letters are settled by the rebuild: those between two positions that have not failed again."""
+        """The records whose letters are settled by the rebuild: those between two positions that have not
+        failed again.
+        """
         failed = {(name, offset) for name, offset in self._letters.failed if offset < after.get(name, 0)}
         sent = {
             (name, offset) for name, offset, content in self._letters.sent if content not in self._contents

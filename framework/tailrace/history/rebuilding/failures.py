@@ -1,9 +1,10 @@
-"""Failures that are new in a rebuild: a handler that fails, or a record that no longer decodes, and did not fail before.
+"""Failures that are new in a rebuild: a handler that fails, or a record that no longer decodes, and did not
+fail before.
 
-A failure that is on the tape is skipped, as in the first run. Any other is new: the code has changed, or is not
-deterministic. The rebuild stops there and names the record, or, with ``on_error``, writes the dead letter that the service
-would have written, and reports it. As in a service, a mistake in the code stops the rebuild even then, unless the rebuild
-or the app sets ``dead-letter-all``.
+A failure that is on the tape is skipped, as in the first run. Any other is new: the code has changed, or is
+not deterministic. The rebuild stops there and names the record, or, with ``on_error``, writes the dead letter
+that the service would have written, and reports it. As in a service, a mistake in the code stops the rebuild
+even then, unless the rebuild or the app sets ``dead-letter-all``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.failure import MISTAKES, must_stop
 from tailrace.core.errors import BadRecordError, HandlerError, WrongPartitionError
+from tailrace.history.rebuilding.results import NewFailures
 
 _STOP_HINT = "Correct the code, or rebuild with --on-error dead-letter: then it goes to the dead letters."
 _MISTAKE_HINT = (
@@ -37,6 +39,10 @@ class Failed:
         self.count += 1
         if len(self.shown) < _SHOWN:
             self.shown.append(str(error).partition(error.hint)[0].strip())
+
+    def result(self) -> NewFailures:
+        """The failures, for the result of a unit."""
+        return NewFailures(self.count, tuple(self.shown))
 
     def failed(
         self,

@@ -1,12 +1,14 @@
 """Outputs of unfinished tasks: one file per task, which always matches the state of the task.
 
-A task appends a frame per commit before it writes the state of that commit, and the state's cut names the length of the file
-after that frame. A later attempt truncates a longer file: the rest belongs to a commit that it repeats. A shorter file has
-lost its end in a crash of the machine, and the task begins from the start.
+A task appends a frame per commit before it writes the state of that commit, and the state's cut names the
+length of the file after that frame. A later attempt truncates a longer file: the rest belongs to a commit
+that it repeats. A shorter file has lost its end in a crash of the machine, and the task begins from the
+start.
 
 ::
 
-    frame    length of the payload, number of the first output, number of outputs; then the payload: outputs and mark (msgpack)
+    frame    length of the payload, number of the first output, number of outputs;
+             then the payload: outputs and mark (msgpack)
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.core.records import Output
-from tailrace.history.rebuilding.job import Job, OutputFile
+from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.output_watermarks import Mark
+from tailrace.history.rebuilding.results import OutputFile
 from tailrace.state.failures import as_state_error
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import pa, parquet
@@ -35,7 +38,9 @@ _READ_AT_ONCE = 20_000
 
 
 class Frame(NamedTuple):
-    """The outputs of one commit: the running number of the first output, the outputs, and the commit's mark, if it has one."""
+    """The outputs of one commit: the running number of the first output, the outputs, and the commit's mark,
+    if it has one.
+    """
 
     first: int
     outputs: list[Output]
@@ -89,7 +94,7 @@ def frames(path: Path) -> Iterator[Frame]:
 
 
 class Marked:
-    """Iterates over frames, and collects their marks in ``marks``, each with the number of outputs up to it."""
+    """Iterates over frames, and collects their marks, each with the number of outputs up to it."""
 
     def __init__(self, made: Iterable[Frame]) -> None:
         self._made = made
@@ -104,14 +109,17 @@ class Marked:
             yield one
 
 
-# --- as Parquet ------------------------------------------------------------------------------------------------------
+# --- as Parquet
+# ------------------------------------------------------------------------------------------------------
 
 
 PARQUET = "parquet:"
 
 
 def outputs_folder(job: Job) -> str:
-    """The folder for Parquet files of outputs: the requested place, or, if the outputs go to topics, the work folder."""
+    """The folder for Parquet files of outputs: the requested place, or, if the outputs go to topics, the work
+    folder.
+    """
     asked = job.request.to.outputs
     if not asked.startswith(PARQUET):
         return str(Path(job.work) / "outputs")
@@ -119,7 +127,7 @@ def outputs_folder(job: Job) -> str:
 
 
 def outputs_schema() -> Any:
-    """Columns of a file of outputs. ``number``: the running number that the partition's task gave the output."""
+    """Columns of a file of outputs. ``number`` is the running number of the output in its task."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     return pa.schema(
         [

@@ -1,20 +1,20 @@
 """Marks: the watermarks that a task's commits published with its outputs, for topics that a rebuild writes.
 
-Theory. A topic is more than its records. Its producers have published their watermarks with it, commit by commit, and the
-readers that follow them (``watermark="upstream"``) derive from these what is late and which timers are due. In addition, the
-records of several tasks are in a partition in the order of their commits. So a rebuild that writes topics keeps a *mark* for
-each commit::
+Theory. A topic is more than its records. Its producers have published their watermarks with it, commit by
+commit, and the readers that follow them (``watermark="upstream"``) derive from these what is late and which
+timers are due. In addition, the records of several tasks are in a partition in the order of their commits. So
+a rebuild that writes topics keeps a *mark* for each commit::
 
     mark     the number of outputs by then, and the progress of the task: its published watermarks, its clock
 
 and publishes mark by mark: the outputs up to it, the watermark, and the progress, in one transaction.
 
-    publishers   one for each task, all registered before the first record: as in a live service, a task holds all readers
-                 back until it has published
-    order        along a tape, that of the service's commits, which an embedded log has. So the same code gives the same topics,
-                 record by record. If the log does not have all of it (an archive, canonical order, lost records): by clock, then by partition
-    marks        along a tape, one per record of the tape. In canonical order, when the task's clock reaches another minute,
-                 or after ``MOST`` more outputs, if no drain is open: this depends on the records alone
+    publishers   one for each task, all registered before the first record. As in a live service, a task holds
+                 all readers back until it has published
+    order        along a tape, that of the service's commits, which an embedded log has: the same code gives
+                 the same topics, record by record. If the log lacks a part of it: by clock, then by partition
+    marks        along a tape, one for each record of the tape. In canonical order, when the task's clock
+                 reaches another minute, or after ``MOST`` more outputs, if no drain is open
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     rows: int = 0
     """Number of outputs of this rebuild up to the mark."""
     left: dict[str, int] = {}
-    """For topics whose published watermark is None: the watermark that was reached. A service publishes this one first."""
+    """For topics whose published watermark is None: the watermark that was reached. A service publishes this
+    one first.
+    """
 
 
 def marks_wanted(job: Job) -> bool:

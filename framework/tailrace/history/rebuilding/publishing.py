@@ -1,17 +1,22 @@
-"""Publishes the outputs of a rebuild: as files named by a manifest that is written last, or as records in topics, each once.
+"""Publishes the outputs of a rebuild: as files named by a manifest that is written last, or as records in
+topics, each once.
 
-Outputs go into topics mark by mark (see ``output_watermarks``), in transactions of the tasks' publishers. Each transaction
-carries the watermark and the task's progress. So a driver that is killed and run again continues after the last transaction,
-and readers of the topics find the watermarks that a live service would have published. Each topic has the name of the
-service's topic with a suffix: the service's own topics, and their readers, are not affected.
+Outputs go into topics mark by mark (see ``output_watermarks``), in transactions of the tasks' publishers.
+Each transaction carries the watermark and the task's progress. So a driver that is killed and run again
+continues after the last transaction, and readers of the topics find the watermarks that a live service would
+have published. Each topic has the name of the service's topic with a suffix: the service's own topics, and
+their readers, are not affected.
 
-Only one rebuild may write to these topics. On this machine a lock decides. On Kafka, the last rebuild that has asked for one transactional
-id holds the topics: it asks before it looks whether the topics are empty, and looks whether it still holds them after it has registered
-its publishers. So of two rebuilds, the later one finds the publishers of the earlier one; or the earlier one finds that it was replaced,
-before it has written a record.
+Only one rebuild may write to these topics. On this machine a lock decides. On Kafka, the last rebuild that
+has asked for one transactional id holds the topics: it asks before it looks whether the topics are empty, and
+looks whether it still holds them after it has registered its publishers. So of two rebuilds, the later one
+finds the publishers of the earlier one; or the earlier one finds that it was replaced, before it has written
+a record.
 
-A finished rebuild will not run again, and it notes this when all marks are published. It does not retire by itself: an app that reads
-these topics is rebuilt over them as over the service's own, to the same state, and would find other watermarks at their end. The first live service that reads or writes them retires the rebuild (see ``retirement``).
+A finished rebuild will not run again, and it notes this when all marks are published. It does not retire by
+itself: an app that reads these topics is rebuilt over them as over the service's own, to the same state, and
+would find other watermarks at their end. The first live service that reads or writes them retires the rebuild
+(see ``retirement``).
 """
 
 from __future__ import annotations
@@ -31,11 +36,12 @@ from tailrace.core.engine.publications import published_by
 from tailrace.core.errors import FencedError, StateInUseError, TaskOwnedError, TopicMismatchError
 from tailrace.core.records import CHANNEL
 from tailrace.history.reading.upstream_watermarks import transactional_id
-from tailrace.history.rebuilding.job import Job, OutputFile, UnitResult
+from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder, read_outputs
 from tailrace.history.rebuilding.output_watermarks import TOPIC, decode_marks, marks_wanted, turns
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.results import OutputFile, OutputFiles, TaskResult
 from tailrace.history.retirement import REBUILD, finished_note
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
@@ -56,7 +62,9 @@ class OutputsManifest(msgspec.Struct, frozen=True):
 
 
 def topics_of(plan: Plan) -> list[str]:
-    """The topics that an app writes to, of those that it declares, and its dead letters. Messages stay within the app."""
+    """The topics that an app writes to, of those that it declares, and its dead letters. Messages stay within
+    the app.
+    """
     return [*(name for name in plan.outputs if name in plan.written), plan.dead_letters_topic]
 
 
@@ -81,10 +89,10 @@ def _check_empty(request: Request, plan: Plan, log: Log) -> None:
             )
 
 
-def publish_outputs(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
+def publish_outputs(job: Job, plan: Plan, results: Sequence[TaskResult]) -> None:
     """Publish the outputs at the requested place."""
     if job.request.to.outputs.startswith(PARQUET):
-        _publish_files(job, tuple(one for result in results for one in result.outputs))
+        _publish_files(job, tuple(one for result in results for one in result.outputs.files))
     elif marks_wanted(job):
         _append(job, plan, results)
 
@@ -102,7 +110,7 @@ def _publish_files(job: Job, files: tuple[OutputFile, ...]) -> None:
     (folder / MANIFEST).write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
-def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
+def _append(job: Job, plan: Plan, results: Sequence[TaskResult]) -> None:
     suffix = job.request.to.outputs.removeprefix(TOPIC)
     with ExitStack() as closing:
         log = open_log(job.request.source.log)
@@ -117,12 +125,12 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
         for name in topics_of(plan):
             settings = known.get(name, TopicSettings(plan.partitions))
             log.create_topic(f"{name}{suffix}", TopicSettings(settings.partitions, settings.compacted))
-        found = {one.partition: one for one in results}
-        tasks = [_Task(job, plan, log, number, found.get(number)) for number in range(plan.partitions)]
+        tasks = [_Task(job, plan, log, one.partition, one.outputs) for one in results]
         for task in tasks:
             closing.callback(task.close)
         if all(task.done is None for task in tasks):
-            # The topics were empty when the job was settled, but another rebuild may have written to them since.
+            # The topics were empty when the job was settled, but another rebuild may have written to them
+            # since.
             _check_empty(job.request, plan, log)
             _check_unpublished(log, plan, suffix)
         for task in tasks:  # register all publishers before the first one publishes anything
@@ -136,7 +144,9 @@ def _append(job: Job, plan: Plan, results: Sequence[UnitResult]) -> None:
 
 
 def _only_writer(job: Job, plan: Plan) -> TaskOwnership:
-    """The lock of the output topics. Two different requests have different work folders, but only one may write there."""
+    """The lock of the output topics. Two different requests have different work folders, but only one may
+    write there.
+    """
     suffix = job.request.to.outputs.removeprefix(TOPIC)
     try:
         return TaskOwnership(Path(job.request.source.log), _holder_id(plan, suffix), [0], from_stopped=False)
@@ -150,7 +160,9 @@ def _holder_id(plan: Plan, suffix: str) -> str:
 
 
 def _check_unpublished(log: Log, plan: Plan, suffix: str) -> None:
-    """Refuse topics for which another rebuild has registered its publishers. A driver that resumes has published before."""
+    """Refuse topics for which another rebuild has registered its publishers. A driver that resumes has
+    published before.
+    """
     topics = {f"{name}{suffix}" for name in topics_of(plan)}
     for topic, publisher in log.publications():
         if topic in topics and publisher.startswith(REBUILD):
@@ -183,35 +195,37 @@ def _in_use(job: Job, plan: Plan, suffix: str) -> StateInUseError:
 
 
 class _Task:
-    """Publishes the outputs of one task. ``done``: number of marks published; None: the publisher is not registered yet."""
+    """Publishes the outputs of one task. ``done``: number of marks published; None: the publisher is not
+    registered yet.
+    """
 
-    def __init__(self, job: Job, plan: Plan, log: Log, number: int, result: UnitResult | None) -> None:
+    def __init__(self, job: Job, plan: Plan, log: Log, number: int, outputs: OutputFiles) -> None:
         self.partition = number
         self._plan, self._suffix = plan, job.request.to.outputs.removeprefix(TOPIC)
         self._wanted = frozenset(topics_of(plan))
         self._group = f"{REBUILD}{job.snapshot}"
         self._place = TopicPartition(f"{plan.dead_letters_topic}{self._suffix}", number)
-        files = () if result is None else result.outputs
-        of = sum(one.rows for one in files)
-        marks = [] if result is None else decode_marks(result.marks)
+        of = sum(one.rows for one in outputs.files)
+        marks = decode_marks(outputs.marks)
         self.marks = [replace(one, rows=min(one.rows, of)) for one in marks[:-1]]
         self.marks += [replace(one, rows=of) for one in marks[-1:]]
         name = transactional_id(self._group, number)
         self._writer = log.writer(name)
-        self._said = {topic: mark for (topic, by), mark in log.publications().items() if by == name}
+        self._published = {topic: mark for (topic, by), mark in log.publications().items() if by == name}
         self.done = log.committed_offsets(self._group, [self._place]).get(self._place)
         self._rows = self.marks[self.done - 1].rows if self.done else 0
         self._outputs = (
             output
-            for one in files
+            for one in outputs.files
             for _, output in read_outputs(Place.at(outputs_folder(job)) / one.name, self._rows)
         )
 
     def begin(self) -> None:
         """Register the publisher. It holds all readers back until its first mark."""
-        if self.done is None and self._said:
+        if self.done is None and self._published:
             raise TopicMismatchError(
-                f"how far this rebuild has published the outputs of partition {self.partition} is not known any more: Kafka deletes the offsets "
+                f"how far this rebuild has published the outputs of partition {self.partition} is not known "
+                "any more: Kafka deletes the offsets "
                 "of a group that is not used for a while (offsets.retention.minutes)",
                 topic=self._place.topic,
                 hint="Delete the topics with this suffix, or choose another suffix, and publish again.",
@@ -236,19 +250,19 @@ class _Task:
             self._writer.append(some, self.partition if topic == letters else None)
         published = dict(mark.published)
         for name, left_ms in mark.left.items():
-            said = self._said.get(f"{name}{self._suffix}")
-            if said is not None and said < left_ms:
+            before_ms = self._published.get(f"{name}{self._suffix}")
+            if before_ms is not None and before_ms < left_ms:
                 published[name] = left_ms  # like a service: readers apply it before this task releases them
         self._commit(place + 1, published)
 
     def finish(self) -> None:
         """Record that everything is published."""
-        self._writer.commit(*finished_note(self._said, self._group, self.partition))
+        self._writer.commit(*finished_note(self._published, self._group, self.partition))
 
     def _commit(self, done: int, watermarks: Mapping[str, int | None]) -> None:
         named = {f"{name}{self._suffix}": watermark for name, watermark in watermarks.items()}
         self._writer.commit({self._place: done}, self._group, named)
-        self._said |= named
+        self._published |= named
         self.done = done
 
     def close(self) -> None:

@@ -13,10 +13,11 @@ from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.code_digest import differences
-from tailrace.history.rebuilding.job import Failure, Job, Unit, UnitKind, UnitResult
+from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.past import HistorySource, opened_past
+from tailrace.history.rebuilding.results import Failure, UnitResult
 from tailrace.history.rebuilding.splitting.split_units import run_first, run_merge, run_shard
-from tailrace.history.rebuilding.tape_unit import TaskRun
+from tailrace.history.rebuilding.tape_unit import run_task
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.processes.app_loading import find_app
@@ -25,10 +26,11 @@ _SHOWN = 5
 
 
 def run_unit(unit: Unit) -> UnitResult:
-    """Run a part of a rebuild, or return its result if it is done already. It may run anywhere, again, and twice at once.
+    """Run a part of a rebuild, or return its result if it is done already. It may run anywhere, again, and
+    twice at once.
 
-    An error that would occur again is returned in the result (``failure``): a retry is pointless. Any other error is
-    raised: the unit may be run again.
+    An error that would occur again is returned in the result (``failure``): a retry is pointless. Any other
+    error is raised: the unit may be run again.
     """
     work = WorkFolder(Path(unit.job.work))
     done = work.result(unit.name)
@@ -43,9 +45,7 @@ def run_unit(unit: Unit) -> UnitResult:
             check_same_topics(past.log, unit.job.topics, topics_of(plan, past.log))
             result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
-        return UnitResult(
-            unit=unit.name, attempt=attempt, partition=unit.partition, failure=Failure.of(error)
-        )
+        return UnitResult(unit=unit.name, attempt=attempt, failure=Failure.of(error))
     return work.finish(unit, result)
 
 
@@ -61,9 +61,11 @@ def _check(plan: Plan, job: Job) -> None:
     other = _other_code(job.request.app, tuple(job.code.items()))
     if other:
         raise ReplayDivergedError(
-            f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it was begun: "
+            f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it was "
+            "begun: "
             f"{', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}",
-            hint="Install the same code for every process, or ship it again (Spark: --py-files). If it was changed "
+            hint="Install the same code for every process, or ship it again (Spark: --py-files). If it was "
+            "changed "
             "meanwhile, run the same command again: it begins with the code as it is.",
         )
 
@@ -74,12 +76,8 @@ def _other_code(reference: str, noted: tuple[tuple[str, str], ...]) -> list[str]
     return differences(reference, dict(noted))
 
 
-def _task(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
-    return TaskRun(unit, past, work, attempt).run()
-
-
 _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
-    "task": _task,
+    "task": run_task,
     "first": run_first,
     "shard": run_shard,
     "merge": run_merge,

@@ -5,13 +5,15 @@
     lock                     held by the driver
     job                      the job, settled once
     <snapshot>/              belongs to that job alone; the units get this folder
-      done/<unit>            the result of a unit: written to another name and linked into place, so that the first one stays
+      done/<unit>            the result of a unit: written to another name and linked into place, so that the
+                             first one stays
       progress/<unit>        the progress of a unit, written from time to time
       tasks/<partition>/     an unfinished task: its state, and its outputs up to that state
       blocks/                records dealt to shards, and other files that one unit passes to another
 
-It is a folder of this machine, or one that all machines share. A job that begins again because its code has changed has a
-folder of its own: a process that still works for the previous job, or starts late, cannot write into the new one.
+It is a folder of this machine, or one that all machines share. A job that begins again because its code has
+changed has a folder of its own: a process that still works for the previous job, or starts late, cannot write
+into the new one.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ import msgspec
 from filelock import FileLock, Timeout
 
 from tailrace.core.errors import CorruptStateError, OptionError, StateInUseError
-from tailrace.history.rebuilding.job import Job, Unit, UnitResult, decode_result, encode_result
+from tailrace.history.rebuilding.job import Job, Unit
+from tailrace.history.rebuilding.results import UnitResult, decode_result, encode_result
 from tailrace.state.failures import as_state_error
 
 _EVERY_S = 0.25
@@ -56,7 +59,8 @@ class WorkFolder:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Create the folder, and lock it for one driver. Only this driver, and its units, change the contents.
+        """Create the folder, and lock it for one driver. Only this driver, and its units, change the
+        contents.
 
         Raises:
             StateInUseError: Another driver works in it.
@@ -84,7 +88,9 @@ class WorkFolder:
             lock.release()
 
     def _locked(self) -> FileLock:
-        """The acquired lock. A driver that ends removes the file, then the folder: the next attempt creates both again."""
+        """The acquired lock. A driver that ends removes the file, then the folder: the next attempt creates
+        both again.
+        """
         lock = FileLock(self.path / "lock", timeout=_PATIENCE_S, thread_local=False, fallback_to_soft=False)
         while True:
             self.path.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """A replay in several processes: each replays some partitions, and opens the log itself.
 
-The replay of a partition depends on the log only, and not on the replay of another partition: messages between partitions
-are in the log, as input. So the processes report only their progress, and at the end their results.
+The replay of a partition depends on the log only, and not on the replay of another partition: messages
+between partitions are in the log, as input. So the processes report only their progress, and at the end their
+results.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.history.comparing.state_folders import LiveFolder
-from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, ReplayStatus, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.child_process import ChildProcess, Conduct, Pipe, wait_for
@@ -60,12 +62,14 @@ def replay_apart(
 ) -> ReplayReport:
     """Run a job in ``workers`` processes, but at most one for each partition.
 
-    They have another hash seed than this process, which shows results that depend on the order of a set. The report covers
-    all processes; ``seconds`` is the longest time of one process. If this call ends early, it ends its processes.
+    They have another hash seed than this process, which shows results that depend on the order of a set. The
+    report covers all processes; ``seconds`` is the longest time of one process. If this call ends early, it
+    ends its processes.
 
     Raises:
         TailraceError: The error of the first process that failed; see ``replay``.
-        WorkerLostError: A process ended without a report, for instance because it was killed, or it cannot be started.
+        WorkerLostError: A process ended without a report, for instance because it was killed, or it cannot be
+        started.
     """
     options = job.options
     numbers = sorted(
@@ -97,7 +101,7 @@ def merged(reports: list[ReplayReport]) -> ReplayReport:
         whole.limit_reached |= one.limit_reached
         whole.seconds = max(whole.seconds, one.seconds)
         whole.differences.add_all(one.differences)
-        whole.compared += [said for said in one.compared if said not in whole.compared]
+        whole.compared += [name for name in one.compared if name not in whole.compared]
         for note in one.notes:
             whole.note(note)
     return whole
@@ -111,12 +115,12 @@ def _reports(
     reports: dict[ChildProcess, ReplayReport] = {}
     while silent := [child for child in children if child not in reports]:
         for child in wait_for(silent):
-            said: ReplayStatus | ReplayReport = child.receive()
-            if isinstance(said, ReplayReport):
-                reports[child] = said
+            message: ReplayStatus | ReplayReport = child.receive()
+            if isinstance(message, ReplayReport):
+                reports[child] = message
             elif on_progress is not None:
-                records[child] = said.records
-                on_progress(replace(said, records=sum(records.values())))
+                records[child] = message.records
+                on_progress(replace(message, records=sum(records.values())))
     return [reports[child] for child in children]
 
 

@@ -5,8 +5,8 @@
     frame    compressed length, original length, checksum; then the payload
     end      three zeros: a file without them has lost its end, for instance in a power cut
 
-A file name carries the attempt that wrote the file. Units read only files that a result names, and a result is written after
-its files are closed.
+A file name carries the attempt that wrote the file. Units read only files that a result names, and a result
+is written after its files are closed.
 """
 
 from __future__ import annotations

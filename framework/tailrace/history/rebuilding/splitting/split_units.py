@@ -4,9 +4,9 @@
     shard   runs the handlers of one shard's keys: a file of rows, ascending, and one of outputs, in their order
     merge   merges both, compares the sums with the tape, and writes the partition's part of the snapshot
 
-The first pass or the sums detect a partition that cannot be split. The result names the reason (``made["unsplit"]``), and the
-driver has the partition replayed as a whole. It does the same if an event fails that did not fail in the first run: the replay
-of the whole then names the event, or succeeds.
+The first pass or the sums detect a partition that cannot be split. The result names the reason (``unsplit``),
+and the driver has the partition replayed as a whole. It does the same if an event fails that did not fail in
+the first run: the replay of the whole then names the event, or succeeds.
 """
 
 from __future__ import annotations
@@ -38,28 +38,57 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.reading.beginnings import Beginning
 from tailrace.history.reading.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
-from tailrace.history.rebuilding.canonical_unit import one_commit, past_of
+from tailrace.history.rebuilding.canonical_history import history_of
+from tailrace.history.rebuilding.canonical_unit import canonical_notes, one_commit
 from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
 from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
-from tailrace.history.rebuilding.job import Unit, UnitKind, UnitResult
+from tailrace.history.rebuilding.job import Unit, UnitKind
 from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, mark_of, marks_wanted
-from tailrace.history.rebuilding.own_rows import check_own
-from tailrace.history.rebuilding.own_sends import Sends, compares_sends
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.recorded_rows import compare_rows
+from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends
 from tailrace.history.rebuilding.request import task_settings
+from tailrace.history.rebuilding.results import (
+    OutputFiles,
+    RowComparison,
+    SendDigests,
+    TaskResult,
+    UnitResult,
+)
 from tailrace.history.rebuilding.splitting.blocks import BlockReader, BlockWriter
-from tailrace.history.rebuilding.unit_files import messages_of, write_frames, write_rows
+from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 
 _AT_ONCE = 10_000
-UNSPLIT = "unsplit"
 NOT_IN_PARTS = (UnsplittableError, ReplayDivergedError, BadRecordError)
-"""After these errors the partition is replayed in one piece, which can name the event that differs or fails."""
+"""After these errors the partition is replayed in one piece, which can name the event that differs or fails.
+"""
 
 _Block: TypeAlias = tuple[Series, ShardRecords]
 _Rows: TypeAlias = list[tuple[bytes, bytes]]
+
+
+class _Dealing(msgspec.Struct, frozen=True):
+    """What a first pass has made: for each shard a file of records and their number, and how the task is
+    driven.
+    """
+
+    files: list[str]
+    records: list[int]
+    overview: Overview
+    whole: bool
+    marks: bytes = b""
+
+
+class _ShardFiles(msgspec.Struct, frozen=True):
+    """What a shard has made: a file of rows, one of outputs, and counts."""
+
+    rows: str
+    outputs: str
+    schema: bytes
+    counted: ShardResult
 
 
 class _Part:
@@ -69,7 +98,7 @@ class _Part:
         self.unit, self.job, self.past, self.work = unit, unit.job, past, work
         self.plan, self.number, self.attempt = past.plan, unit.partition, attempt
         self.target = unit.job.targets[unit.partition].cut
-        self.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
+        self.result = UnitResult(unit=unit.name, attempt=attempt)
         self.settings = task_settings()
         self.again = FailedAgain(past.plan, unit.job.letters_of(unit.partition))
 
@@ -109,23 +138,23 @@ def run_first(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
         return part.result
     begun_s = time.perf_counter()
     try:
-        _first(part) if taped else _first_untaped(part)
+        part.result.made = msgspec.msgpack.encode(_first(part) if taped else _first_untaped(part))
     except NOT_IN_PARTS as error:
-        part.result.made = {UNSPLIT: error.what}
-    phases = part.result.phases
+        part.result.unsplit = error.what
+    phases = part.result.work.phases
     phases.shuffle = time.perf_counter() - begun_s - phases.read
     return part.result
 
 
-def _first(part: _Part) -> None:
+def _first(part: _Part) -> _Dealing:
     assert part.target is not None
-    result, request = part.result, part.job.request
+    request = part.job.request
     end, begun = tape.decode_cut(part.target), part.beginning()
     first = FirstPass(
         part.plan,
         part.number,
         part.job.split,
-        result.phases.reading(part.past.source(part.number)),
+        part.result.work.phases.reading(part.past.source(part.number)),
         begun.cut,
         lineage=end.lineage,
         settings=part.settings,
@@ -134,11 +163,10 @@ def _first(part: _Part) -> None:
     )
     with _Dealt(part, first.task, end.totals.records) as dealt:
         whole = drive_along_tape(first, part.past.tapes(part.number, end.tape), end.tape, dealt)
-        result.made = dealt.made(first.overview(dealt.store.cut), whole=whole)
-    result.marks = encode_marks(dealt.marks)
+        return dealt.made(first.overview(dealt.store.cut), whole=whole)
 
 
-def _first_untaped(part: _Part) -> None:
+def _first_untaped(part: _Part) -> _Dealing:
     """The first pass in canonical order."""
     job, number = part.job, part.number
     begun = part.beginning()
@@ -153,14 +181,13 @@ def _first_untaped(part: _Part) -> None:
     )
     task.follow(skips_of(part.plan, number, job.letters_of(number)), FOREVER)
     compacted = CompactedInputs(part.plan, part.past.log)
-    taken = past_of(job, part.past, number, part.result.phases, compacted)
+    taken = history_of(job, part.past, number, part.result.work.phases, compacted)
     of = sum(end - task.positions[name] for name, end in taken.ends.items())
     with _Dealt(part, task, of) as dealt:
         order = Canonical([task], [taken], limit=job.request.limit(number))
         drive(order.go(), [task], [dealt])
-        part.result.note_idle(order)
-        part.result.made = dealt.made(task.overview(begun.cut), whole=True)
-    part.result.gaps = compacted.gaps
+        part.result.canonical = canonical_notes(order, compacted)
+        return dealt.made(task.overview(begun.cut), whole=True)
 
 
 class _Dealt(TapeSink):
@@ -198,10 +225,10 @@ class _Dealt(TapeSink):
     def step_done(self, _task: Task, step: Step, /) -> None:
         """See ``TapeSink.step_done``."""
         result, number = self._part.result, self._part.number
-        result.commits += 1
+        result.work.commits += 1
         self._report()
         if not step.whole:
-            result.notes += (f"partition {number} ends within commit {step.record.number}",)
+            result.notes.append(f"partition {number} ends within commit {step.record.number}")
 
     def on_turn(self, _task: Task, /) -> None:
         """See ``Sink.on_turn``."""
@@ -217,16 +244,12 @@ class _Dealt(TapeSink):
     def _report(self) -> None:
         self._part.work.report(self._part.unit.name, self._task.totals.records, self._of)
 
-    def made(self, overview: Overview, *, whole: bool) -> dict[str, Any]:
+    def made(self, overview: Overview, *, whole: bool) -> _Dealing:
         """The data for the shards. ``overview`` must have closed the last chunk."""
         self._deal()
         self._part.work.report(self._part.unit.name, self._of, self._of, now=True)
-        return {
-            "files": [file.name for file in self._files],
-            "records": self._counts,
-            "overview": msgspec.msgpack.encode(overview),
-            "whole": whole,
-        }
+        files = [file.name for file in self._files]
+        return _Dealing(files, self._counts, overview, whole, encode_marks(self.marks))
 
 
 # --- a shard ---
@@ -236,26 +259,26 @@ def run_shard(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     """Run the handlers of the keys of one shard."""
     part = _Part(unit, past, work, attempt)
     made = part.done("first").made
-    if "overview" not in made:
+    if not made:
         return part.result
     folder = part.work.tasks / f"{part.number}-{unit.shard}-{attempt}"
     store: RocksStore | MemoryStore = MemoryStore()
     if part.job.request.execution.store == "rocks":
         store = RocksStore(folder, StateIdentity(part.plan.app, part.number))
     try:
-        _shard(part, store, made)
+        made = msgspec.msgpack.encode(_shard(part, store, msgspec.msgpack.decode(made, type=_Dealing)))
+        part.result.made = made
     except NOT_IN_PARTS as error:
-        part.result.made = {UNSPLIT: error.what}
+        part.result.unsplit = error.what
     finally:
         store.close()
         shutil.rmtree(folder, ignore_errors=True)
     return part.result
 
 
-def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -> None:
-    shard, job, result = part.unit.shard, part.job, part.result
+def _shard(part: _Part, store: RocksStore | MemoryStore, dealing: _Dealing) -> _ShardFiles:
+    shard, job, overview = part.unit.shard, part.job, dealing.overview
     begun_s = time.perf_counter()
-    overview = msgspec.msgpack.decode(made["overview"], type=Overview)
     begun = part.beginning()
     begun.load(store, lambda row: is_of_shard(row, shard, overview.shards))
     replaying = job.order == "tape"
@@ -263,12 +286,12 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
         part.plan, part.number, shard, overview, store, settings=part.settings, replaying=replaying
     )
     wanted = None if job.request.to.outputs != "none" else _looked_at(part)
-    phases, of, read = result.phases, made["records"][shard], 0
+    phases, of, read = part.result.work.phases, dealing.records[shard], 0
     files = (part.path("rows", shard), part.path("outputs", shard))
     with BlockWriter(files[0]) as kept, BlockWriter(files[1]) as outputs:
         sink = _ShardSink(store, outputs, wanted)
         task.pause = partial(sink.commit, task)
-        blocks = iter(BlockReader[_Block](part.work.blocks / made["files"][shard], _Block))
+        blocks = iter(BlockReader[_Block](part.work.blocks / dealing.files[shard], _Block))
 
         def through() -> Iterator[Task]:
             nonlocal read
@@ -290,24 +313,24 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, made: dict[str, Any]) -
         while batch := list(islice(state, _AT_ONCE)):
             kept.write(batch)
         phases.shuffle += time.perf_counter() - handled_s
-    result.schema = store.get(rows.SCHEMA_ROW) or b""
     counted = task.result()
-    result.totals, result.taken = counted.totals, counted.totals.records
-    result.made = {
-        "files": [file.name for file in files],
-        "counted": msgspec.msgpack.encode(counted),
-    }
+    part.result.work.taken = counted.totals.records
     part.work.report(part.unit.name, of, of, now=True)
+    return _ShardFiles(files[0].name, files[1].name, store.get(rows.SCHEMA_ROW) or b"", counted)
 
 
 def _looked_at(part: _Part) -> frozenset[str]:
-    """The topics whose outputs must be looked at: those that are compared with the recorded ones, and dead letters."""
+    """The topics whose outputs must be looked at: those that are compared with the recorded ones, and dead
+    letters.
+    """
     topics = Sends(part.plan).topics if compares_sends(part.job, part.plan) else frozenset[str]()
     return topics | {part.plan.dead_letters_topic} if part.job.letters else topics
 
 
 class _ShardSink(Sink):
-    """Takes the rows of a shard, and writes its outputs to a file; only outputs to the topics in ``wanted``, if given."""
+    """Takes the rows of a shard, and writes its outputs to a file; only outputs to the topics in ``wanted``,
+    if given.
+    """
 
     def __init__(self, store: Store, outputs: BlockWriter, wanted: frozenset[str] | None) -> None:
         super().__init__(store, CommitPolicy(moved=None))
@@ -333,44 +356,45 @@ class _ShardSink(Sink):
 def run_merge(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
     """Merge the shards of a partition."""
     part = _Part(unit, past, work, attempt)
-    made = part.done("first").made
-    if "overview" not in made:
-        part.result.made = made
-        if part.target is None and compares_sends(part.job, part.plan):
-            Sends(part.plan).fill(part.result, part.job, past, part.number)
+    first = part.done("first")
+    if not first.made:
+        part.result.unsplit = first.unsplit
+        if not first.unsplit:
+            sends = Sends(part.plan) if compares_sends(part.job, part.plan) else None
+            digests = None if sends is None else sends.digests(part.job, past, part.number)
+            part.result.tasks = (TaskResult(partition=part.number, sends=digests),)
         return part.result
     shards = [part.done("shard", shard) for shard in range(part.job.split)]
-    unsplit = next((one.made[UNSPLIT] for one in shards if UNSPLIT in one.made), None)
+    part.result.unsplit = next((one.unsplit for one in shards if one.unsplit), "")
+    if part.result.unsplit:
+        return part.result
+    found = [msgspec.msgpack.decode(one.made, type=_ShardFiles) for one in shards]
+    begun_s = time.perf_counter()
     try:
-        if unsplit is not None:
-            raise UnsplittableError(unsplit)
-        _merge(part, shards, msgspec.msgpack.decode(made["overview"], type=Overview), whole=made["whole"])
+        part.result.tasks = (_merged(part, found, msgspec.msgpack.decode(first.made, type=_Dealing)),)
     except NOT_IN_PARTS as error:
-        part.result = UnitResult(unit=unit.name, attempt=attempt, partition=unit.partition)
-        part.result.made = {UNSPLIT: error.what}
+        part.result.unsplit = error.what
+    part.result.work.phases.write = time.perf_counter() - begun_s
     return part.result
 
 
-def _merge(part: _Part, shards: Sequence[UnitResult], overview: Overview, *, whole: bool) -> None:
-    begun_s = time.perf_counter()
-    job, result, number = part.job, part.result, part.number
-    counts = [msgspec.msgpack.decode(one.made["counted"], type=ShardResult) for one in shards]
-    cut = overview.cut_with(check(overview, counts))
+def _merged(part: _Part, shards: Sequence[_ShardFiles], dealing: _Dealing) -> TaskResult:
+    job, number, attempt, overview, whole = (
+        part.job,
+        part.number,
+        part.attempt,
+        dealing.overview,
+        dealing.whole,
+    )
+    cut = overview.cut_with(check(overview, [one.counted for one in shards]))
     if job.order == "canonical":
         cut, whole = one_commit(cut, overview.base), False
     elif whole and not job.request.limited and cut != part.target:
         raise UnsplittableError("the shards do not come to the cut of the service")
-    first = part.done("first")
-    result.idle, result.late_after_idle = first.idle, first.late_after_idle
-    result.gaps = first.gaps
-    result.cut, result.schema = cut, shards[0].schema
-    result.totals = tape.decode_cut(cut).totals
-    if whole:
-        result.changelog_position = job.targets[number].changelog_position
 
     def state() -> Iterator[tuple[bytes, bytes]]:
         last = b""
-        for pair in merge(*(_flat(part, one.made["files"][0], _Rows) for one in shards), key=itemgetter(0)):
+        for pair in merge(*(_flat(part, one.rows, _Rows) for one in shards), key=itemgetter(0)):
             if pair[0] == last:
                 raise UnsplittableError(
                     f"two shards have the row {last!r}: the records of one key went to both"
@@ -378,29 +402,47 @@ def _merge(part: _Part, shards: Sequence[UnitResult], overview: Overview, *, who
             last = pair[0]
             yield pair
 
-    write_rows(job, result, state(), messages_of(job, part.past, number, result))
-    check_own(result, part.past, state)
-    _merge_outputs(part, shards, overview, first.marks)
-    if job.order == "canonical":
-        base = part.beginning()
-        begins = {} if base.decoded is None else base.decoded.positions
-        result.handled = by_input(base.handled | part.again.handled(begins, tape.decode_cut(cut).positions))
-    result.phases.write = time.perf_counter() - begun_s
+    written = write_rows(job, number, attempt, state(), shards[0].schema, part.past)
+    position = job.targets[number].changelog_position if whole else None
+    compared = (
+        RowComparison() if position is None else compare_rows(part.past, number, position, written, state)
+    )
+    outputs, sends = _merge_outputs(part, shards, dealing)
+    return TaskResult(
+        partition=number,
+        cut=cut,
+        changelog_position=None if compared.different else position,
+        totals=tape.decode_cut(cut).totals,
+        state=written,
+        rows=compared,
+        outputs=outputs,
+        sends=sends,
+        handled=_handled(part, cut) if job.order == "canonical" else {},
+    )
 
 
-def _merge_outputs(part: _Part, shards: Sequence[UnitResult], overview: Overview, marks: bytes) -> None:
-    job, result, number = part.job, part.result, part.number
+def _handled(part: _Part, cut: bytes) -> dict[str, list[int]]:
+    """The failed records that are handled in the state, by input. The outputs must have been looked at."""
+    base = part.beginning()
+    before = {} if base.decoded is None else base.decoded.positions
+    return by_input(base.handled | part.again.handled(before, tape.decode_cut(cut).positions))
+
+
+def _merge_outputs(
+    part: _Part, shards: Sequence[_ShardFiles], dealing: _Dealing
+) -> tuple[OutputFiles, SendDigests | None]:
+    """Merge the outputs of the shards, and write them if they are requested."""
+    job, number, overview = part.job, part.number, dealing.overview
     sends = Sends(part.plan) if compares_sends(job, part.plan) else None
-    emitted = in_order(_flat(part, one.made["files"][1], list[Ordered]) for one in shards)
-    outputs = part.look(numbered(emitted, part.plan, number, overview), sends)
+    emitted = in_order(_flat(part, one.outputs, list[Ordered]) for one in shards)
+    outputs, written = part.look(numbered(emitted, part.plan, number, overview), sends), OutputFiles()
     if job.request.to.outputs != "none":
         begins = 0 if overview.base is None else tape.decode_cut(overview.base).totals.outputs
-        write_frames(job, result, _framed(outputs, begins))
-        result.marks = marks
+        written = write_frames(job, number, part.attempt, _framed(outputs, begins))
+        written = msgspec.structs.replace(written, marks=dealing.marks)
     else:
         deque(outputs, 0)
-    if sends is not None:
-        sends.fill(result, job, part.past, number)
+    return written, None if sends is None else sends.digests(job, part.past, number)
 
 
 def _flat(part: _Part, name: str, type: Any) -> Iterator[Any]:

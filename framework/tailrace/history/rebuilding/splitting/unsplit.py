@@ -9,7 +9,7 @@ from tailrace.history.rebuilding.output_watermarks import marks_wanted
 def whole_because(job: Job) -> str:
     """The reason why the partitions of a job cannot be split, as text for the report; empty if they can be."""
     request = job.request
-    if job.together:
+    if job.delivers_sends:
         return "all partitions are taken as one"
     if marks_wanted(job) and job.order == "canonical":
         return "without a tape, outputs that go to topics are made in one piece"

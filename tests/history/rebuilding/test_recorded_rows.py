@@ -1,4 +1,6 @@
-"""What code of the same version makes otherwise is no part of the service's history, however alike its counts are."""
+"""What code of the same version makes otherwise is no part of the service's history, however alike its counts
+are.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ import pytest
 from tailrace.core import rows
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.history.reading.stretches import batches
-from tailrace.history.rebuilding import own_rows
+from tailrace.history.rebuilding import recorded_rows
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
-from tailrace.history.rebuilding.job import Unit, UnitResult
-from tailrace.history.rebuilding.own_rows import check_own
+from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.past import HistorySource, opened_past
+from tailrace.history.rebuilding.results import StateFiles, UnitResult
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app
@@ -50,7 +52,8 @@ def test_corrected_code_of_the_same_version_makes_a_state_of_its_own(
 ) -> None:
     monkeypatch.setattr(shops, "WRONG", "fee")
     report, snapshot = done(sold, SHOPS, split=split)
-    # Another sum for each of the eight shops, and nothing else: the maps, the timers and all that is counted are the same.
+    # Another sum for each of the eight shops, and nothing else: the maps, the timers and all that is counted
+    # are the same.
     assert report.other_rows == 8
     assert report.same_rows == report.rows + 2 - 8
     assert any("the schema of each partition included: 8 differ (" in line for line in report.lines())
@@ -105,7 +108,7 @@ def _below(past: HistorySource, then: list[TaskState], number: int) -> set[bytes
 def test_a_row_too_many_one_too_few_and_one_that_differs_are_found(
     sold: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_rows, "_AT_ONCE", at_once)
+    monkeypatch.setattr(recorded_rows, "_AT_ONCE", at_once)
     plan = find_app(SHOPS).plan()
     (task, _), chance = live(sold, plan), Random(7)
     altered, dropped = chance.sample(range(len(task.rows)), 2)
@@ -121,20 +124,18 @@ def test_a_row_too_many_one_too_few_and_one_that_differs_are_found(
     with opened_past(request(sold, SHOPS), plan, taped=True) as past:
         for wrong, schema in ((False, task.schema), (True, task.schema), (False, b"another")):
             assert schema is not None
-            result = UnitResult(
-                unit="task-0",
-                attempt="a",
-                partition=0,
-                schema=schema,
-                rows=len(task.rows),
-                changelog_position=task.position,
+            compared = recorded_rows.compare_rows(
+                past,
+                0,
+                task.position,
+                StateFiles(schema=schema, rows=len(task.rows)),
+                lambda: found(wrong=wrong),  # noqa: B023
             )
-            check_own(result, past, lambda: found(wrong=wrong))  # noqa: B023
-            counts = (result.same_rows, result.other_rows, result.changelog_position)
+            counts = (compared.same, compared.different)
             if wrong:
-                assert counts == (len(task.rows) + 1 - 2, 3, None)
+                assert counts == (len(task.rows) + 1 - 2, 3)
             elif schema == b"another":
-                assert counts == (len(task.rows), 1, None)
-                assert "(the schema)" in result.notes[0]
+                assert counts == (len(task.rows), 1)
+                assert "(the schema)" in compared.note
             else:
-                assert counts == (len(task.rows) + 1, 0, task.position)
+                assert counts == (len(task.rows) + 1, 0)

@@ -1,18 +1,21 @@
-"""Checks whether rebuilt rows are the service's own, by comparing each with the changelog, which has what the service stored.
+"""Checks whether rebuilt rows are the service's own, by comparing each with the changelog, which has what the
+service stored.
 
-Theory. The cut and the counts of every commit are compared with the tape, but values are not on it. Corrected code that keeps
-its version counts the same and stores other values. Its snapshot is another state, and must not count as a part of the
-service's history: a folder filled with it would hold other rows than the changelog.
+Theory. The cut and the counts of every commit are compared with the tape, but values are not on it. Corrected
+code that keeps its version counts the same and stores other values. Its snapshot is another state, and must
+not count as a part of the service's history: a folder filled with it would hold other rows than the
+changelog.
 
 What the changelog tells about a row as of a position, although it is compacted and grows::
 
-    its last record below the position       that value, or that the service has deleted the row
-    none below, one from there on            nothing: compaction removed the record below. A process that fills a store
-                                             and then follows the changelog from that position overwrites the row
-    none                                     that there is no such row
+    its last record below the position    that value, or that the service has deleted the row
+    none below, one from there on         nothing: compaction removed the record below. A process that fills a
+                                          store and then follows the changelog from there overwrites the row
+    none                                  that there is no such row
 
-So rows that pass, with the changelog from the position on, give the same state as the changelog alone. Compaction is blocked
-during the reading. The rows of a task are compared in passes, by a hash of their names, so that only a part is in memory.
+So rows that pass, with the changelog from the position on, give the same state as the changelog alone.
+Compaction is blocked during the reading. The rows of a task are compared in passes, by a hash of their names,
+so that only a part is in memory.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from tailrace.core.engine.describe_rows import shown_key
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.changelog import changes
 from tailrace.history.reading.stretches import batches
-from tailrace.history.rebuilding.job import UnitResult
 from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.results import RowComparison, StateFiles
 from tailrace.log.interface import TopicPartition
 
 Rows: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -45,29 +48,19 @@ _DELETED = hash(None)
 _OTHER_CODE = "the code is not the one that ran, though its version is the same, or it is not deterministic"
 
 
-def check_own(result: UnitResult, past: HistorySource, found: Callable[[], Rows]) -> None:
-    """Check that a task with the service's cut also has the service's rows. If not, it is no part of the service's history.
+def compare_rows(
+    past: HistorySource, number: int, position: int, state: StateFiles, found: Callable[[], Rows]
+) -> RowComparison:
+    """Compare the rows of a task that has the service's cut with the rows in the changelog below a position.
 
     ``found`` returns the rows of its keys, from the start at each call.
     """
-    position, number = result.changelog_position, result.partition
-    if position is None:
-        return
-    check = _Check(past, number, position, 1 + result.rows // _AT_ONCE)
-    schema = [(rows.SCHEMA_ROW, result.schema)] if result.schema else []
+    check = _Check(past, number, position, 1 + state.rows // _AT_ONCE)
+    schema = [(rows.SCHEMA_ROW, state.schema)] if state.schema else []
     with past.compaction_paused():
         for share in range(check.shares):
             check.compare(share, chain(schema, found()))
-    result.same_rows, result.other_rows = check.same, check.other
-    if check.other:
-        result.changelog_position = None
-        named = [*dict.fromkeys(_named(past.plan, row) for row in check.shown)]
-        more = ["…"] if check.other > len(check.shown) else []
-        note = (
-            f"partition {number}: {counted(check.other, 'row')} {'is' if check.other == 1 else 'are'} not what the service has stored ({', '.join(named + more)}): "
-            f"{_OTHER_CODE}. A service begins with this snapshot with --replace-state, or beside under another name (--as)"
-        )
-        result.notes += (note,)
+    return RowComparison(check.same, check.other, check.note())
 
 
 @dataclass
@@ -97,7 +90,9 @@ class _Check:
                 self._note(name, same=False)
 
     def _stored(self, share: int) -> tuple[dict[bytes, int], set[bytes]]:
-        """Hashes of the rows in the changelog below the position, and the names of the rows in it from there on."""
+        """Hashes of the rows in the changelog below the position, and the names of the rows in it from there
+        on.
+        """
         place = TopicPartition(self.past.plan.changelog_topic, self.number)
         stored: dict[bytes, int] = {}
         for records in batches(self.past.log, *place, stop=self.position):
@@ -113,6 +108,19 @@ class _Check:
         if self.shares == 1:
             return records
         return [one for one in records if crc32(one.key or b"") % self.shares == share]
+
+    def note(self) -> str:
+        """The note about rows that differ; empty if none does."""
+        if not self.other:
+            return ""
+        named = [*dict.fromkeys(_named(self.past.plan, row) for row in self.shown)]
+        more = ["…"] if self.other > len(self.shown) else []
+        return (
+            f"partition {self.number}: {counted(self.other, 'row')} {'is' if self.other == 1 else 'are'} "
+            f"not what the service has stored ({', '.join(named + more)}): {_OTHER_CODE}. A service begins "
+            "with this "
+            "snapshot with --replace-state, or beside under another name (--as)"
+        )
 
     def _note(self, row: bytes, *, same: bool) -> None:
         if same:

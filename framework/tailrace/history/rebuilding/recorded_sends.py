@@ -1,10 +1,11 @@
 """Compares the records that an app sends to itself along the tape with the recorded ones.
 
-Theory. A rebuild along the tape reads the app's messages and its own topics as they were recorded. They are effects of the
-earlier code. The present code would send the same if and only if each task, given the recorded records, sends the same
-again: to every partition of every own input, the same records in the same order. So each task keeps, for each destination, a
-chained digest of the records that it sends there. Each partition of an own input has the digests of its recorded records, by
-sender. The driver compares the two. No digest of the code is needed, and a change that does not alter the sends is accepted.
+Theory. A rebuild along the tape reads the app's messages and its own topics as they were recorded. They are
+effects of the earlier code. The present code would send the same if and only if each task, given the recorded
+records, sends the same again: to every partition of every own input, the same records in the same order. So
+each task keeps, for each destination, a chained digest of the records that it sends there. Each partition of
+an own input has the digests of its recorded records, by sender. The driver compares the two. No digest of the
+code is needed, and a change that does not alter the sends is accepted.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.stretches import scan
-from tailrace.history.rebuilding.job import Job, UnitResult
+from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.past import HistorySource
-
-_SENT, _RECORDED = "sent", "recorded"
+from tailrace.history.rebuilding.results import SendDigests, TaskResult
 
 
 class Chains(msgspec.Struct):
-    """Digests of records by destination, ``topic/partition``. They can be stored with a task's state and continued."""
+    """Digests of records by destination, ``topic/partition``. They can be stored with a task's state and
+    continued.
+    """
 
     digests: dict[str, bytes] = {}
 
@@ -37,8 +39,8 @@ class Chains(msgspec.Struct):
         """Add a record to the digest of its destination."""
         headers = [one for one in record.headers if one[0] != ORIGIN_HEADER]
         place = f"{topic}/{partition}"
-        said = msgspec.msgpack.encode((record.key, record.value, record.timestamp_ms, headers))
-        self.digests[place] = blake2b(self.digests.get(place, b"") + said, digest_size=16).digest()
+        content = msgspec.msgpack.encode((record.key, record.value, record.timestamp_ms, headers))
+        self.digests[place] = blake2b(self.digests.get(place, b"") + content, digest_size=16).digest()
 
 
 class Sends:
@@ -55,37 +57,35 @@ class Sends:
             if one.topic in self.topics:
                 self.chains.add(one.topic, partition_of(one.key or b"", self._partitions), one)
 
-    def fill(self, result: UnitResult, job: Job, past: HistorySource, number: int) -> None:
-        """Put into the result the digests of the task's sends, and of the records in its partition of the app's own inputs."""
-        recorded = _recorded(job, past, number)
-        result.made = {
-            _SENT: self.chains.digests,
-            _RECORDED: {str(sender): one.digests for sender, one in recorded.items()},
-        }
+    def digests(self, job: Job, past: HistorySource, number: int) -> SendDigests:
+        """The digests of the task's sends, and of the records in its partition of the app's own inputs."""
+        return SendDigests(self.chains.digests, _recorded(job, past, number))
 
 
 def compares_sends(job: Job, plan: Plan) -> bool:
-    """Whether the app's sends to itself must be compared. They cannot be if only a part of history is replayed."""
+    """Whether the app's sends to itself must be compared. They cannot be if only a part of history is
+    replayed.
+    """
     return job.order == "tape" and not job.request.partial and bool(own_inputs(plan))
 
 
-def first_difference(results: Sequence[UnitResult]) -> str | None:
-    """The first destination whose sends differ from the recorded ones, as text; None if none differs, or none was compared."""
-    for sender, result in enumerate(results):
-        if _SENT not in result.made:
-            continue
-        sent: dict[str, bytes] = result.made[_SENT]
+def first_difference(tasks: Sequence[TaskResult]) -> str | None:
+    """The first destination whose sends differ from the recorded ones, as text. None if none differs, or none
+    was compared.
+    """
+    compared = {one.partition: one.sends for one in tasks if one.sends is not None}
+    for sender, sends in compared.items():
         recorded: dict[str, bytes] = {}
-        for one in results:
-            recorded |= one.made.get(_RECORDED, {}).get(str(sender), {})
-        for place in sorted(sent.keys() | recorded.keys()):
-            if sent.get(place) != recorded.get(place):
+        for one in compared.values():
+            recorded |= one.recorded.get(sender, {})
+        for place in sorted(sends.sent.keys() | recorded.keys()):
+            if sends.sent.get(place) != recorded.get(place):
                 topic, _, partition = place.rpartition("/")
                 return f"what partition {sender} sends to {topic!r} partition {partition}"
     return None
 
 
-def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, Chains]:
+def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, dict[str, bytes]]:
     """The digests of each task's recorded sends in one partition of the app's own inputs."""
     plan = past.plan
     begins = [past.beginning(job, sender).outputs for sender in range(plan.partitions)]
@@ -99,4 +99,4 @@ def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, Chains]:
             origin = origin_of(record, app)
             if origin is not None and begins[origin[0]] <= origin[1] < stops[origin[0]]:
                 found.setdefault(origin[0], Chains()).add(topic, number, record)
-    return found
+    return {sender: chains.digests for sender, chains in found.items()}

@@ -1,0 +1,137 @@
+"""The history that the task of a partition reads in canonical order.
+
+Theory. Along with the records there are the watermarks that other services have published: they are read at
+every hundredth offset.
+
+If the rebuild delivers what the app sends to itself, the recorded copies are not read. Of the records in own
+inputs, these count::
+
+    others have written it            in its place
+    it was in flight at the base      as if others had written it: no task of this rebuild sends it again
+    it was redriven                   only if its original is before the base, or in another partition.
+                                      Otherwise the original is sent, or read, in this rebuild
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.partition_history import PartitionHistory, RecordOrigin
+from tailrace.core.engine.redriven import redriven_ids, redriven_of
+from tailrace.core.engine.replay import Source
+from tailrace.core.records import InputRecord
+from tailrace.history.reading.app_history import origin_of
+from tailrace.history.reading.beginnings import is_own
+from tailrace.history.reading.upstream_watermarks import Upstream
+from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
+from tailrace.history.rebuilding.job import Job
+from tailrace.history.rebuilding.past import HistorySource, asked_snapshot
+from tailrace.history.rebuilding.results import Phases
+
+_LOOK_EVERY = 100
+"""Number of offsets between two reads of published watermarks."""
+
+
+def history_of(
+    job: Job, past: HistorySource, number: int, phases: Phases, compacted: CompactedInputs
+) -> PartitionHistory:
+    """The history of one partition. Adds the time of reading to ``phases``, and gaps to ``compacted``."""
+    plan = past.plan
+    ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
+    own = own_inputs(plan) if job.delivers_sends else {}
+    published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
+    read = compacted.counting(past.source(number))
+    if not own:
+        return PartitionHistory(phases.reading(read), ends, published)
+    delivered = _OwnInputs(job, past, number, read)
+    ends |= {name: 0 for name in own if name not in ends}
+    return PartitionHistory(phases.reading(delivered.read), ends, published, delivered.origin)
+
+
+class _OwnInputs:
+    """The records in one partition of inputs that the rebuild delivers itself: see the theory above."""
+
+    def __init__(self, job: Job, past: HistorySource, number: int, read: Source) -> None:
+        plan = past.plan
+        self._plan, self._app, self._number, self._read = plan, plan.app.encode(), number, read
+        inputs, base = own_inputs(plan), asked_snapshot(job)
+        self._unread: set[str] = set()
+        """Inputs that nobody else writes. Without a base, none of their records counts."""
+        self._positions: Mapping[str, int] = {}
+        self._ends: dict[str, int] = {}
+        """Ends of the inputs at the base: earlier records were in flight there."""
+        self._sent: dict[int, int] = {}
+        """By partition: the number of outputs that its task had made at the base."""
+        if base is None:
+            self._unread = {name for name, one in inputs.items() if is_own(name, plan.app) or one.is_inbox}
+            return
+        self._ends = {name: of[number] for name, of in base.manifest.ends.items() if name in inputs}
+        cuts = {one.partition: tape.decode_cut(one.cut) for one in base.manifest.tasks if one.cut}
+        self._positions = cuts[number].positions if number in cuts else {}
+        for one in base.manifest.tasks:
+            if one.waiting is not None:  # see ``in_flight``: not all records below the ends were sent by then
+                self._sent[one.partition] = cuts[one.partition].totals.outputs if one.cut else 0
+
+    def read(self, name: str, start: int, stop: int) -> Sequence[InputRecord]:
+        """See ``Source``."""
+        return () if name in self._unread or start >= stop else self._read(name, start, stop)
+
+    def origin(self, name: str, record: InputRecord) -> RecordOrigin:
+        """The origin of a record."""
+        sender, in_flight = origin_of(record, self._app), record.offset < self._ends.get(name, 0)
+        if redriven_ids(record.headers, self._plan.dead_letters_topic):
+            original = redriven_of(record.headers)[-1].origin
+            begins = self._positions.get(name, 0)
+            if original is not None and original[0] == self._number and original[1] >= begins:
+                return "sent"
+            return "others" if in_flight else "redriven"
+        if in_flight:
+            later = sender is not None and sender[0] in self._sent and sender[1] >= self._sent[sender[0]]
+            return "sent" if later else "others"
+        return "others" if sender is None else "sent"
+
+
+def _published(
+    past: HistorySource, number: int, ends: dict[str, int]
+) -> Iterator[tuple[str, list[tuple[int, int | None]]]]:
+    """By source, the published watermarks of its writers, by position. None: they hold no reader back."""
+    log, plan = past.log, past.plan
+    reader = log.reader({})
+    try:
+        upstream = Upstream(plan, number, log, reader)
+        for index, sources in upstream.inputs.items():
+            name = plan.inputs[index].name
+            if name not in ends:
+                continue
+            found: dict[int, list[tuple[int, int | None]]] = {source: [] for source in sources}
+            before: dict[int, int | str] = {}
+            at = log.start_offset(name, number)
+            reader.seek(name, number, at)
+            while True:
+                for source, mark in upstream.news(index).items():
+                    if mark != before.get(source, NO_WATERMARK):
+                        before[source] = mark
+                        found[source] += _marks_at(at, mark, upstream.last_ms(source))
+                if at >= ends[name]:
+                    break
+                stop = min((at // _LOOK_EVERY + 1) * _LOOK_EVERY, ends[name])
+                while at < stop:
+                    after = reader.fetch(name, number, stop - at).next_offset
+                    if after == at:
+                        break
+                    at = after
+                if at < stop:
+                    break
+            for source, marks in found.items():
+                yield plan.sources[source], marks
+    finally:
+        reader.close()
+
+
+def _marks_at(at: int, mark: int | str, last_ms: int) -> list[tuple[int, int | None]]:
+    if isinstance(mark, int):
+        return [(at, mark)]
+    return [(at, last_ms), (at, None)]

@@ -1,0 +1,159 @@
+"""The settling of a rebuild in canonical order: each task ends where its inputs do, or at a limit before
+that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError, UnknownTopicError
+from tailrace.core.suggestions import did_you_mean
+from tailrace.history.reading.end_offsets import check_after_beginning, check_end_offsets
+from tailrace.history.reading.replayable import WITHOUT_DELETED, gone
+from tailrace.history.reading.upstream_watermarks import without_watermark
+from tailrace.history.rebuilding.failed_before import letters_before
+from tailrace.history.rebuilding.job import Settled, Target
+from tailrace.history.rebuilding.past import HistorySource
+from tailrace.history.rebuilding.request import Request
+from tailrace.log.interface import Log
+from tailrace.state.snapshots import Snapshot
+
+_SHOWN = 5
+"""Tasks named in a note."""
+_DELIVERED = (
+    "what the app sends to itself comes from this code, and not from what is recorded: "
+    "all partitions run as one"
+)
+_RECORDED = (
+    "what the app sends to itself is taken as it was recorded, as only a part is rebuilt: it is not what "
+    "this code "
+    "would send, if the code has changed"
+)
+
+
+def settle_canonical(
+    request: Request, past: HistorySource, base: Snapshot | None, settled: Settled
+) -> Settled:
+    """Check that the inputs can be read from their beginning, or from the base; add the notes."""
+    plan, log = past.plan, past.log
+    own = own_inputs(plan)
+    delivers = bool(own) and not _of_a_part(request)
+    check_end_offsets(plan, log, request.until.offsets)
+    if not delivers:
+        _check_inbox(plan, settled)
+    elif base is not None:
+        _check_in_flight(base, plan, settled)
+    for entry in () if base is None else base.manifest.tasks:
+        cut = tape.decode_cut(entry.cut) if entry.cut else None
+        check_after_beginning(plan, request.until, entry.partition, base, cut, asked=True)
+    notes = list(settled.notes)
+    for one in plan.inputs:
+        if not (delivers and one.name in own):
+            _check_input(one, plan, log, settled)
+            notes += _deleted(one, request, log, settled)
+    if own:
+        notes.append(_DELIVERED if delivers else _RECORDED)
+    if not request.limited:
+        notes += _held_back(plan, log)
+    return replace(
+        settled,
+        notes=tuple(notes),
+        delivers_sends=delivers,
+        finish=not request.limited and _has_ended(settled.targets),
+        letters=letters_before(past, delivers_sends=delivers),
+    )
+
+
+def _of_a_part(request: Request) -> bool:
+    """Whether only some keys are rebuilt, or only up to a limit that each task reaches on its own."""
+    return request.until.watermark_ms is not None or request.until.clock_ms is not None or bool(request.keys)
+
+
+def _check_inbox(plan: Plan, settled: Settled) -> None:
+    """Refuse to read messages as recorded if they are not: in a log without them, or before a start from a
+    snapshot.
+    """
+    for one in settled.targets if plan.inbox_topic is not None else ():
+        base = "" if one.cut is None else tape.decode_cut(one.cut).base
+        if base:
+            raise SnapshotMismatchError(
+                f"the app {plan.app!r} was started from the snapshot {base}, so its inbox does not hold the "
+                "messages of its "
+                "whole past, which canonical order would have to deliver",
+                hint="Rebuild it along its tape (--order tape), or rebuild the app that the snapshot was "
+                "made of.",
+            )
+    if plan.inbox_topic is not None and not any(settled.ends.get(plan.inbox_topic, [])):
+        raise OptionError(
+            "the messages of the app are not recorded in this log, so all partitions have to run as one",
+            hint="Rebuild all keys, with a limit by offsets at most (no --key, --until or --until-clock).",
+        )
+
+
+def _check_in_flight(base: Snapshot, plan: Plan, settled: Settled) -> None:
+    """Refuse a base without ends: only these tell which of its own records the app had sent and not read at
+    the base.
+    """
+    if not base.manifest.ends and any(any(settled.ends.get(name, ())) for name in own_inputs(plan)):
+        raise SnapshotMismatchError(
+            f"the snapshot {base.manifest.id} was stopped by a limit, and does not tell what the app had "
+            "under way to itself "
+            "there: in canonical order nobody would send that again",
+            hint="Continue from a snapshot without a limit, or rebuild from the beginning.",
+        )
+
+
+def _check_input(one: InputPlan, plan: Plan, log: Log, settled: Settled) -> None:
+    """Check that the log has an input, with the partitions of the app."""
+    if one.name not in settled.ends and not one.is_inbox:
+        raise UnknownTopicError(
+            "the log has no such topic, and the app reads it",
+            topic=one.name,
+            hint=did_you_mean(
+                one.name,
+                log.topics(),
+                "Check the path of the log. If the code has renamed the input, declare its former topic.",
+            ),
+        )
+    if (found := len(settled.ends.get(one.name, ()))) not in (0, plan.partitions):
+        raise InputsChangedError(
+            f"{one.name!r} has {found} partitions, the app {plan.app!r} has {plan.partitions}",
+            hint="Give the app the input's number.",
+        )
+
+
+def _deleted(one: InputPlan, request: Request, log: Log, settled: Settled) -> Iterator[str]:
+    """Find deleted records of an input: raise an error, or, if the request accepts it, return notes."""
+    if one.name not in settled.ends or request.source.base is not None:
+        return
+    for number in range(len(settled.ends[one.name])):
+        start = log.start_offset(one.name, number)
+        if start and not request.source.after_deleted:
+            raise gone(log, one.name, number, 0, "rebuild", WITHOUT_DELETED)
+        if start:
+            yield f"offsets 0 to {start - 1} of {one.name} partition {number} are deleted, and left out"
+
+
+def _held_back(plan: Plan, log: Log) -> Iterator[str]:
+    """Notes about tasks of other apps for which the rebuild waits at the end of its history."""
+    for one in plan.inputs:
+        if one.own or one.watermark != "upstream" or not (waits_for := without_watermark(log, one.name)):
+            continue
+        named = ", ".join(waits_for[:_SHOWN]) + (", ..." if len(waits_for) > _SHOWN else "")
+        yield (
+            f"{one.name}: {named} had no watermark at the end of this history (a task without records has "
+            "none after a start, until "
+            "it is idle), so event time waits there: timers that a service has fired before may be pending "
+            "here"
+        )
+
+
+def _has_ended(targets: Sequence[Target]) -> bool:
+    """Whether the service's last run was a bounded one that reached its end in all tasks."""
+    cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in targets]
+    return all(cut is not None and {*cut.ended_operators} >= {*(cut.operators or ())} for cut in cuts)
