@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future
-from typing import Any
 
 import pytest
 
 from tailrace.core.errors import LogUnavailableError, TopicMismatchError
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
-from tailrace.log.kafka import cluster as cluster_
-from tailrace.log.kafka.diagnosis import too_few_replicas, topics_without
 from tailrace.log.options import LogOptions
 
 
@@ -22,30 +18,6 @@ def log(kafka_url: str) -> Iterator[KafkaLog]:
     log.create_topic("a", TopicSettings(1))
     yield log
     log.close()
-
-
-class NeverAnswers:
-    """A client whose questions get no answer, as that of a library which has lost two of three brokers."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self.list_topics = client.list_topics
-
-    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
-        return {name: Future[Any]() for name in ("a",)}
-
-    def describe_configs(self, resources: Any, **_: Any) -> dict[Any, Future[Any]]:
-        return {one: Future[Any]() for one in resources}
-
-
-def test_a_diagnosis_that_is_never_answered_finds_nothing(
-    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = log._cluster
-    monkeypatch.setattr(cluster_, "_STUCK_S", -4.9)  # beside a time-out of five seconds
-    monkeypatch.setattr(cluster, "client", lambda client=cluster.client: NeverAnswers(client()))
-    assert too_few_replicas(cluster, ["a"]) == ""
-    assert topics_without(cluster, "Write", ["a"]) == []
 
 
 def test_a_topic_that_another_process_creates_with_other_settings_meanwhile_is_refused(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
-from tailrace.log.kafka.overdue import OverdueTransactions
 from tests.kafka import naps
 from tests.kafka.members import SESSION, Members
 from tests.log.contract import visible
@@ -44,18 +41,3 @@ def test_a_process_whose_handlers_outlast_its_transactions_names_the_setting(
         stuck.kill()
         members.start(APP, "stuck")
         wait_until(lambda: len(visible(log, TopicPartition("rested", 0))) > QUICK, "all is committed")
-
-
-def test_a_transaction_that_was_open_too_long_once_is_no_reason_to_say_anything(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    found = OverdueTransactions(3_000)
-    with caplog.at_level(logging.INFO):
-        assert found.failed(1) is None
-        assert "(3s)" in str(found.failed(4))
-        found.committed()
-        assert found.failed(4)
-        assert caplog.messages == []
-        assert found.failed(5)
-    (message,) = caplog.messages
-    assert message.startswith("2 transactions in a row were open for longer than transaction.timeout.ms (3s)")

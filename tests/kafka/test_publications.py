@@ -63,7 +63,7 @@ def test_publications_whose_markers_are_on_their_way_are_waited_for(
     with closing(KafkaLog(kafka_url)) as log:
         log.create_topic("a", TopicSettings(1))
         log.writer("w").commit(None, "", {"a": 5})
-        last = log._followed.last({"a.publishers": None})["a.publishers"].publications[0]
+        last = log._followed.last({"a.publishers": None}, 30)["a.publishers"].publications[0]
         producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"{kafka_url}-on-its-way"})
         producer.init_transactions(30)
         producer.begin_transaction()

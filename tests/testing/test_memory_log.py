@@ -20,7 +20,8 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Output
 from tailrace.log import Fetch, Log, Reader, TopicPartition, TopicSettings, Writer
-from tailrace.testing.memory_log import MemoryLog, MemoryReader, MemoryWriter, Operation
+from tailrace.testing.memory_log import MemoryLog, MemoryWriter, Operation
+from tailrace.testing.memory_reader import MemoryReader
 from tests.log.contract import LogContract
 
 A0 = TopicPartition("a", 0)

@@ -377,13 +377,6 @@ class OneCommitLog(Log, Protocol):
         """The ends of topics at a consistent cut, which is not before what exists now. All that an app reads and writes must be named."""
         ...
 
-    def last_written(self) -> Mapping[TopicPartition, int]:
-        """The records at the end of the history: per partition to which the latest commit has appended, its last offset.
-
-        Commits whose records are all deleted do not count. Empty if the log does not know.
-        """
-        ...
-
     def compaction_paused(self, topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """While it is held, no compaction takes records away. A log that cannot prevent it raises LogUnavailableError at the end, if it
         may have taken some from ``topics``.

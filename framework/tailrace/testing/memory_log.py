@@ -20,7 +20,6 @@ stops calling: as on Kafka, its open transaction hides what comes after it until
 from __future__ import annotations
 
 import sys
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -30,7 +29,6 @@ from typing import Literal, NoReturn
 from tailrace.core.errors import (
     CommitUnknownError,
     FencedError,
-    OffsetGoneError,
     RecordTooLargeError,
     TopicMismatchError,
     UnknownTopicError,
@@ -39,10 +37,10 @@ from tailrace.core.records import CHANNEL, Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.admin import Admin
-from tailrace.log.interface import Ends, Fetch, Publication, TopicPartition, TopicSettings
-from tailrace.log.publications import Heard
+from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
 from tailrace.log.topic_rules import PlainAdmin
 from tailrace.testing.memory_partition import Partition, Transaction
+from tailrace.testing.memory_reader import MemoryReader
 
 Operation = Literal[
     "create-topic", "take-over", "append", "commit", "committed", "abort", "fetch", "query", "close-writer"
@@ -128,10 +126,6 @@ class MemoryLog:
         """The commits so far, and the end of each partition of these topics, up to which everything is committed."""
         found = {topic: [one.last_stable for one in self._of(topic)] for topic in topics}
         return Ends(self._commits, found)
-
-    def last_written(self) -> Mapping[TopicPartition, int]:
-        """Always empty: the log does not note which commit has written a record."""
-        return {}
 
     def compaction_paused(self, _topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """A context in which nothing is compacted or deleted. Here it does nothing: only ``compact`` compacts."""
@@ -444,75 +438,6 @@ class MemoryWriter:
                 f"the last commit of {self.transactional_id!r} has an unknown outcome",
                 hint="Take the transactional id over again and read what is there.",
             )
-
-
-class MemoryReader:
-    """A reader of a ``MemoryLog``; see ``tailrace.log.Reader``."""
-
-    def __init__(self, log: MemoryLog) -> None:
-        self._log = log
-        self._positions: dict[TopicPartition, int] = {}
-        self._passed: dict[TopicPartition, int] = {}
-        """How many publications were looked at."""
-        self._seen: dict[TopicPartition, dict[str, int | None]] = {}
-
-    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
-        """See ``Reader.fetch``."""
-        self._log.on_operation("fetch")
-        found = self._log.at(topic, partition)
-        position = self._positions[found.place]
-        if not found.start <= position <= found.end:
-            raise OffsetGoneError(
-                f"the log holds offsets {found.start} to {found.end}, the reader stands at {position}",
-                topic=topic,
-                partition=partition,
-                offset=position,
-                hint="What lies between was deleted before it was read, or the log has lost its end.",
-            )
-        first = bisect_left(found.records, position, key=_offset)
-        records = found.records[first : first + max_records]
-        unread = first + len(records) < len(found.records)
-        # While an open transaction was being read up to, a reader may stand past it: never move it back.
-        position = records[-1].offset + 1 if unread and records else max(position, found.last_stable)
-        self._positions[found.place] = position
-        return Fetch(records, position, unread, not unread and position == found.end)
-
-    def seek(self, topic: str, partition: int, offset: int, /) -> None:
-        """See ``Reader.seek``."""
-        place = self._log.at(topic, partition).place
-        self._positions[place] = offset
-        self._passed[place], self._seen[place] = 0, {}
-
-    def forget(self, topic: str, partition: int, /) -> None:
-        """See ``Reader.forget``."""
-        self._positions.pop(TopicPartition(topic, partition), None)
-
-    def published(self, topic: str, partition: int, /) -> list[Publication]:
-        """See ``Reader.published``."""
-        place = TopicPartition(topic, partition)
-        everything, position, passed = self._log.published(topic), self._positions[place], self._passed[place]
-        found = Heard()
-        while passed < len(everything) and everything[passed][1][partition] <= position:
-            one = everything[passed][0]
-            found.add(one.name, one.watermark_ms)
-            passed += 1
-        self._passed[place] = passed
-        return found.news(self._seen[place])
-
-    def wait(self, timeout_s: float, /) -> bool:
-        """See ``Reader.wait``; looks again every few milliseconds, for a log fed by another thread."""
-        deadline = time.monotonic() + timeout_s
-        while not (ready := any(map(self._is_ready, self._positions))) and time.monotonic() < deadline:
-            time.sleep(min(0.005, max(0.0, deadline - time.monotonic())))
-        return ready
-
-    def close(self) -> None:
-        """See ``Reader.close``."""
-        self._positions.clear()
-
-    def _is_ready(self, place: TopicPartition) -> bool:
-        records = self._log.at(*place).records
-        return bool(records) and records[-1].offset >= self._positions[place]
 
 
 def _nothing(_operation: Operation, /) -> None:

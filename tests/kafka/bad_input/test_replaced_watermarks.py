@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import TopicReplacedError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaLog, feeds
+from tailrace.log.kafka import KafkaLog
 from tests.kafka.bad_input.shop import Shop, serving
 
 A = TopicPartition("a", 0)
@@ -77,32 +76,21 @@ def test_a_process_does_not_commit_beside_publications_that_were_replaced(shop: 
     log.close()
 
 
-def test_a_reader_before_publications_that_were_lost_is_held_by_all_of_their_writers(shop: Shop) -> None:
-    write(shop, "one-0", [10, 20])
-    write(shop, "two-0", [5, None])
-    write(shop, "three-0", [7])
-    behind = shop.log.end_offset("a", 0)
-    shop.delete("a.watermarks")
-    write(shop, "one-0", [30])
-    assert held(shop, 0) == dict.fromkeys(("one-0", "two-0", "three-0"), NO_WATERMARK)
-    assert held(shop, behind) == {"one-0": NO_WATERMARK, "two-0": None, "three-0": 7}
-    assert held(shop, shop.log.end_offset("a", 0)) == {"one-0": 30, "two-0": None, "three-0": 7}
-
-
-def test_the_publishers_that_were_lost_are_found_again_however_long_ago_they_have_published(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("topic", ["a.watermarks", "a.publishers"])
+def test_publications_of_which_a_part_was_lost_are_refused_until_all_are_deleted(
+    shop: Shop, topic: str
 ) -> None:
-    monkeypatch.setattr(feeds, "STRETCH", 4)
-    write(shop, "silent-0", [3])
-    write(shop, "gone-0", [4, None])
-    write(shop, "often-0", list(range(5, 15)))
+    """A reader that is behind would not wait for their writers."""
+    write(shop, "one-0", [10, 20])
+    shop.delete(topic)
+    with pytest.raises(TopicReplacedError, match="what was published about 'a'"):
+        write(shop, "one-0", [30])
+    with pytest.raises(TopicReplacedError, match="delete both topics"):
+        held(shop, 0)
+    shop.delete("a.watermarks")
     shop.delete("a.publishers")
-    write(shop, "often-0", list(range(15, 25)))
-    end = shop.log.end_offset("a", 0)
-    assert held(shop, end) == {"silent-0": 3, "gone-0": None, "often-0": 24}
-    log = KafkaLog(shop.url)
-    assert log.publications() == {("a", "silent-0"): 3, ("a", "gone-0"): None, ("a", "often-0"): 24}
-    log.close()
+    write(shop, "one-0", [30])
+    assert held(shop, shop.log.end_offset("a", 0)) == {"one-0": 30}
 
 
 def test_a_reader_of_whole_publications_is_held_only_from_where_a_writer_has_begun(shop: Shop) -> None:

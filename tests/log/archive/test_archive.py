@@ -375,7 +375,7 @@ def test_a_full_disk_is_told_and_gone_on_after(tmp_path, log, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", full)
-        with pytest.raises(SnapshotUnavailableError, match="no space left"):
+        with pytest.raises(SnapshotUnavailableError, match="the disk is full"):
             archive_log(log, archive_in(tmp_path), SMALL)
     archive_log(log, archive_in(tmp_path), SMALL)
     assert history(ArchivedLog(archive_in(tmp_path))) == lived.history(log)

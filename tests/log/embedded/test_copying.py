@@ -16,7 +16,6 @@ from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import copying as copying_
-from tailrace.log.embedded.copying import file_system_of
 from tailrace.log.embedded.database import DATABASE, WAL
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -151,11 +150,6 @@ def test_a_log_in_use_on_a_network_file_system_is_refused_and_a_copy_there_is_re
     assert values(copy, A) == [b"v"]
     with pytest.raises(LogUnavailableError, match="network file system"):
         copy.append("a", b"k", b"v", 0)
-
-
-def test_the_file_system_of_a_folder_is_found() -> None:
-    assert file_system_of(Path("/proc")) == "proc"
-    assert file_system_of(Path("/nowhere")) == ""
 
 
 @pytest.mark.parametrize("target", ["log", "log/copy", "log/../log/a/copy"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -25,7 +24,7 @@ from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog, open_files
 from tailrace.log.embedded import database as database_
 from tailrace.log.embedded.database import DATABASE, JOURNAL, MAKING, SHARED_MEMORY, WAL
-from tailrace.log.embedded.lock import LOCK, Note, _packed
+from tailrace.log.embedded.lock import LOCK
 from tests.log.embedded.damaged import (
     A0,
     B1,
@@ -86,19 +85,6 @@ class TestRows:
         changed(tmp_path, "UPDATE blocks SET data = zeroblob(length) WHERE id = (SELECT max(id) FROM blocks)")
         log = EmbeddedLog(tmp_path)
         assert [one.value for one in log.reader({A0: 0}).fetch(*A0, 10).records] == [b"0 of a", b"1 of a"]
-        with pytest.raises(CorruptLogError, match="'b' partition 1 from offset 1 on"):
-            log.reader({B1: 0}).fetch(*B1, 10)
-
-    def test_lost_records_that_a_development_version_has_marked_are_damage(self, tmp_path) -> None:
-        """The last offset of such a block was -2. It must not be taken for a gap of compaction."""
-        on_disk(tmp_path)
-        (block,) = EmbeddedLog(tmp_path)._view._opened().blocks(B1[1] + 1, 1)
-        marked = block._replace(last=-2, length=0, data_checksum=0)
-        changed(
-            tmp_path,
-            f"UPDATE blocks SET last = -2, length = 0, data_checksum = 0, data = x'', checksum = {marked.row[-1]} WHERE id = {block.id}",
-        )
-        log = EmbeddedLog(tmp_path)
         with pytest.raises(CorruptLogError, match="'b' partition 1 from offset 1 on"):
             log.reader({B1: 0}).fetch(*B1, 10)
 
@@ -388,10 +374,6 @@ class TestFolders:
         changed(tmp_path / "log", "PRAGMA application_id = 7")
         with pytest.raises(ForeignLogError, match="of another kind"):
             EmbeddedLog(tmp_path / "log")
-        (tmp_path / "old").mkdir()
-        (tmp_path / "old" / "tailrace-log.json").write_text('{"format": 1}')
-        with pytest.raises(OldFormatError, match="format 1"):
-            EmbeddedLog(tmp_path / "old")
 
     def test_a_file_that_is_no_database_is_damage(self, tmp_path) -> None:
         (tmp_path / DATABASE).write_bytes(b"this is not a database" * 100)
@@ -416,8 +398,3 @@ def test_an_old_sqlite_is_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.2")
     with pytest.raises(LogUnavailableError, match=r"3\.51\.2 can lose commits"):
         EmbeddedLog(tmp_path)
-
-
-def test_a_packed_note_ends_with_its_checksum() -> None:
-    data = _packed(Note(bytes(36), 7, 3, in_doubt=True))
-    assert int.from_bytes(data[-4:], "little") == zlib.crc32(data[:-4])

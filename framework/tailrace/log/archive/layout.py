@@ -20,8 +20,7 @@ read from their files.
 chunk unread.
 
 ``_ends`` is written when all topics have been archived up to there: a moment at which no commit is in one topic and not in
-another. Its *witnesses* are the records with which the log ended then, also of topics that are not archived: a log that has one
-of them has all of the history before it (``same_log``).
+another.
 """
 
 from __future__ import annotations
@@ -98,18 +97,9 @@ class _Topic(msgspec.Struct):
         return TopicSettings(self.partitions, self.compacted, self.retention_ms, self.retention_bytes)
 
 
-class Witness(msgspec.Struct, frozen=True, array_like=True):
-    """A record with which the log ended when the archive was written."""
-
-    topic: str
-    partition: int
-    mark: RecordMark
-
-
 class _EndsContent(msgspec.Struct):
     position: int
     offsets: dict[str, list[int]]
-    witnesses: tuple[Witness, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -254,17 +244,9 @@ class Archive:
                 return Ends(content.position, {name: content.offsets[name] for name in names})
         return None
 
-    def witnesses(self, place: TopicPartition, stop: int) -> tuple[Witness, ...]:
-        """The latest witnesses from after a partition was archived up to ``stop``."""
-        for content in self._moments():
-            ends = content.offsets.get(place.topic, [])
-            if place.partition < len(ends) and ends[place.partition] >= stop:
-                return content.witnesses
-        return ()
-
-    def note_ends(self, ends: Ends, witnesses: Iterable[Witness] = ()) -> None:
+    def note_ends(self, ends: Ends) -> None:
         """Note that everything up to these ends is archived."""
-        data = msgspec.json.encode(_EndsContent(*ends, tuple(witnesses)))
+        data = msgspec.json.encode(_EndsContent(*ends))
         (self.folder / _ENDS / f"{ends.position:020d}.json").write(data)
 
     def _moments(self) -> Iterator[_EndsContent]:

@@ -199,10 +199,6 @@ class ArchivedLog:
             )
         return found
 
-    def last_written(self) -> Mapping[TopicPartition, int]:
-        """See ``OneCommitLog.last_written``; of the log, if there is one."""
-        return {} if self.log is None else self.log.last_written()
-
     def compaction_paused(self, topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """While it is held, no compaction takes records away; nothing ever does from the archive."""
         return nullcontext() if self.log is None else self.log.compaction_paused(topics)

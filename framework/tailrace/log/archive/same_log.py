@@ -10,24 +10,21 @@ before a partition is joined, or archived further, archive and log are compared:
     a record               the last archived one or, if the log has compacted it away, the oldest one that both hold; it must be
                            the same in the archive and in the log
 
-    a witness              if the log has deleted exactly what is archived, there is no such record. But each run notes the
-                           records with which the log ended after it, of whatever topic. The log must have one of them
-
-If the log has none of these, it cannot be known whether the two are one history. They are joined, as a log may delete all that is
-archived, and a warning says so. A replay also checks the chain of commits on the tape (see ``history.reading.commit_identity``). If the
+If the log has deleted exactly what is archived, there is no such record, and it cannot be known whether the two are one history.
+They are joined, and a warning says so. A replay also checks the chain of commits on the tape (see
+``history.reading.commit_identity``). If the
 log has also deleted records behind those archived, the two are not joined, and nothing is compared.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import TypeAlias
 
 from tailrace.core.errors import ArchiveError, TopicReplacedError
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.log.archive.files import ChunkRecords
-from tailrace.log.archive.layout import Archive, Chunk, Witness
+from tailrace.log.archive.layout import Archive, Chunk
 from tailrace.log.interface import OneCommitLog, TopicPartition
 
 _HINT = (
@@ -65,13 +62,8 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
         return
     compared = _compared(archive, log, place, last, start)
     if compared is None:
-        found = [_compared_witness(log, one) for one in archive.witnesses(place, last.stop)]
-        # A witness that differs is enough.
-        compared = min(filter(None, found), key=lambda one: one[2], default=None)
-    if compared is None:
         _log.warning(
-            "whether the archive %s is one of this log cannot be checked: the log has neither the records of %s that the archive "
-            "ends with, nor those with which the log ended when they were archived",
+            "whether the archive %s is one of this log cannot be checked: the log has deleted the records of %s that the archive ends with",
             archive.folder.shown,
             where,
         )
@@ -80,14 +72,6 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
     if not same:
         where = f"{at.topic!r} partition {at.partition}"
         raise _other(archive, f"offset {offset} of {where} is another record in the archive than in the log")
-
-
-def witnesses_of(log: OneCommitLog) -> Iterator[Witness]:
-    """The records with which a log ends."""
-    for place, offset in log.last_written().items():
-        found = _at(log, place, offset)
-        if found is not None and found.offset == offset:
-            yield Witness(*place, RecordMark.of(found))
 
 
 _Compared: TypeAlias = tuple[TopicPartition, int, bool]
@@ -106,13 +90,6 @@ def _compared(
         return None
     archived = ChunkRecords(archive.folder, content, chunk).records(oldest.offset, 1)
     return place, oldest.offset, archived == [oldest]
-
-
-def _compared_witness(log: OneCommitLog, one: Witness) -> _Compared | None:
-    settings = log.topics().get(one.topic)
-    if settings is None or one.partition >= settings.partitions:
-        return None
-    return _compared_mark(log, TopicPartition(one.topic, one.partition), one.mark)
 
 
 def _compared_mark(log: OneCommitLog, place: TopicPartition, mark: RecordMark) -> _Compared | None:

@@ -24,7 +24,7 @@ from tailrace.log.archive.layout import (
     Published,
     folder_of,
 )
-from tailrace.log.archive.same_log import check_same_log, witnesses_of
+from tailrace.log.archive.same_log import check_same_log
 from tailrace.log.interface import OneCommitLog, TopicPartition
 
 _AT_ONCE = 2_000
@@ -139,7 +139,7 @@ class _Archiving:
                     self._partition(TopicPartition(name, number), end)
                 self._report.topics += 1
             self._log.resume(noted, all_topics)
-            archive.note_ends(ends, witnesses_of(self._log))
+            archive.note_ends(ends)
         return self._report
 
     def _partition(self, place: TopicPartition, end: int) -> None:

@@ -63,8 +63,6 @@ JOURNAL = DATABASE + "-journal"
 MAKING = DATABASE + ".making"
 """A database that is not complete yet."""
 FORMAT = 3
-_SEGMENTS = "tailrace-log.json"
-"""A log of format 1, made of segments, has this file."""
 _APPLICATION = int.from_bytes(b"TRlg", "big")
 _OLDEST_SQLITE = (3, 51, 3)
 _PAGE_BYTES = 16384
@@ -128,7 +126,6 @@ def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
 
     Raises:
         ForeignLogError: The folder holds something else.
-        OldFormatError: It holds a log that a development version has written.
         CorruptLogError: The database is missing, but its WAL is there.
         LogMissingError: The log does not exist, and ``create`` is false.
         LogUnavailableError: The log cannot be created.
@@ -361,8 +358,6 @@ def _is_log(folder: Path) -> bool:
         raise ForeignLogError(
             "the path of the log leads to a file", path=str(folder), hint="Give the log a folder."
         ) from None
-    if _SEGMENTS in names:
-        _check_format(folder, 1)
     if DATABASE in names:
         return True
     if WAL in names:

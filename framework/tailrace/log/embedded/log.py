@@ -164,22 +164,6 @@ class EmbeddedLog:
         with self._view.moment() as rows:
             return Ends(rows.state().commits, {topic: rows.ends(topic) for topic in topics})
 
-    def last_written(self) -> Mapping[TopicPartition, int]:
-        """See ``OneCommitLog.last_written``."""
-        found: dict[TopicPartition, int] = {}
-        latest = 0
-        with self._view.moment() as rows:
-            for name, topic in rows.topics().items():
-                for number, place in enumerate(topic.places):
-                    start, end = rows.bounds(place)[:2]
-                    block = rows.block_at(place, end - 1) if start < end else None
-                    if block is None or block.last < start or block.commits < latest:
-                        continue
-                    if block.commits > latest:
-                        found, latest = {}, block.commits
-                    found[TopicPartition(name, number)] = block.last
-        return found
-
     def commit_order(self, topic: str, /) -> Iterator[tuple[TopicPartition, int]]:
         """See ``Log.commit_order``.
 

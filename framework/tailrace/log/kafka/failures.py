@@ -62,24 +62,6 @@ _DENIED: Final = DENIED_CONNECTION | frozenset(
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     }
 )
-_NEEDED: Final = (
-    ("TOPIC_AUTHORIZATION_FAILED", "appending", "Write"),
-    ("TOPIC_AUTHORIZATION_FAILED", "committing", "Read"),
-    ("TOPIC_AUTHORIZATION_FAILED", "reading settings", "DescribeConfigs"),
-    ("TOPIC_AUTHORIZATION_FAILED", "reading offsets", "Describe"),
-    ("TOPIC_AUTHORIZATION_FAILED", "reading", "Read"),
-    ("TOPIC_AUTHORIZATION_FAILED", "changing settings", "AlterConfigs"),
-    ("TOPIC_AUTHORIZATION_FAILED", "creating", "Create"),
-    ("TOPIC_AUTHORIZATION_FAILED", "deleting", "Delete"),
-    ("TOPIC_AUTHORIZATION_FAILED", "", "Describe"),
-    ("GROUP_AUTHORIZATION_FAILED", "deleting", "Delete"),
-    ("GROUP_AUTHORIZATION_FAILED", "reading the members", "Describe"),
-    ("GROUP_AUTHORIZATION_FAILED", "", "Read"),
-    ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "", "Write"),
-    ("CLUSTER_AUTHORIZATION_FAILED", "creating", "Create"),
-    ("CLUSTER_AUTHORIZATION_FAILED", "", "Describe"),
-)
-"""The operation that a user lacks, by the error and the beginning of what was tried. The first that fits counts."""
 _RESOURCES: Final = {
     "TOPIC_AUTHORIZATION_FAILED": "the topic",
     "GROUP_AUTHORIZATION_FAILED": "the consumer group",
@@ -172,7 +154,7 @@ def as_log_error(
             said, hint="The task continues from the last commit, in the process that has it now."
         )
     if name in _DENIED:
-        return LogDeniedError(f"Kafka denies it: {said}", hint=_hint(name, doing, resource or topic))
+        return LogDeniedError(f"Kafka denies it: {said}", hint=_hint(name, resource or topic))
     if name in _UNKNOWN_TOPIC:
         return UnknownTopicError(f"the topic or partition does not exist: {said}", topic=topic)
     if name in _TOO_LARGE:
@@ -191,17 +173,9 @@ def as_log_error(
     return LogUnavailableError(f"Kafka does not answer: {said}", hint="Nothing committed is lost. Retry.")
 
 
-def operation_needed(name: str, doing: str) -> str:
-    """The operation that the user lacks, by the name of an error that denies it."""
-    return next(one for error, begins, one in _NEEDED if error == name and doing.startswith(begins))
-
-
-def _hint(name: str, doing: str, resource: str | None) -> str:
+def _hint(name: str, resource: str | None) -> str:
     """What the user needs to be allowed to do."""
     if name not in _RESOURCES:
         return CREDENTIALS
     named = f" {resource!r}" if resource and name != "CLUSTER_AUTHORIZATION_FAILED" else ""
-    return (
-        f"Give the user the operation {operation_needed(name, doing)} on {_RESOURCES[name]}{named} "
-        "(docs/kafka.md, 'Rights')."
-    )
+    return f"Give the user the rights on {_RESOURCES[name]}{named} that docs/kafka.md lists ('Rights')."

@@ -11,9 +11,6 @@ To read ``<topic>.watermarks`` from its beginning would take the longer the olde
 A publication of a transaction whose end is not at all partitions yet may be found in step 2 and again after step 1. That is harmless:
 it holds where it says, and a watermark that was applied never falls.
 
-A publisher may have no publication that holds in the feed at all, because the feed was deleted and created again. Then its last one counts from
-where it holds. A reader before the position *since* which the feed is complete is held back by each publisher first.
-
 Memory is bounded, however far behind a reader is: of a publisher with more than ``MOST_WAITING`` publications that do not hold yet,
 every second one is skipped. What it has promised holds then a little later, never sooner.
 """
@@ -21,10 +18,9 @@ every second one is skipped. What it has promised holds then a little later, nev
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from tailrace.core.durations import NO_WATERMARK
 from tailrace.log.interface import Publication
 from tailrace.log.kafka.watermarks import Published, counted
 from tailrace.log.publications import Heard
@@ -42,8 +38,7 @@ class Feed:
     """The publications for one topic, for all partitions of a reader.
 
     ``end`` is the stable end of its topic, asked before ``last``, the last publication of each publisher, was read. ``start`` is the
-    oldest offset kept. ``read`` reads older publications. ``topic_id`` is that of the topic that they are for, and ``since``
-    has the positions from which on they are complete.
+    oldest offset kept. ``read`` reads older publications. ``topic_id`` is that of the topic that they are for.
     """
 
     def __init__(
@@ -53,13 +48,12 @@ class Feed:
         last: Iterable[Published],
         read: Stretch,
         topic_id: str = "",
-        since: Sequence[int] = (),
     ) -> None:
         self.read_to = end
         """The offset up to which it is complete."""
         self._start = start
         self._read_all = read
-        self._topic_id, self._since = topic_id, since
+        self._topic_id = topic_id
         self._last = {one.name: one for one in last}
         self._recent: deque[tuple[int, Published]] = deque()
         """All from ``_recent_from`` on."""
@@ -84,9 +78,6 @@ class Feed:
         """Those of a partition that a reader at a position has not used yet."""
         made = Waiting(partition)
         unseen = dict(self._last)
-        if self._since and position < self._since[partition]:
-            for one in self._last.values():
-                made.add(one._replace(watermark_ms=NO_WATERMARK, before_ms=None, ends=[0] * len(one.ends)))
 
         def seen(some: Iterable[tuple[int, Published]]) -> bool:
             """Note for whom one was found that holds. Returns whether nobody is left."""

@@ -1,41 +1,24 @@
-"""The two topics with the publications for a topic: created, read, and brought together again if one of them was replaced.
+"""The two topics with the publications for a topic: created, and read. Whether they belong together is checked.
 
-Theory. ``<topic>.publishers`` begins with a note (``watermarks.Begun``) that names the topic and its ``.watermarks`` by their ids.
-
-    note                                   what is done
-    names the topics that are there        nothing
-    none: the topics were just created,    the last publications of all publishers are read from ``.watermarks`` and added, if they are
-    or ``.publishers`` was replaced        missing here; then the note
-    names another topic                    the same: publications of the other topic do not count
-    names another ``.watermarks``          the same, and the note has the present ends of the topic: what was published before is lost,
-                                           except for the last publication of each publisher
-
-Two processes may do this at the same time. The later note has the later ends, which holds readers back the longer.
+``<topic>.publishers`` begins with a note of the id of ``<topic>.watermarks``. The process that creates the two topics adds it; if two
+processes do so at the same time, both write the same. Without this note, or with another id, one of the two was deleted and created again:
+what was published before is not known any more. That is refused; both have to be deleted.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tailrace.core.errors import LogUnavailableError
+from tailrace.core.errors import LogUnavailableError, TopicReplacedError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.failures import as_log_error, kafka_error
 from tailrace.log.kafka.library import Producer
 from tailrace.log.kafka.topic_ids import WatchedTopics
-from tailrace.log.kafka.watermarks import (
-    PUBLISHERS,
-    WATERMARKS,
-    Begun,
-    Published,
-    counted,
-    decode,
-    decode_begun,
-    encode,
-)
+from tailrace.log.kafka.watermarks import NOTE_KEY, PUBLISHERS, WATERMARKS, Published, counted, decode
 
 _COMPACTED_MS = 3_600_000
 """After which a publication that is not the last of its publisher is to be gone."""
@@ -53,16 +36,14 @@ class Last(NamedTuple):
 
     publications: list[Published]
     """The last of each."""
-    begun: Begun | None
-    """The note, if there is one."""
+    watermarks_id: str | None
+    """The id in the note, if there is one."""
 
 
 class Followed(NamedTuple):
     """A topic whose publications are read or written."""
 
     topic_id: str
-    since: Sequence[int]
-    """By partition, where the topic ended when earlier publications were lost."""
     feeds: tuple[str, str]
     """The topics with all publications, and with the last of each publisher."""
 
@@ -91,16 +72,16 @@ class FollowedTopics:
         ``wait_s`` see ``all``.
         """
         last = {feed: dict[tuple[str, str | None], Published]() for feed in feeds}
-        begun = dict[str, Begun]()
+        noted = dict[str, str]()
         for (feed, _), record in self.all(feeds, wait_s):
-            if not record.key:
-                begun[feed] = decode_begun(feed, record.offset, record.value)
+            if record.key == NOTE_KEY:
+                noted[feed] = (record.value or b"").decode(errors="replace")
                 continue
             one, topic_id = decode(feed, record.offset, record.key, record.value), feeds[feed]
             said = one if topic_id is None else counted(one, topic_id)
             if said is not None:
                 last[feed][said.name, said.prefix] = said
-        return {feed: Last([*found.values()], begun.get(feed)) for feed, found in last.items()}
+        return {feed: Last([*found.values()], noted.get(feed)) for feed, found in last.items()}
 
     def all(self, feeds: Iterable[str], wait_s: float = 0.0) -> Iterator[tuple[TopicPartition, InputRecord]]:
         """The records of topics of publications, up to their stable ends.
@@ -127,22 +108,22 @@ class FollowedTopics:
         for name, config in zip(feeds, configs, strict=True):
             self._cluster.create(name, TopicSettings(1, compacted=True), config)
         ids = self._topics.ids([topic, *feeds])
-        last, begun = self.last({feeds[1]: ids[topic]})[feeds[1]]
-        if begun is None or (begun.topic_id, begun.watermarks_id) != (ids[topic], ids[feeds[0]]):
-            places = [TopicPartition(topic, number) for number in range(settings.partitions)]
-            is_lost = begun is not None and begun.watermarks_id != ids[feeds[0]]
-            ends = self._cluster.ends(places) if is_lost else dict.fromkeys(places, 0)
-            begun = Begun(ids[topic], ids[feeds[0]], [ends[place] for place in places])
-            known = {(one.name, one.prefix) for one in last}
-            missing = [
-                one
-                for one in self.last({feeds[0]: ids[topic]})[feeds[0]].publications
-                if (one.name, one.prefix) not in known
-            ]
-            self._write(feeds[1], [*map(encode, missing), begun.record()])
-        return Followed(ids[topic], begun.since, feeds)
+        place = TopicPartition(feeds[0], 0)
+        is_empty = not self._cluster.ends([place])[
+            place
+        ]  # asked first: another process writes the note before it publishes
+        noted = self.last({feeds[1]: ids[topic]})[feeds[1]].watermarks_id
+        if noted is None and is_empty:
+            self._write(feeds[1], NOTE_KEY, ids[feeds[0]].encode())
+        elif noted != ids[feeds[0]]:
+            raise TopicReplacedError(
+                f"{feeds[0]!r} or {feeds[1]!r} was deleted and created again, and with it what was published about {topic!r}",
+                topic=feeds[0],
+                hint=f"Stop the services that write to {topic!r} or read it, delete both topics, and start the services again.",
+            )
+        return Followed(ids[topic], feeds)
 
-    def _write(self, feed: str, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+    def _write(self, feed: str, key: bytes, value: bytes) -> None:
         failed: list[Any] = []
 
         def delivered(error: Any, _message: Any) -> None:
@@ -151,15 +132,14 @@ class FollowedTopics:
 
         producer = self._producer({"enable.idempotence": True, "acks": "all"})
         try:
-            for key, value in pairs:
-                producer.produce(
-                    f"{self._cluster.prefix}{feed}",
-                    value,
-                    key,
-                    0,
-                    timestamp=time.time_ns() // 1_000_000,
-                    on_delivery=delivered,
-                )
+            producer.produce(
+                f"{self._cluster.prefix}{feed}",
+                value,
+                key,
+                0,
+                timestamp=time.time_ns() // 1_000_000,
+                on_delivery=delivered,
+            )
             left = producer.flush(self._cluster.patience_s)
         except Exception as error:
             raise as_log_error(kafka_error(error), "publishing watermarks", feed) from error

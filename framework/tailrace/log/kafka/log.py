@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
@@ -25,7 +25,7 @@ from tailrace.log.kafka.followed import FollowedTopics
 from tailrace.log.kafka.library import Consumer
 from tailrace.log.kafka.listed_topics import ListedTopics
 from tailrace.log.kafka.membership import Membership
-from tailrace.log.kafka.overdue import OverdueTransactions
+from tailrace.log.kafka.overdue import overdue
 from tailrace.log.kafka.placing import KafkaPlacer
 from tailrace.log.kafka.process_transaction import ProcessTransaction
 from tailrace.log.kafka.reader import KafkaReader
@@ -75,7 +75,6 @@ class KafkaLog:
         )
         self._commits = Counter[TopicPartition]()
         """The number of commits of this process to each partition."""
-        self._overdue = OverdueTransactions(self._connection.transaction_timeout_ms)
 
     @property
     def place(self) -> str:
@@ -221,10 +220,6 @@ class KafkaLog:
     def _identity(self) -> bytes:
         return sha256(self._cluster.identity() + self._cluster.prefix.encode()).digest()[:16]
 
-    def last_written(self) -> Mapping[TopicPartition, int]:
-        """See ``OneCommitLog.last_written``: Kafka does not know."""
-        return {}
-
     @contextmanager
     def compaction_paused(self, topics: Iterable[str] = (), /) -> Generator[None]:
         """See ``OneCommitLog.compaction_paused``. Brokers compact when they want, but no record that is younger than ``min.compaction.lag.ms``
@@ -272,7 +267,7 @@ class KafkaLog:
                 membership=self._metadata_of,
                 follow=self._followed.follow,
                 committed=self._note_commit,
-                fenced=self._overdue.failed,
+                fenced=partial(overdue, self.transaction_timeout_ms),
             )
             try:
                 producer.take_over()
@@ -384,7 +379,7 @@ class KafkaLog:
 
     def _feed(self, topic: str) -> Feed:
         """The publications of a topic, for a reader that follows it from now on."""
-        id_, since, (name, publishers) = self._followed.follow(topic)
+        id_, (name, publishers) = self._followed.follow(topic)
         place = TopicPartition(name, 0)
         start, end = self._cluster.starts([place])[place], self._cluster.stable_ends([place])[place]
         last = self._followed.last({publishers: id_})[publishers].publications
@@ -393,7 +388,7 @@ class KafkaLog:
             for _, record in self._records({place: (first, until)}):
                 yield record.offset, decode(name, record.offset, record.key, record.value)
 
-        return Feed(start, end, last, read, id_, since)
+        return Feed(start, end, last, read, id_)
 
     def _records(
         self, stretches: Mapping[TopicPartition, tuple[int, int]]
@@ -416,6 +411,5 @@ class KafkaLog:
             reader.close()
 
     def _note_commit(self, written: Iterable[TopicPartition]) -> None:
-        self._overdue.committed()
         with self._mutex:
             self._commits.update(written)

@@ -21,10 +21,9 @@ reader that needs just these reads it alone. A reader that begins to follow a to
 ``<topic>.watermarks`` is compacted, too, but no record sooner than the retention of the topic that it is about: a reader that is
 behind finds the watermarks that hold there.
 
-These two topics can be deleted and created again as well, and then they have lost what was published before. So the process that
-creates them adds a note to ``<topic>.publishers`` that says which topics belong together. A process that finds no note, or one of other
-topics, adds one (see ``followed``). If ``.watermarks`` was lost, the note has the ends of the topic at that time. A reader before these ends does not know what
-was published there. It is held back by every publisher that is known, until the first of its publications that is left holds.
+If ``.watermarks`` alone was deleted, and created again, a reader that is behind would not find the watermarks that hold there, and would not
+wait for their publishers. So ``<topic>.publishers`` begins with a note of the id of ``.watermarks``, and another one is refused
+(see ``followed``).
 """
 
 from __future__ import annotations
@@ -53,18 +52,8 @@ class Published(NamedTuple):
     prefix: str
 
 
-class Begun(msgspec.Struct, frozen=True, array_like=True):
-    """A note in ``<topic>.publishers``: which topics belong together. It has an empty key."""
-
-    topic_id: str
-    watermarks_id: str
-    """The ids of the topic, and of the one with all of its publications."""
-    since: list[int]
-    """Where the topic ended when earlier publications were lost; 0 if none were."""
-
-    def record(self) -> tuple[bytes, bytes]:
-        """Key and value of the record."""
-        return b"", _encoder.encode(self)
+NOTE_KEY: Final = b""
+"""The key of the note in the topic of publishers; its value is the id of the topic with all publications."""
 
 
 class _Value(msgspec.Struct, array_like=True):
@@ -77,7 +66,6 @@ class _Value(msgspec.Struct, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Value)
-_begun = msgspec.msgpack.Decoder(Begun)
 
 
 def encode(one: Published) -> tuple[bytes, bytes]:
@@ -113,16 +101,5 @@ def decode(topic: str, offset: int, key: bytes | None, value: bytes | None) -> P
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ForeignLogError(
             f"the topic {topic!r} has a record at offset {offset} that is no watermark: {error}",
-            hint="Find who else writes to it; only services publish there.",
-        ) from error
-
-
-def decode_begun(topic: str, offset: int, value: bytes | None) -> Begun:
-    """The note in a record of a topic. Raises what ``decode`` raises."""
-    try:
-        return _begun.decode(value or b"")
-    except msgspec.MsgspecError as error:
-        raise ForeignLogError(
-            f"the topic {topic!r} has a record at offset {offset} that is no note about watermarks: {error}",
             hint="Find who else writes to it; only services publish there.",
         ) from error

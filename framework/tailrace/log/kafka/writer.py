@@ -36,8 +36,8 @@ from tailrace.core.records import CHANNEL, Output
 from tailrace.log.interface import TopicPartition
 from tailrace.log.kafka.buffer import NO_TIMESTAMP, stored_times
 from tailrace.log.kafka.cluster import MOST_REQUEST_S, Cluster
-from tailrace.log.kafka.diagnosis import is_cut_off, too_few_replicas, topics_without
-from tailrace.log.kafka.failures import Kind, kafka_error, kind_of, operation_needed, standing_error
+from tailrace.log.kafka.diagnosis import is_cut_off
+from tailrace.log.kafka.failures import Kind, kafka_error, kind_of, standing_error
 from tailrace.log.kafka.followed import Followed
 from tailrace.log.kafka.library import At, KafkaError, Message, Producer, in_thread
 from tailrace.log.kafka.topic_ids import WatchedTopics
@@ -53,10 +53,7 @@ _STUCK_S: Final = 20.0
 """How long after its own time-out a call of the library counts as one that never returns."""
 _WAITS_S: Final = 4.0
 """After this time the brokers are asked why they do not take the records of a transaction."""
-_TELL_S: Final = 30.0
-"""Time between two lines of the log that say why."""
 _PAUSE_S: Final = 0.05
-_NOT_TAKEN: Final = frozenset({"_MSG_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"})
 _LARGE: Final = 65_536
 """The delivery of each larger record is reported, so that one that a topic does not take is named by its key."""
 
@@ -329,7 +326,6 @@ class KafkaProducer:
     def _flush(self) -> None:
         """Wait until all records are at the brokers."""
         begun = time.monotonic()
-        tell_at = begun + _WAITS_S
         while self._serve(self._producer.flush, min(_LOOK_S, self._request_s())):
             cause = standing_error(self._producer)
             if cause is not None and _is_lasting(kafka_error(cause)):
@@ -337,10 +333,6 @@ class KafkaProducer:
             now = time.monotonic()
             if now > begun + _WAITS_S:
                 self._check_connected()
-            if now > tell_at:
-                tell_at = now + _TELL_S
-                if why := too_few_replicas(self._cluster, self._topics_written):
-                    _log.warning("a commit waits: %s", why)
             if now > begun + self._patience_s():
                 raise LogUnavailableError(
                     "Kafka does not take the records of a transaction", hint="Look at the brokers."
@@ -462,19 +454,14 @@ class KafkaProducer:
     ) -> NoReturn:
         resource = None
         if found.name() == "TOPIC_AUTHORIZATION_FAILED" and topic is None:
-            denied = topics_without(
-                self._cluster, operation_needed(found.name(), doing), topics or self._topics_written
+            resource = " or ".join(
+                f"{self._cluster.prefix}{one}" for one in sorted(topics or self._topics_written)
             )
-            topic = denied[0] if denied else None
         elif found.name() == "GROUP_AUTHORIZATION_FAILED":
             resource = self._cluster.prefix + group
         elif found.name() == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED":
             resource = self._cluster.prefix + self.transactional_id
         made = self._cluster.error(found, doing, topic, key=key, resource=resource)
-        if found.name() in _NOT_TAKEN and (why := too_few_replicas(self._cluster, self._topics_written)):
-            made = LogUnavailableError(
-                f"Kafka takes no records: {why}", hint="Nothing committed is lost. Retry."
-            )
         if kind_of(found) in (Kind.FENCED, Kind.FATAL):
             if self._is_open and kind_of(found) is Kind.FENCED:
                 made = self._fenced(time.monotonic() - self._begun_s) or made
