@@ -25,8 +25,8 @@ def fill(folder, count):
 
 
 def test_a_log_is_archived_and_what_is_new_is_added(folder):
-    first = done("archive", "--log", folder / "log", "--to", folder / "archive", "--records-per-file", 30)
-    assert first.out == "archived 100 records of 1 topic in 4 chunks\n"
+    first = done("archive", "--log", folder / "log", "--to", folder / "archive")
+    assert first.out == "archived 100 records of 1 topic in 2 chunks\n"
     fill(folder, 7)
     again = done("archive", "--log", folder / "log", "--to", folder / "archive", "--json")
     assert again.lines == [{"topics": 1, "records": 7, "chunks": 2, "swept": 0, "lost": []}]
@@ -56,7 +56,6 @@ def test_what_was_deleted_before_it_was_archived_is_told(folder):
     [
         (["--log", "LOG"], 2, "--to"),
         (["--log", "LOG", "--to", "ARCHIVE", "--topic", "thing"], 1, "thing"),
-        (["--log", "LOG", "--to", "ARCHIVE", "--records-per-file", "0"], 2, "records-per-file"),
         (["--log", "LOG", "--to", ""], 2, "--to: it is empty"),
         (["--log", "LOG/none", "--to", "ARCHIVE"], 1, "there is no log"),
         (["--log", "LOG", "--to", "LOG"], 2, "in the log's folder"),

@@ -8,7 +8,6 @@ import re
 import sys
 
 import pytest
-from rich.console import Console
 
 from tailrace.cli.arguments import piped
 from tailrace.cli.console import progress, say, show_table, table
@@ -47,23 +46,6 @@ def test_a_line_has_its_styles_on_a_terminal_and_is_plain_elsewhere(monkeypatch)
     assert shown(monkeypatch, Terminal(), say, *parts) == "  \x1b[31mlate\x1b[0m [red]:smile:[/red] 17\n"
     monkeypatch.setenv("NO_COLOR", "1")
     assert shown(monkeypatch, Terminal(), say, *parts, ("x", "bold")) == "  late [red]:smile:[/red] 17x\n"
-
-
-def test_the_lines_of_a_stream_are_written_by_one_console(monkeypatch) -> None:
-    made: list[object] = []
-    before = Console.__init__
-
-    def noted(self, **options) -> None:
-        made.append(self)
-        before(self, **options)
-
-    monkeypatch.setattr(Console, "__init__", noted)
-    for stream in (io.StringIO(), Terminal()):
-        made.clear()
-        for line in range(5):
-            shown(monkeypatch, stream, say, (f"line {line}", "bold"))
-        assert len(made) == 1
-        assert len(stream.getvalue().splitlines()) == 5
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])

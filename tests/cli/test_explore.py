@@ -71,7 +71,6 @@ def test_a_part_of_the_log_can_be_taken(folder: Path) -> None:
 
     assert records() == 80
     assert records("--records", 30) == 30
-    assert records("--until-offset", "ones=0") == 40
     assert records("--from", "140000ms") == 40
     ended = explore(folder, "counting", "--records", 30, "--schedules", 2)
     assert "note: only the first 30 records were taken; --records takes more" in ended.out
@@ -114,7 +113,6 @@ def test_the_order_of_outputs_can_be_said_not_to_matter(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--until-offset", "nothing=1"), 2, "does not read 'nothing', but ones, twos"),
         (("--unordered", "nothing"), 2, "declares no topic 'nothing'"),
         (("--from", "2200-01-01"), 1, "there is no event for any input of the app 'counts'"),
         (("--schedules", "0"), 2, "--schedules"),
@@ -126,9 +124,3 @@ def test_what_makes_no_sense_is_told_in_one_line(
     ended = explore(folder, "counting", *arguments)
     assert (ended.code, len(ended.err.splitlines())) == (code, 1)
     assert said in ended.err
-
-
-def test_an_input_with_other_partitions_is_refused(folder: Path) -> None:
-    ended = explore(folder, "windowing")
-    assert ended.code == 1
-    assert "the input has 2 partitions, the app 'windows' has 3" in ended.err

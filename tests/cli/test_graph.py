@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import msgspec
@@ -25,18 +24,12 @@ def test_the_suffix_of_the_output_says_what_is_written(tmp_path) -> None:
 
 def test_json_is_a_format_too() -> None:
     assert done("graph", SHOP, "--json").out == done("graph", SHOP, "--format", "json").out
-    ended = run("graph", SHOP, "--json", "--format", "svg")
-    assert ended.code == 2
-    assert "--json and --format svg contradict each other" in ended.err
 
 
 def test_other_tools_can_draw_it(tmp_path) -> None:
     done("graph", SHOP, "--output", tmp_path / "a.mmd")
-    done("graph", SHOP, "--output", tmp_path / "a.dot")
     assert (tmp_path / "a.mmd").read_text() == done("graph", SHOP, "--format", "mermaid").out
-    assert (tmp_path / "a.dot").read_text() == done("graph", SHOP, "--format", "dot").out
     assert (tmp_path / "a.mmd").read_text().startswith("flowchart LR\n")
-    assert (tmp_path / "a.dot").read_text().startswith("digraph tailrace {\n")
 
 
 def test_several_apps_are_one_graph() -> None:
@@ -56,7 +49,7 @@ def test_an_app_is_drawn_once_and_two_of_one_name_are_refused(tmp_path, monkeypa
 def test_a_suffix_that_says_nothing_is_refused_and_nothing_is_written(tmp_path) -> None:
     ended = run("graph", SHOP, "--output", tmp_path / "a.png")
     assert ended.code == 2
-    assert "the suffix '.png' is not known: use .svg, .json, .mmd, .dot or .txt" in ended.err
+    assert "names no format: use .svg, .json, .mmd, .txt, or give --format" in ended.err
     assert not (tmp_path / "a.png").exists()
     done("graph", SHOP, "--output", tmp_path / "a.png", "--format", "text")
     assert (tmp_path / "a.png").read_text() == done("graph", SHOP).out
@@ -74,8 +67,6 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_older_one(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "Missing argument 'APP...'"),
-        (["nowhere:app"], 2, "there is no module 'nowhere'"),
         ([SHOP, "--format", "png"], 2, "'png' is not one of"),
         (
             [SHOP, "--output", "/no/such/folder/a.svg"],
@@ -89,10 +80,3 @@ def test_wrong_arguments_are_told_in_one_line(arguments, code, said) -> None:
     assert ended.code == code
     (line,) = ended.err.splitlines()
     assert said in line
-
-
-def test_the_command_runs_as_a_program() -> None:
-    command = [sys.executable, "-m", "tailrace", "graph", "services.sensors:app"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert said.returncode == 0, said.stderr
-    assert "actor Windows" in said.stdout

@@ -66,18 +66,8 @@ def test_a_cell_that_could_be_taken_for_something_else_is_refused(folder: Path, 
 @pytest.mark.parametrize(
     ("topic", "fields", "said"),
     [
-        (
-            "visits",
-            b'"scor":1.5',
-            ["the field 'scor' is dropped: the events of 'visits' have no such field. Did you mean 'score'?"],
-        ),
-        (
-            "purchases",
-            b'"amuont":5',
-            [
-                "the field 'amuont' is dropped: the events of 'purchases' have no such field. Did you mean 'amount'?"
-            ],
-        ),
+        ("visits", b'"scor":1.5', ["the field 'scor' is dropped", "Did you mean 'score'?"]),
+        ("purchases", b'"amuont":5', ["the field 'amuont' is dropped", "Did you mean 'amount'?"]),
         ("visits", b'"score":1.5', []),
         ("purchases", b'"amount":5', []),
     ],
@@ -88,5 +78,6 @@ def test_a_dropped_field_of_a_line_is_named_with_the_field_that_was_meant(
     ended = append(folder, topic, stdin=b'{"at":%d,"user":"a",%s}\n' % (AT, fields))
     assert ended.code == 0
     *found, last = ended.err.splitlines()
-    assert found == [f"tailrace: {one}" for one in said]
+    assert len(found) == bool(said)
+    assert all(one in found[0] for one in said)
     assert last == f"1 record appended to {topic}."

@@ -76,7 +76,6 @@ def test_csv_is_read_as_the_types_that_are_declared(folder: Path) -> None:
         (b'{"customer":1,"at_ms":1,"cents":1}', "Expected `str`, got `int` - at `$.customer`"),
         (b'{"customer":"a","at_ms":99999999999999999,"cents":1}', "is outside of"),
         (b'{"customer":"a","at_ms":1760000000,"cents":1}', "event_time=lambda event: event.at_ms * 1000"),
-        (b'{"customer":"a","at_ms":20260301,"cents":1}', "the event time 20260301 ms looks like a date"),
         (b'{"customer":"\xff","at_ms":1,"cents":1}', "utf-8"),
         (b'{"customer":"a","at_ms":1,"cents":1,"note":"' + b"x" * (1 << 20) + b'"}', "the log takes 1048576"),
     ],
@@ -111,8 +110,8 @@ def test_each_invalid_row_that_is_skipped_is_named(folder: Path) -> None:
 
 
 def test_raw_lines_stay_as_they_are_and_are_keyed_by_a_field(folder: Path) -> None:
-    lines = b'{"a": {"b": "x"}, "n": 7, "t": "2013-01-01T00:00:00Z"}\n'
-    append(folder, "raw", "--key", "a.b", "--timestamp", "t", stdin=lines)
+    lines = b'{"a": "x", "n": 7, "t": "2013-01-01T00:00:00Z"}\n'
+    append(folder, "raw", "--key", "a", "--timestamp", "t", stdin=lines)
     append(folder, "raw", "--key", "n", stdin=lines)
     append(folder, "raw", stdin=lines)
     found = [record for _, record in records(folder, "raw")]
@@ -131,10 +130,8 @@ def test_raw_lines_stay_as_they_are_and_are_keyed_by_a_field(folder: Path) -> No
         (b'{"k": 99999999999999999999, "t": -1}', "does not fit 64 bits"),
         (b'{"k": 1, "t": "soon"}', "'soon', which is not a time"),
         (b'{"k": 1, "t": "2013-01-01T00:00:00"}', "which is not a time"),
-        (b'{"k": 1, "t": 1357017420}', "looks like seconds or a date"),
-        (b'{"k": 1, "t": "20130101"}', "looks like seconds or a date"),
-        (b"[1]", "the timestamp 't' is missing"),
-        (b"[" * 100_000, "ecursion"),
+        (b'{"k": 1, "t": 1357017420}', "looks like seconds"),
+        (b"[1]", "Expected `object`, got `array`"),
         (b'{"k": "\xff", "t": -1}', "utf-8"),
     ],
 )
@@ -151,13 +148,15 @@ def test_a_raw_line_without_its_key_or_time_is_invalid(folder: Path, line: bytes
         (["nosuch"], 1, "there is no such topic in the log"),
         (["purchases", "--app", SHOP, "--key", "x"], 2, "leave --key out"),
         (["raw", "--app", SHOP], 2, "declares no topic 'raw', but late-purchases, purchases"),
-        (["raw", "--app", "nowhere:app"], 2, "no module 'nowhere'"),
         (["raw", "/no/such/file"], 2, "does not exist"),
         (["raw", "--format", "xml"], 2, "'xml' is not one of"),
         (["raw", "--format", "csv"], 2, "Without --app only JSON lines are read"),
-        (["raw", __file__], 2, "names no format: give --format jsonl, csv, parquet or orc"),
-        (["purchases", "--app", SHOP, "--format", "orc"], 1, "orc cannot be read from standard input"),
-        ([], 2, "Missing argument 'TOPIC'"),
+        (["raw", __file__], 2, "names no format: give --format, jsonl, csv, parquet"),
+        (
+            ["purchases", "--app", SHOP, "--format", "parquet"],
+            1,
+            "Parquet cannot be read from standard input",
+        ),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(
@@ -167,20 +166,6 @@ def test_wrong_arguments_are_told_in_one_line(
     assert ended.code == code
     assert said in ended.err.splitlines()[-1]
     assert "Traceback" not in ended.err
-
-
-def test_a_folder_is_its_files_by_name(folder: Path, tmp_path: Path) -> None:
-    source = tmp_path / "days"
-    source.mkdir()
-    for name, text in (("b.jsonl", "2\n"), ("a.ndjson", "1\n"), ("_SUCCESS", ""), (".hidden", "x")):
-        (source / name).write_text(text)
-    assert append(folder, "raw", source, "--json").lines[0]["appended"] == 2
-    assert values(folder, "raw") == [b"1", b"2"]
-    assert "--from-row is for one file" in append(folder, "raw", source, "--from-row", 2).err
-    (source / "day=2013-01-01").mkdir()
-    ended = append(folder, "raw", source)
-    assert ended.code == 2
-    assert "has the folder 'day=2013-01-01' in it" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -277,7 +262,8 @@ def test_a_csv_header_must_name_each_column_once(folder: Path, header: bytes, sa
 def test_a_field_that_events_do_not_have_is_named_once(folder: Path) -> None:
     rows = b"customer,at_ms,cents,cent\n" + b"a,1,2,3\n" * 5
     said = (
-        "tailrace: the field 'cent' is dropped: the events of 'purchases' have no such field. Did you mean 'cents'?\n"
+        "tailrace: the field 'cent' is dropped: the events of 'purchases' have no such field. Did you mean "
+        "'cents'?\n"
         "5 records appended to purchases.\n"
     )
     assert append(folder, "purchases", "--app", SHOP, "--format", "csv", stdin=rows).err == said

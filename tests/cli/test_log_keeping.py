@@ -56,14 +56,11 @@ def test_who_must_not_miss_anything_is_not_cleaned_under(log: EmbeddedLog) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["retain"], 2, "Missing argument 'TOPIC'"),
         (["retain", "plain"], 2, "Give --retention, --retention-bytes or both; or only `--forever`"),
         (["retain", "plain", "--forever", "--retention", "1d"], 2, "only `--forever`"),
         (["retain", "plain", "--retention", "a while"], 2, "'a while' is not a duration"),
         (["retain", "plain", "--retention-bytes", "0"], 2, "--retention-bytes"),
-        (["retain", "nowhere", "--forever"], 1, "no such topic in the log (topic 'nowhere')"),
         (["retain", "last", "--retention", "1d"], 1, "compacted"),
-        (["clean", "now"], 2, "unexpected extra argument (now)"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(log: EmbeddedLog, arguments, code, said) -> None:
@@ -80,14 +77,6 @@ def test_what_an_app_keeps_for_itself_is_not_given_a_retention(log: EmbeddedLog,
     assert ended.code == 2
     assert f"{name!r} belongs to the app 'shop'" in " ".join(ended.err.split())
     assert log.topics()[name].retention_ms is None
-
-
-@pytest.mark.parametrize("command", [["retain", "plain", "--forever"], ["clean"]])
-def test_a_log_that_is_not_there_is_not_made(tmp_path: Path, command) -> None:
-    ended = run("log", *command, "--log", tmp_path / "none")
-    assert ended.code == 1
-    assert "there is no log" in ended.err
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("limit", [("--retention", "1d"), ("--retention-bytes", 9_000)])

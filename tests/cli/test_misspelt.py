@@ -66,10 +66,8 @@ LOG = ("--log", "LOG")
             2,
             "but late-purchases, purchases, totals, visits. Did you mean 'purchases'?",
         ),
-        # inputs and actors
+        # inputs
         (["replay", SHOP, "--until-offset", "purchase=1", *LOG], 2, "Did you mean 'purchases'?"),
-        (["replay", SHOP, "--trace", "a", "--actor", "Costumer", *LOG], 2, "Did you mean 'Customer'?"),
-        (["rebuild", SHOP, "--to", "TO", "--until-offset", "purchase:0=1", *LOG], 2, "Did you mean 'purchases'?"),
         # snapshots
         (["snapshot", "show", "shop", "befor", "--snapshots", "AT"], 1, "no snapshot 'befor'"),
         (["snapshot", "show", "shop", "befor", "--snapshots", "AT"], 1, "Did you mean 'before'?"),

@@ -1,4 +1,6 @@
-"""``tailrace rebuild``: a service's log made into a snapshot that it starts from; its wrong arguments, a full disk."""
+"""``tailrace rebuild``: a service's log made into a snapshot that it starts from; its wrong arguments, a full
+disk.
+"""
 
 from __future__ import annotations
 
@@ -197,16 +199,6 @@ def test_what_is_made_does_not_go_into_the_log(tally: Path) -> None:
         assert ended.code == 2
         assert "is in the log's folder, which must hold only the log" in ended.err
     assert not (tally / "log" / "made").exists()
-
-
-def test_an_app_and_a_log_that_are_not_there_are_told(tally: Path, tmp_path: Path) -> None:
-    assert run("rebuild", "nowhere:app", "--log", tally / "log").code == 2
-    for more in ([], ["--archive", tmp_path / "none"]):
-        ended = run("rebuild", TALLY, "--log", tmp_path / "none", "--to", tmp_path / "to", *more)
-        assert ended.code == 1
-        (line,) = ended.err.splitlines()
-        assert f"in '{tmp_path / 'none'}'" in line
-        assert not (tmp_path / "to").exists()
 
 
 def test_a_target_that_is_a_file_is_told(tally: Path, tmp_path: Path) -> None:

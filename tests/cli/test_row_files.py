@@ -1,4 +1,6 @@
-"""Files of each format: random rows, written by pyarrow and appended, are the events that plain Python makes of them."""
+"""Files of each format: random rows, written by pyarrow and appended, are the events that plain Python makes
+of them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,6 @@ from tests.cli.commands import SHOP, done, records, run
 
 pa: Any = importlib.import_module("pyarrow")  # it has no types
 parquet: Any = importlib.import_module("pyarrow.parquet")
-orc: Any = importlib.import_module("pyarrow.orc")
 
 
 class Port(msgspec.Struct):
@@ -92,7 +93,7 @@ def appended(path: Path, format_: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("format_", ["jsonl", "parquet", "orc"])
+@pytest.mark.parametrize("format_", ["jsonl", "parquet"])
 def test_rows_are_the_events_that_plain_python_makes_of_them(
     seeds: range, tmp_path: Path, format_: str
 ) -> None:
@@ -103,9 +104,7 @@ def test_rows_are_the_events_that_plain_python_makes_of_them(
         if format_ == "jsonl":
             path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         else:
-            table = pa.Table.from_pylist(rows, SCHEMA)
-            write = parquet.write_table if format_ == "parquet" else orc.write_table
-            write(table, str(path))
+            parquet.write_table(pa.Table.from_pylist(rows, SCHEMA), str(path))
         assert appended(path, format_) == [event_of(row) for row in rows]
 
 
@@ -247,11 +246,8 @@ def test_a_parquet_file_that_breaks_off_is_appended_up_to_a_row_that_is_named(tm
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"PAR1 and what is no such file PAR1"])
-@pytest.mark.parametrize("format_", ["parquet", "orc"])
-def test_a_file_that_is_not_of_its_format_is_told_in_one_line(
-    tmp_path: Path, data: bytes, format_: str
-) -> None:
-    path = tmp_path / f"in.{format_}"
+def test_a_file_that_is_not_of_its_format_is_told_in_one_line(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "in.parquet"
     path.write_bytes(data)
     assert f"{path} cannot be read after row 0: " in purchases(path)
 
@@ -276,8 +272,7 @@ def test_without_pyarrow_tables_name_the_extra_and_the_others_are_read(
     monkeypatch.setattr(
         "tailrace.cli.row_files.dataset", type(rows_of.__globals__["dataset"])("pyarrow.dataset")
     )
-    for format_ in ("parquet", "orc"):
-        with pytest.raises(MissingExtraError, match=r"tailrace\[parquet\]"):
-            list(rows_of(str(path), format_))
+    with pytest.raises(MissingExtraError, match=r"tailrace\[parquet\]"):
+        list(rows_of(str(path), "parquet"))
     assert list(rows_of(str(path), "csv")) == [Row(2, {"a": "1"}, is_text=True)]
     assert list(rows_of(str(path), "jsonl")) == [Row(1, b"a"), Row(2, b"1")]

@@ -33,9 +33,9 @@ def append_unlucky(path: Path, count: int = 4) -> None:
     append(path, *(Purchase(f"customer-{number}", 1_000 + number, 13) for number in range(count)))
 
 
-def served(path: Path, *more: object, until_end: bool = True) -> Ended:
+def served(path: Path, *more: object) -> Ended:
     where = ("--log", path, "--state", path.parent / "state", "--log-format", "json")
-    return run("run", SHOP, *where, *(["--until-end"] if until_end else []), *more)
+    return run("run", SHOP, *where, "--until-end", *more)
 
 
 def warnings(ended: Ended) -> list[dict[str, Any]]:
@@ -84,12 +84,6 @@ def test_dead_letters_can_be_allowed_and_are_still_told_of(path: Path) -> None:
     ended = served(path, "--allow-dead-letters")
     assert ended.code == 0
     assert any(TOTAL in one["message"] for one in warnings(ended))
-
-
-def test_allowing_dead_letters_goes_with_a_bounded_run(path: Path) -> None:
-    ended = served(path, "--allow-dead-letters", until_end=False)
-    assert ended.code == 2
-    assert "--allow-dead-letters goes with --until-end" in ended.err
 
 
 def test_a_replay_and_a_rebuild_tell_nothing_again(path: Path, tmp_path: Path) -> None:

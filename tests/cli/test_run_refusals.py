@@ -1,11 +1,12 @@
-"""What ``tailrace run`` says when log, state, records or app are not as they have to be: in one line, with a hint."""
+"""What ``tailrace run`` says when log, state, records or app are not as they have to be: in one line, with a
+hint.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import apsw
 import msgspec
@@ -13,13 +14,10 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.declare.topic import OnError
-from tailrace.core.errors import CorruptLogError
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import scan
-from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE, WAL
-from tailrace.log.embedded.writer import Batch, commit_batch
 from tailrace.state.folder import FORMAT
 from tests.cli.commands import Ended, done, run
 from tests.runtime import served
@@ -96,59 +94,6 @@ def test_what_a_newer_version_wrote_is_left_alone(house: House, make_newer: Call
     assert "format 99" in said
     assert "un th" in said  # "Run that version", or "Run the version that wrote it"
     assert (house.log / DATABASE).read_bytes() == before
-
-
-def test_damage_anywhere_is_named_with_the_file_and_what_to_do(house: House, tmp_path: Path) -> None:
-    log = EmbeddedLog(house.log)
-    log._appender.checkpoint()
-    log.close()
-    (house.log / WAL).unlink()
-    house.log.rename(tmp_path / "good")
-    data = (tmp_path / "good" / DATABASE).read_bytes()
-    random, found = Random(1), 0
-    for _ in range(20):
-        at = random.randrange(100, len(data) - 1)
-        shutil.rmtree(house.state, ignore_errors=True)
-        shutil.rmtree(house.log, ignore_errors=True)
-        shutil.copytree(tmp_path / "good", house.log)
-        (house.log / DATABASE).write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
-        ended = house.run()
-        # What is never read for a restore, an old input say, is not looked at; a page that is not in use harms nothing.
-        if ended.code == 0:
-            log = EmbeddedLog(house.log, create=False)
-            try:
-                log.verify()
-                check_all(log, 10, 10)
-            except CorruptLogError:
-                found += 1
-            log.close()
-        else:
-            found += 1
-            (line,) = [one for one in ended.err.splitlines() if one.startswith("tailrace: ")]
-            assert DATABASE in line
-            assert "load the data into a new log" in line
-    assert found
-
-
-def test_half_a_commit_of_a_process_that_died_is_no_part_of_the_log(house: House) -> None:
-    house.feed(ticks(10, 10, 10))
-
-    class DiedError(Exception):
-        pass
-
-    log = EmbeddedLog(house.log)
-    batch = Batch()
-    batch.add({TopicPartition("ticks", 0): ticks(1, 1, 50)})
-    with pytest.raises(DiedError), log._appender.turn() as changes:
-        commit_batch(changes, batch, offsets={}, group="", watermarks={}, publisher="")
-        changes.connection.cache_flush()
-        raise DiedError
-    log.close()
-    assert house.run().code == 0
-    log = EmbeddedLog(house.log, create=False)
-    check_all(log, 10, 20)
-    log.verify()
-    log.close()
 
 
 def test_a_log_whose_wal_was_deleted_is_refused(house: House) -> None:

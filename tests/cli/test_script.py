@@ -86,7 +86,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("workers", "module"), [(1, False), (2, False), (2, True)])
 def test_a_script_runs_its_app_as_the_command_does(folder: Path, workers: int, module: bool) -> None:
-    end = f'{GUARDED}app.run(until_end=True, workers={workers}, commit_interval="100ms")\n    print("and then")\n'
+    call = f'app.run(until_end=True, workers={workers}, commit_interval="100ms")'
+    end = f'{GUARDED}{call}\n    print("and then")\n'
     ended = run_script(folder, end, module=module)
     assert (ended.returncode, ended.stdout) == (0, "and then\n"), ended.stderr
     assert offsets(folder / "data/log", "counts") == 200
@@ -213,10 +214,11 @@ def test_a_keyword_becomes_the_commands_argument(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(script, "execute", execute_nothing)
     shop.app.run(
-        log=Path("a log"), until_end=True, create_topics=False, lease=timedelta(seconds=2), commit_interval=50,
+        log=Path("a "
+                 "log"), until_end=True, create_topics=False, lease=timedelta(seconds=2), commit_interval=50,
         drop_state=["A", "B.c"], as_="other",
     )  # fmt: skip
     assert given == [
-        ["run", "tests.cli.shop:app", "--log=a log", "--until-end", "--no-create-topics", "--lease=2000ms", "--commit-interval=50ms",
-         "--drop-state=A", "--drop-state=B.c", "--as=other"]
+        ["run", "tests.cli.shop:app", "--log=a log", "--until-end", "--no-create-topics", "--lease=2000ms",
+         "--commit-interval=50ms", "--drop-state=A", "--drop-state=B.c", "--as=other"]
     ]  # fmt: skip

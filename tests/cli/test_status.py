@@ -16,7 +16,9 @@ from tests.cli.commands import SHOP, done, run
 
 @pytest.fixture
 def folder(tmp_path: Path, quiet_logs: None) -> Path:
-    """Where the shop has run to the end of three purchases; one of them could not be handled, and one has come since."""
+    """Where the shop has run to the end of three purchases; one of them could not be handled, and one has
+    come since.
+    """
     where = ("--log", tmp_path / "log")
     done("log", "create", "--app", SHOP, *where)
 
@@ -86,12 +88,3 @@ def test_watch_shows_it_again_until_ctrl_c(folder: Path, monkeypatch: pytest.Mon
     assert ended.out.count("shop, version 1") == 3
     naps.clear()
     assert len(run("status", SHOP, *places(folder), "--watch", "--json").lines) == 3
-
-
-def test_what_has_never_run_is_told_in_one_line(tmp_path: Path) -> None:
-    done("log", "create", "purchases", "--log", tmp_path / "log")
-    ended = run("status", SHOP, "--log", tmp_path / "log")
-    assert ended.code == 1
-    (line,) = ended.err.splitlines()
-    assert "the app 'shop' has never run on it" in line
-    assert run("status", "shop", "--log", tmp_path / "log").code == 2

@@ -1,4 +1,6 @@
-"""Every command there is answers what it cannot understand in one line, with exit code 2, and touches nothing."""
+"""Every command there is answers what it cannot understand in one line, with exit code 2, and touches
+nothing.
+"""
 
 from __future__ import annotations
 

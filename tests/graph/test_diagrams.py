@@ -1,10 +1,10 @@
-"""What other tools draw has every node and edge of the graph, and no name breaks its syntax."""
+"""A Mermaid flowchart has every node and edge of the graph, and no name breaks its syntax."""
 
 from __future__ import annotations
 
 import re
 
-from tailrace.graph import Edge, Graph, Node, as_dot, as_mermaid, graph_of
+from tailrace.graph import Edge, Graph, Node, as_mermaid, graph_of
 from tests.graph.market import app, ledger
 
 MARKET = graph_of([app.plan(), ledger.plan()])
@@ -20,18 +20,8 @@ def test_mermaid_has_every_node_and_every_edge() -> None:
     assert len(nodes) + len(edges) == len(lines)
 
 
-def test_dot_has_every_node_and_every_edge() -> None:
-    lines = as_dot(MARKET).splitlines()
-    assert (lines[0], lines[-1]) == ("digraph tailrace {", "}")
-    assert sum(" -> " in line for line in lines) == len(MARKET.edges)
-    assert sum(" [label=" in line and " -> " not in line for line in lines) == len(MARKET.nodes)
-    assert all(line.endswith(";") for line in lines[1:-1])
-
-
 def test_names_are_escaped() -> None:
     nodes = (Node('topic "a"', "topic", 'x"<\\', ("one",)), Node("b", "actor", "B", ("one",)))
     drawn = Graph((), nodes, (Edge('topic "a"', "b", "late"),))
     assert 'n0[("x&quot;&lt;\\")]' in as_mermaid(drawn)
     assert 'n0 -.->|"late"| n1' in as_mermaid(drawn)
-    assert '"topic \\"a\\"" [label="x\\"<\\\\", shape=cylinder];' in as_dot(drawn)
-    assert '"topic \\"a\\"" -> "b" [label="late", style=dotted];' in as_dot(drawn)

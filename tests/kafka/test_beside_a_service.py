@@ -103,7 +103,7 @@ def test_a_difference_between_two_moments_is_explained(busy: str, tmp_path: Path
     other = take_snapshot(PLAN, log, snapshots)
     log.close()
     sides = [f"{tmp_path}#{each.id}" for each in (one, other)]
-    done = run("compare", APP, *sides, "--explain", "--log", busy, "--json")
+    done = run("compare", APP, *sides, "--log", busy, "--json")
     assert done.code == 1, done.err
     assert "which only" in done.out
     assert "pays @" in done.out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Command
 from tailrace.cli.console import ReportProgress, progress
-from tailrace.cli.row_files import FORMATS, STDIN, files_of, format_of, rows_of
+from tailrace.cli.row_files import FORMATS, STDIN, format_of, rows_of
 from tailrace.cli.row_records import MakeRecord, raw, record_of, typed
 from tailrace.core.counting import counted
 from tailrace.core.errors import BadRecordError, SetAsideError
@@ -33,7 +32,7 @@ _BYTES_PER_COMMIT = 16 << 20
 
 @click.command(cls=Command, short_help="Append rows of files to a topic.")
 @click.argument("topic")
-@click.argument("files", nargs=-1, type=click.Path(exists=True, allow_dash=True))
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--app",
     metavar="APP",
@@ -70,10 +69,10 @@ def append(
     as_json: bool,
     folder: Path | str,
 ) -> None:
-    """Append the rows of FILES, of the files in a folder, or of standard input, to TOPIC.
+    """Append the rows of FILES, or of standard input, to TOPIC.
 
-    JSON lines, CSV with a header, Parquet or ORC. The first invalid row ends the command, with exit code 1. The rows before it are
-    appended, and the error names its number: correct it, and continue with --from-row.
+    JSON lines, CSV with a header, or Parquet. The first invalid row ends the command, with exit code 1. The
+    rows before it are appended, and the error names its number: correct it, and continue with --from-row.
     """
     if app is not None and key is not None:
         raise click.UsageError("With --app the topic declares the key: leave --key out.")
@@ -82,7 +81,7 @@ def append(
         if app is None
         else typed(topic_of_app(app, topic), timestamp, lambda said: _say(f"tailrace: {said}"))
     )
-    sources = [one for name in files or (STDIN,) for one in files_of(name)]
+    sources = files or (STDIN,)
     formats = [format_ or format_of(name) for name in sources]
     if app is None and set(formats) != {"jsonl"}:
         raise click.UsageError(
@@ -90,13 +89,10 @@ def append(
         )
     if from_row > 1 and len(sources) > 1:
         raise click.UsageError("--from-row is for one file: append the files after it with another command.")
-    is_typed_in = STDIN in sources and sys.stdin.isatty()
-    if is_typed_in:
-        _say("Reading from the terminal, until Ctrl-D.")
     with opened_log(folder) as log:
         log.partitions(topic)
         refuse_own_topic(log, topic, "keeps its own history in it and could not read what others write")
-        with progress(shown=not is_typed_in) as report:
+        with progress(shown=STDIN not in sources) as report:
             appending = _Appending(log, topic, make, report, skip_invalid=skip_invalid)
             try:
                 for name, one in zip(sources, formats, strict=True):
@@ -136,7 +132,8 @@ class _Appending:
         """Append the rows of a file, from a row on.
 
         Raises:
-            click.ClickException: The file cannot be read, or a row is invalid. All rows before it are appended.
+            click.ClickException: The file cannot be read, or a row is invalid. All rows before it are
+            appended.
         """
         try:
             self._append(name, format_, from_row)
@@ -160,7 +157,8 @@ class _Appending:
                 )
                 if not self._skip_invalid:
                     raise click.ClickException(
-                        f"{showing.printable(said)}. The rows before it are appended: correct it and continue with "
+                        f"{showing.printable(said)}. The rows before it are appended: correct it and "
+                        "continue with "
                         f"--from-row {row.number}, or leave invalid rows out with --skip-invalid."
                     ) from None
                 self.invalid += 1

@@ -1,4 +1,4 @@
-"""``tailrace archive``: copies a log's topics to Parquet files without a retention limit; both are read as one history."""
+"""``tailrace archive``: copies a log's topics to Parquet files, which have no retention limit."""
 
 from __future__ import annotations
 
@@ -38,13 +38,6 @@ from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, a
     help="Only this topic; may be repeated. An app can be replayed from an archive of all topics only.",
 )
 @click.option(
-    "--records-per-file",
-    type=click.IntRange(1, 10_000_000),
-    default=100_000,
-    show_default=True,
-    help="Maximum number of records in a file; writers and readers hold a file in memory.",
-)
-@click.option(
     "--after-deleted",
     is_flag=True,
     help="Skip records that the log deleted before they were archived; they are lost.",
@@ -55,7 +48,6 @@ def archive(
     folder: Path | str,
     uri: str,
     topics: tuple[str, ...],
-    records_per_file: int,
     after_deleted: bool,
     as_json: bool,
 ) -> None:
@@ -65,7 +57,7 @@ def archive(
     """
     outside_of_log(uri, folder, "--to")
     found = open_archive(uri)
-    options = ArchiveOptions(topics or None, records_per_file, after_deleted)
+    options = ArchiveOptions(topics or None, go_on_after_deleted=after_deleted)
     with opened_log(folder) as log, progress() as report_progress:
         for app in () if topics else apps_in(log.topics()):
             _check(app, log)
@@ -82,7 +74,8 @@ def _check(app: str, log: Log) -> None:
         check_history(app, log)
     except TopicReplacedError as error:
         error.hint = (
-            "An archive of it could not be replayed. Restore the old topic from a copy. To archive other topics, name them (--topic); to "
+            "An archive of it could not be replayed. Restore the old topic from a copy. To archive other "
+            "topics, name them (--topic); to "
             f"leave {app!r} out for good, delete its own topics: tailrace topics delete --app {app}."
         )
         raise

@@ -1,4 +1,4 @@
-"""Arguments and options of several commands: the log's folder, state, snapshots, an app, a place in a topic."""
+"""Arguments and options of several commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ app_argument = click.argument("app", metavar="APP")
 
 
 class LogType(click.Path):
-    """The place of a log: a folder as a ``Path``; and where ``kafka`` is true, the URL of a Kafka cluster as a ``str``."""
+    """The place of a log: a folder, as a ``Path``; with ``kafka`` also the URL of a cluster, as a ``str``."""
 
     def __init__(self, *, kafka: bool = False) -> None:
         super().__init__(path_type=Path, file_okay=False)
@@ -109,7 +109,7 @@ any_environment_option = click.option(
 
 
 def packed(into: str, make: Callable[..., object], *options: Callable[[Any], Any]) -> Callable[[FC], FC]:
-    """Pass several options as one argument, ``into``, of a command: ``make`` gets their values and returns the argument."""
+    """Pass several options as one argument ``into`` of a command: ``make`` makes it from their values."""
     known = click.Command(None)
     for option in options:
         option(known)
@@ -175,7 +175,8 @@ new_topics_options = packed(
         "--min-insync",
         cls=Setting,
         type=click.IntRange(1, 100),
-        help="On Kafka: replicas that must have a commit, of new topics (default: the brokers' default; 2 in production).",
+        help="On Kafka: replicas that must have a commit, of new topics (default: the brokers' default; 2 in "
+        "production).",
     ),
 )
 
@@ -206,7 +207,7 @@ def opened(folder: Path, *, create: bool = False) -> closing[FolderLog]:
 
 
 def name_of(app: str) -> str:
-    """The name of an app, from a reference to its code or from the name itself (its code may not exist any more)."""
+    """The name of an app, from a reference to its code, or from the name itself if its code is gone."""
     return find_app(app).name if ":" in app else app
 
 
@@ -220,7 +221,8 @@ def topic_of_app(reference: str, name: str) -> Topic[Any, Any]:
     topics = find_app(reference).plan().topics
     if name not in topics:
         raise click.BadParameter(
-            f"{reference} declares no topic {name!r}, but {', '.join(sorted(topics))}. {did_you_mean(name, topics)}"
+            f"{reference} declares no topic {name!r}, but {', '.join(sorted(topics))}. "
+            f"{did_you_mean(name, topics)}"
         )
     return topics[name]
 
@@ -229,7 +231,8 @@ def refuse_own_topic(log: Log, topic: str, why: str) -> None:
     """Refuse an app's own topics. ``why`` completes the sentence "the app …, which".
 
     Raises:
-        click.BadParameter: The topic is an app's changelog, tape or inbox, or holds its dead letters or redriven records.
+        click.BadParameter: The topic is an app's changelog, tape or inbox, or holds its dead letters or
+        redriven records.
     """
     app, _, own = topic.rpartition(".")
     if own in _OWN and f"{app}.tape" in log.topics():
@@ -254,7 +257,7 @@ def outside_of_log(place: str | Path, log: str | Path, hint: str) -> None:
 
 
 class TopicPosition(NamedTuple):
-    """Where to start or stop in a topic: at an offset of each partition, or at a time. One of the two is set."""
+    """Where to start or stop in a topic: at an offset of each partition, or at a time."""
 
     offset: int | None = None
     time_ms: int | None = None
@@ -281,14 +284,15 @@ class TopicPositionType(click.ParamType):
             return TopicPosition(time_ms=to_ms(datetime.fromisoformat(text)))
         except (ValueError, TailraceError):
             self.fail(
-                f"{text!r} is neither an offset nor a time; write 17, 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
+                f"{text!r} is neither an offset nor a time; write 17, 2013-01-01, 2013-01-01T05:17:00Z or "
+                "1357017420000ms.",
                 param,
                 ctx,
             )
 
 
 class DurationType(click.ParamType):
-    """A duration in the format of the API (500ms, 1h, 7d), of at least ``least_ms``. Its value is in milliseconds."""
+    """A duration such as 500ms, 1h or 7d, of at least ``least_ms``. Its value is in milliseconds."""
 
     name = "duration"
 
@@ -309,7 +313,7 @@ class DurationType(click.ParamType):
 
 @contextmanager
 def piped(path: str = STDOUT) -> Generator[None]:
-    """Handle errors of the output. A reader that closes the pipe early, such as ``head``, ends the command without an error.
+    """Handle errors of the output. A reader that closes the pipe early, such as ``head``, is no error.
 
     ``path`` is the output: standard output, or a file.
 
@@ -328,7 +332,7 @@ def piped(path: str = STDOUT) -> Generator[None]:
 
 
 def check_is_read() -> None:
-    """For a command that waits for more to write: a pipe that nobody reads any more would be noticed by the next write only.
+    """Check that the output is still read, in a command that waits before it writes again.
 
     Raises:
         BrokenPipeError: Standard output is such a pipe.

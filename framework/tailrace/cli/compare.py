@@ -10,20 +10,20 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, piped
+from tailrace.cli.arguments import LogType, app_argument, json_option, opened_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import say
-from tailrace.cli.settings import is_typed
 from tailrace.cli.showing import difference_as_dict, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import LogUnavailableError, TailraceError
+from tailrace.core.errors import TailraceError
 from tailrace.core.rows import SCHEMA_ROW
 from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states
 from tailrace.history.comparing.states import explain as find_first
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_history
+from tailrace.log.interface import StoredLog
 from tailrace.log.opening import is_log, open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
@@ -43,66 +43,53 @@ _EVERYTHING = (b"\x01", b"\xff")
     "--with",
     "other_app",
     metavar="APP",
-    help="The app whose state OTHER is, if it is not APP: another version of the code, or the same under another name.",
+    help="The app whose state OTHER is, if it is not APP: another version of the code, or the same under "
+    "another name.",
 )
 @click.option(
-    "--explain",
-    is_flag=True,
-    help="Find the first event after which a key differs: replay the key from the event log with the code of each side. "
-    "--log on the command line implies it.",
+    "--log",
+    "folder",
+    type=LogType(kafka=True),
+    help="Find in this log the first event after which a key differs: replay it with the code of each side.",
 )
-@any_log_option
 @json_option
 def compare(
-    *, app: str, one: str, other: str, other_app: str | None, explain: bool, folder: Path | str, as_json: bool
+    *, app: str, one: str, other: str, other_app: str | None, folder: Path | str | None, as_json: bool
 ) -> int:
     """Compare two states of APP byte by byte, and show for each key the fields that differ. Exit 1 if any do.
 
-    States written by two versions of the code are compared by the values that each version reads from its own state.
+    States written by two versions of the code are compared by the values that each version reads.
 
-    ONE and OTHER are each a folder of state (of a service that is not running), an event log, a folder or kafka://host:9092 (then its changelog is used), or a
-    place of snapshots: URI for the latest, URI#ID for another.
+    ONE and OTHER are each a folder of state (of a service that is not running), an event log (a folder or
+    kafka://host:9092; its changelog is used), or a place of snapshots: URI for the latest, URI#ID for
+    another.
     """
     plans = [find_app(reference).plan() for reference in (app, other_app or app)]
     if plans[0].partitions != plans[1].partitions:
         raise click.BadParameter(
-            f"{plans[0].app!r} has {plans[0].partitions} partitions, {plans[1].app!r} has {plans[1].partitions}",
+            f"{plans[0].app!r} has {plans[0].partitions} partitions, {plans[1].app!r} has "
+            f"{plans[1].partitions}",
             param_hint="--with",
         )
-    with ExitStack() as closing:  # at its end it is certain that the sides were whole
+    with ExitStack() as closing:  # closing a side fails if it changed meanwhile
+        log = None if folder is None else closing.enter_context(opened_log(folder))
         sides = [_side(text, plan, closing) for text, plan in zip((one, other), plans, strict=True)]
         found = compare_states(plans[0], sides[0], sides[1])
-        if (explain or is_typed("folder")) and found.count:
-            _explain(folder, plans, sides, found, closing)
+        if log is not None and found.count:
+            _explain(log, plans, sides, found)
     with piped():
         _say_json(found, one, other) if as_json else _say(found)
     return DIFFERENT if found.differs else 0
 
 
-def _explain(
-    folder: Path | str, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison, closing: ExitStack
-) -> None:
-    """Find the event from which on keys differ, as far as the log shows it; otherwise add a note with the reason."""
-    for side in sides:
-        if side.canonical:
-            found.cuts.append(
-                f"from which event on keys differ is not known: {side.name} was made in canonical order, which no tape has"
-            )
-            return
-    try:
-        log = open_log(folder)
-    except LogUnavailableError as error:
-        if is_typed("folder"):
-            raise
+def _explain(log: StoredLog, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison) -> None:
+    """Find the event after which each key differs; otherwise add a note with the reason."""
+    if canonical := [side.name for side in sides if side.canonical]:
         found.cuts.append(
-            f"from which event on keys differ is not known: {error.what}; name the log with --log"
+            f"the event after which a key differs is not known: {canonical[0]} was made in canonical order, "
+            "which no tape has"
         )
         return
-    closing.callback(log.close)
-    if not is_typed("folder"):
-        found.cuts.append(
-            f"the first event after which a key differs was looked for in the log {str(folder)!r}"
-        )
     codes = [SideCode(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
     try:
         for plan in plans:
@@ -110,7 +97,7 @@ def _explain(
         find_first(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
     except TailraceError as error:
         # The differences are known even if their cause is not: report them.
-        found.cuts.append(f"from which event on keys differ is not known: {error.what}")
+        found.cuts.append(f"the event after which a key differs is not known: {error.what}")
 
 
 # --- where a state is kept

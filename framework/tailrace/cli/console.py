@@ -1,9 +1,11 @@
 """Output for people: styled lines, tables, and a progress bar on a terminal. rich draws all of them.
 
-If the output is not a terminal, the same text is written without styles and without a progress bar. A non-empty environment
-variable ``NO_COLOR`` also turns the styles off on a terminal. JSON and records are written with ``click.echo``.
+If the output is not a terminal, the same text is written without styles and without a progress bar. A
+non-empty environment variable ``NO_COLOR`` also turns the styles off on a terminal. JSON and records are
+written with ``click.echo``.
 
-rich is imported by the functions that draw: a command that draws nothing, such as ``run``, starts faster without it.
+rich is imported by the functions that draw: a command that draws nothing, such as ``run``, starts faster
+without it.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def say(*parts: Part, err: bool = False) -> None:
 
 
 def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[str]:
-    """The lines of a table, header first. Columns are as wide as their content; numbers are aligned to the right."""
+    """The lines of a table, header first; numbers are aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -81,7 +83,8 @@ def show_waiting() -> None:
 def say_hidden(place: TopicPartition, first: int, stop: int) -> None:
     """Name the offsets that an open transaction hides on standard error; what is before them is shown."""
     click.echo(
-        f"not shown: {offsets(first, stop)} of {place.topic!r} partition {place.partition}, which a transaction that is open "
+        f"not shown: {offsets(first, stop)} of {place.topic!r} partition {place.partition}, which a "
+        "transaction that is open "
         "hides. Run the command again when it has ended",
         err=True,
     )
@@ -97,7 +100,7 @@ def show_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> None:
 
 @contextmanager
 def progress(*, shown: bool = True) -> Generator[ReportProgress]:
-    """A progress bar on standard error, until the end of ``with``. Drawn only if standard error is a terminal."""
+    """A progress bar on standard error, if that is a terminal, until the end of ``with``."""
     if not (shown and sys.stderr.isatty()):
         yield _draw_nothing
         return

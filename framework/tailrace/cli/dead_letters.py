@@ -1,4 +1,4 @@
-"""``tailrace dead-letters``: records that an app could not handle: their reasons and origins, and how to redrive them."""
+"""``tailrace dead-letters``: lists, shows and redrives records that an app could not handle."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def dead_letters() -> None:
 @click.option(
     "--pending",
     is_flag=True,
-    help="Only dead letters that were neither redriven nor handled by a rebuild; those of timers always count.",
+    help="Only dead letters that were neither redriven nor handled by a rebuild; those of timers always "
+    "count.",
 )
 @json_option
 @any_log_option
@@ -123,9 +124,9 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
             "handler": letter.handler,
             "timer": letter.timer,
             "time": showing.instant(letter.record.timestamp_ms),
-            "key": letter.key or _json_of(record, "key"),
-            "value": _json_of(record, "value"),
-            "headers": _json_of(record, "headers"),
+            "key": letter.key or showing.cell(record, "key"),
+            "value": showing.cell(record, "value"),
+            "headers": showing.cell(record, "headers"),
             "redriven": _became(outcome, hint=True).removeprefix("redriven ") or "no",
         }
         for what, said in lines.items():
@@ -181,7 +182,7 @@ def redrive(
 
 @contextmanager
 def _opened(folder: Path | str, app: str) -> Generator[Log]:
-    """The log. That it has no dead letters of the app, as the app has never run there, is a wrong argument."""
+    """The log. If it has no dead letters of the app, the app is unknown there."""
     with opened_log(folder) as log:
         try:
             yield log
@@ -208,7 +209,8 @@ def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
         )
     if outcome.without_record:
         click.echo(
-            f"{_counted(len(outcome.without_record))} came from timers, which have no record to append again: "
+            f"{_counted(len(outcome.without_record))} came from timers, which have no record to append "
+            "again: "
             f"{', '.join(outcome.without_record[:5])}{' ...' if len(outcome.without_record) > 5 else ''}. "
             f"{_OF_TIMERS}"
         )
@@ -278,11 +280,3 @@ def _cut(text: str) -> str:
 
 def _counted(count: int) -> str:
     return "1 dead letter" if count == 1 else f"{count:,} dead letters"
-
-
-def _json_of(shown: dict[str, Any], name: str) -> str:
-    for found in (name, f"{name}_text", f"{name}_base64"):
-        if shown.get(found) is not None:
-            value = shown[found]
-            return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return ""

@@ -11,26 +11,14 @@ from tailrace.cli.arguments import json_option, output_option, written
 from tailrace.cli.commands import Command
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
-from tailrace.graph import Graph, as_dot, as_mermaid, as_svg, as_text, graph_of
+from tailrace.graph import Graph, as_mermaid, as_svg, as_text, graph_of
 from tailrace.processes.app_loading import find_app
 
-_FORMATS = {
-    ".svg": "svg",
-    ".json": "json",
-    ".mmd": "mermaid",
-    ".mermaid": "mermaid",
-    ".dot": "dot",
-    ".gv": "dot",
-    ".txt": "text",
-    ".text": "text",
-    ".md": "text",
-    "": "text",
-}
+_FORMATS = {".svg": "svg", ".json": "json", ".mmd": "mermaid", ".txt": "text", "": "text"}
 _WRITERS: dict[str, Callable[[Graph], str]] = {
     "text": as_text,
     "svg": as_svg,
     "mermaid": as_mermaid,
-    "dot": as_dot,
     "json": lambda drawn: f"{drawn.as_json().decode()}\n",
 }
 
@@ -40,35 +28,26 @@ _WRITERS: dict[str, Callable[[Graph], str]] = {
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["auto", *_WRITERS]),
-    default="auto",
-    show_default=True,
-    help="Format of the output; auto: by its suffix, else text.",
+    type=click.Choice(list(_WRITERS)),
+    help="Format of the output (default: by its suffix, else text).",
 )
 @output_option
 @json_option
-def graph(*, apps: tuple[str, ...], format_: str, output: str, as_json: bool) -> None:
+def graph(*, apps: tuple[str, ...], format_: str | None, output: str, as_json: bool) -> None:
     """Show topics, actors, functions and the edges between them. An APP is given as package.module:app.
 
-    Outputs are found by an analysis of the handlers' code. A topic that a handler selects only at run time is not shown.
+    Outputs are found by an analysis of the handlers' code. A topic that a handler selects only at run time is
+    not shown.
     """
-    plans = _plans(apps)
-    drawn = graph_of(plans)
-    if as_json:
-        if format_ not in ("auto", "json"):
-            raise click.UsageError(f"--json and --format {format_} contradict each other: give one of them.")
-        format_ = "json"
-    if format_ == "auto":
-        suffix = PurePath(output).suffix
-        if suffix.lower() not in _FORMATS:
-            raise click.BadParameter(
-                f"the suffix {suffix!r} is not known: use .svg, .json, .mmd, .dot or .txt, or name the format (--format)",
-                param_hint="--output",
-            )
-        format_ = _FORMATS[suffix.lower()]
-    made = _WRITERS[format_](
-        drawn
-    ).encode()  # before the file is opened: if this fails, an older picture stays
+    drawn = graph_of(_plans(apps))
+    format_ = "json" if as_json else format_ or _FORMATS.get(PurePath(output).suffix.lower())
+    if format_ is None:
+        raise click.BadParameter(
+            f"the suffix of {output!r} names no format: use {', '.join(filter(None, _FORMATS))}, or give "
+            "--format",
+            param_hint="--output",
+        )
+    made = _WRITERS[format_](drawn).encode()  # if this fails, an older picture stays
     with written(output) as file:
         file.write(made)
 

@@ -1,4 +1,4 @@
-"""``tailrace log``: creates and lists the topics of an event log, appends to them from files, and shows their records."""
+"""``tailrace log``: creates and lists topics, appends to them from files, and shows their records."""
 
 from __future__ import annotations
 
@@ -30,11 +30,9 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
-from tailrace.cli.keeping import clean, retain
-from tailrace.cli.log_files import copy, verify
+from tailrace.cli.log_storage import clean, copy, retain, verify
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
-from tailrace.core.durations import spelled
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_topics import prepare_topics
@@ -59,11 +57,8 @@ def log() -> None:
     """
 
 
-log.add_command(append)
-log.add_command(retain)
-log.add_command(clean)
-log.add_command(verify)
-log.add_command(copy)
+for command in (append, retain, clean, verify, copy):
+    log.add_command(command)
 
 
 @log.command(short_help="Create a topic, or all topics of an app.")
@@ -98,7 +93,7 @@ def create(
         raise click.UsageError("Name either a topic or --app.")
     if compacted and (retention is not None or retention_bytes is not None):
         raise click.UsageError(
-            "A compacted topic keeps the last record of each key, however old: leave --compacted or the retention out."
+            "A compacted topic keeps the last record of each key: leave --compacted or the retention out."
         )
     if topic is not None:
         try:
@@ -125,20 +120,16 @@ def create(
 
 @contextmanager
 def _created(log: Log) -> Generator[None]:
-    """Report the topics that are created in the block, also if it fails after some; or that none is."""
+    """Report the topics that are created in the block, also if it fails after some."""
     before = set(log.topics())
-    nothing = "nothing to create: each topic exists already"
     try:
         yield
-    except Exception:
-        nothing = ""
-        raise
     finally:
-        new = {name: settings for name, settings in sorted(log.topics().items()) if name not in before}
-        for name, settings in new.items():
-            click.echo(f"created {name}, {counted(settings.partitions, 'partition')}", err=True)
-        if nothing and not new:
-            click.echo(nothing, err=True)
+        new = sorted(log.topics().keys() - before)
+        for name in new:
+            click.echo(f"created {name}, {counted(log.partitions(name), 'partition')}", err=True)
+    if not new:
+        click.echo("nothing to create: each topic exists already", err=True)
 
 
 @log.command(name="list", short_help="List the topics, and how long they are kept.")
@@ -152,8 +143,14 @@ def list_(*, as_json: bool, folder: Path | str) -> None:
             for one in found:
                 click.echo(msgspec.json.encode(one))
         else:
-            rows: list[tuple[object, ...]] = [
-                (one["topic"], one["partitions"], one["offsets"], _kept(one)) for one in found
+            rows = [
+                (
+                    one["topic"],
+                    one["partitions"],
+                    one["offsets"],
+                    showing.kept(one["compacted"], one["retention_ms"], one["retention_bytes"]),
+                )
+                for one in found
             ]
             show_table(rows, ("topic", "partitions", "offsets", "kept"))
 
@@ -198,9 +195,19 @@ def tail(
 @log.command(short_help="Write what is in a topic, as JSON lines.")
 @click.argument("topic")
 @output_option
-@click.option("--from", "start", type=TopicPositionType(), help="Begin at this offset, or at this time.")
 @click.option(
-    "--until", "stop", type=TopicPositionType(), help="Stop before this offset, or before this time."
+    "--from",
+    "start",
+    type=TopicPositionType(),
+    default=TopicPosition(),
+    help="Begin at this offset, or at this time.",
+)
+@click.option(
+    "--until",
+    "stop",
+    type=TopicPositionType(),
+    default=TopicPosition(),
+    help="Stop before this offset, or before this time.",
 )
 @partitions_option
 @app_option
@@ -209,8 +216,8 @@ def dump(
     *,
     topic: str,
     output: str,
-    start: TopicPosition | None,
-    stop: TopicPosition | None,
+    start: TopicPosition,
+    stop: TopicPosition,
     partitions: tuple[int, ...],
     app: str | None,
     folder: Path | str,
@@ -223,22 +230,16 @@ def dump(
     with opened_log(folder) as log:
         numbers = _numbers(log, topic, partitions)
         with written(output) as file:
-            none = True
-            for number, record in _between(
-                log, topic, numbers, start or TopicPosition(), stop or TopicPosition()
-            ):
-                none = False
+            is_empty = True
+            for number, record in _between(log, topic, numbers, start, stop):
+                is_empty = False
                 file.write(showing.as_json(number, record, declared) + b"\n")
-        if none and (start is not None or stop is not None):
-            held = ", ".join(_held(log, topic, number) for number in numbers)
-            click.echo(f"{topic!r} has no record there; its offsets: {held}", err=True)
-
-
-def _held(log: Log, topic: str, number: int) -> str:
-    start, end = log.start_offset(topic, number), log.end_offset(topic, number)
-    return (
-        f"partition {number} is empty" if start == end else f"partition {number} from {start:,} up to {end:,}"
-    )
+        if is_empty and (start, stop) != (TopicPosition(), TopicPosition()):
+            held = ", ".join(
+                f"{number} from {log.start_offset(topic, number):,} up to {log.end_offset(topic, number):,}"
+                for number in numbers
+            )
+            click.echo(f"{topic!r} has no record there; its offsets by partition: {held}", err=True)
 
 
 def _numbers(log: Log, topic: str, partitions: tuple[int, ...]) -> Iterable[int]:
@@ -267,7 +268,7 @@ def _between(
 
 
 def _last(log: Log, topic: str, ends: dict[int, int], count: int) -> list[tuple[int, InputRecord]]:
-    """The last ``count`` records of some partitions together, by timestamp. In a compacted topic there may be fewer."""
+    """The last records of some partitions together, by timestamp; fewer in a compacted topic."""
     found = [
         (number, record)
         for number, end in ends.items()
@@ -309,12 +310,3 @@ def _described(log: Log, name: str, settings: TopicSettings) -> dict[str, Any]:
         "retention_ms": settings.retention_ms,
         "retention_bytes": settings.retention_bytes,
     }
-
-
-def _kept(one: dict[str, Any]) -> str:
-    limits = [
-        "the last of each key" if one["compacted"] else "",
-        spelled(one["retention_ms"]) if one["retention_ms"] is not None else "",
-        f"{one['retention_bytes']:,} bytes" if one["retention_bytes"] is not None else "",
-    ]
-    return ", ".join(filter(None, limits)) or "all"

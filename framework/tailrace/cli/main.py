@@ -4,7 +4,7 @@
 exit 0    done
 exit 1    it failed: a ``TailraceError``, reported in a sentence or two
 exit 2    wrong usage: a wrong argument, an unknown app
-exit 3    done, but some input could not be handled and was set aside: events in the dead letters, rows of a file
+exit 3    done, but some input was set aside: events in the dead letters, rows of a file
 exit 4    ``topics plan``, ``topics apply``: topics are missing, or differ from what the apps need
 exit 130  ended by Ctrl-C
 ========  =================================================================
@@ -12,10 +12,8 @@ exit 130  ended by Ctrl-C
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
@@ -33,7 +31,7 @@ from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
-from tailrace.cli.settings import config_file, default_map, misspelt_variables
+from tailrace.cli.settings import default_map
 from tailrace.cli.snapshot import snapshot
 from tailrace.cli.status import status
 from tailrace.cli.topics import topics
@@ -50,39 +48,17 @@ _CODES: dict[type[TailraceError], int] = {
 }
 
 
-def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        try:
-            said = f"version {version('tailrace')}"
-        except PackageNotFoundError:  # not installed, as in a container
-            said = "run from its source"
-        click.echo(f"tailrace, {said}")
-        context.exit()
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version and exit.",
-)
+@click.version_option(package_name="tailrace", message="tailrace, version %(version)s")
 @click.pass_context
 def tailrace(context: click.Context) -> None:
     """Event-driven services: exactly once on an event log, replayed bit for bit.
 
-    Options with an environment variable can also be set in tailrace.toml, or in [tool.tailrace] of pyproject.toml. The command
-    line comes first, then the environment, then the file.
+    Options with an environment variable can also be set in tailrace.toml. The command line comes first, then
+    the environment, then the file.
     """
     show_waiting()
-    for said in misspelt_variables(tailrace, os.environ):
-        click.echo(f"tailrace: warning: {said}", err=True)
-    file = config_file(Path.cwd())
-    if file is not None:
-        context.obj = file
-        context.default_map = default_map(file, tailrace)
+    context.default_map = default_map(Path.cwd(), tailrace)
 
 
 tailrace.add_command(run)

@@ -50,7 +50,8 @@ _STAGES = {
     type=click.Choice(["auto", "tape", "canonical"]),
     default="auto",
     show_default=True,
-    help="Order of the inputs: that of the service (tape), or by event time (canonical); auto: the tape if there is one.",
+    help="Order of the inputs: that of the service (tape), or by event time (canonical); auto: the tape if "
+    "there is one.",
 )
 @failure_options
 @execution_options
@@ -73,7 +74,7 @@ def rebuild(
     restart: bool,
     as_json: bool,
 ) -> None:
-    """Make a snapshot of APP (package.module:app) from its history. The service is neither changed nor delayed.
+    """Make a snapshot of APP (package.module:app) from its history. The service is not changed.
 
     An interrupted rebuild resumes when you run the same command again.
     """
@@ -103,7 +104,8 @@ def _check_places(source: Source, to: Destination) -> None:
     """Refuse to write into the log.
 
     Raises:
-        click.BadParameter: A place is in the log's folder, or the suffix for the topics of the outputs is missing.
+        click.BadParameter: A place is in the log's folder, or the suffix for the topics of the outputs is
+        missing.
     """
     log = source.log
     outside_of_log(to.uri, log, "--to")

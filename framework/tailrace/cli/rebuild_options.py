@@ -98,7 +98,8 @@ destination_options = packed(
         metavar="none|parquet:URI|topic:SUFFIX",
         default="none",
         show_default=True,
-        help="Where to write the handlers' outputs: nowhere, to Parquet files, or to topics whose names have this suffix.",
+        help="Where to write the handlers' outputs: nowhere, to Parquet files, or to topics whose names have "
+        "this suffix.",
     ),
 )
 failure_options = packed(
@@ -109,7 +110,8 @@ failure_options = packed(
         type=click.Choice(ON_ERROR),
         default="stop",
         show_default=True,
-        help="What to do with a failure that the service did not have: of a handler, or of decoding a record.",
+        help="What to do with a failure that the service did not have: of a handler, or of decoding a "
+        "record.",
     ),
     any_environment_option,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -23,14 +23,12 @@ from tailrace.cli.arguments import (
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress, say
 from tailrace.cli.limits import GivenLimits, limit_options
-from tailrace.cli.settings import is_typed
 from tailrace.cli.showing import changes_as_dicts, printable
 from tailrace.cli.tracing import DebuggerLeft, OutputFailed, Tracer
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import OffsetGoneError
-from tailrace.core.suggestions import did_you_mean
 from tailrace.history.comparing.differences import Differences
 from tailrace.history.reading.named_keys import NamedKeys, named_keys
 from tailrace.history.replay.in_processes import ReplayJob, replay_apart, run_job
@@ -54,7 +52,6 @@ DIFFERENT = 1
 @keys_option
 @click.option("--trace", "traced", multiple=True, metavar="KEY", help="Show what happens to this key.")
 @click.option("--break", "broken", multiple=True, metavar="KEY", help="Debug the handlers of this key.")
-@click.option("--actor", metavar="NAME", help="Trace or debug the handlers of this actor only.")
 @limit_options
 @partitions_option
 @any_environment_option
@@ -69,77 +66,67 @@ def replay(
     keys: tuple[str, ...],
     traced: tuple[str, ...],
     broken: tuple[str, ...],
-    actor: str | None,
     limits: GivenLimits,
     partitions: tuple[int, ...],
     any_environment: bool,
     workers: int,
     as_json: bool,
 ) -> int:
-    """Replay the history of APP (package.module:app) from the log, along its tape. The service is not changed.
+    """Replay the history of APP (package.module:app) along its tape. The service is not changed.
 
-    --compare also compares with the state folder of the service, if it exists. If a running service uses the folder, only its
-    changelog is compared. --key, --trace and --break limit the replay to their keys: nothing else is called or compared.
+    --compare also compares with the state folder of the service, if it exists. If a running service uses the
+    folder, only its changelog is compared. --key, --trace and --break limit the replay to their keys: nothing
+    else is called or compared.
     """
     plan = find_app(app).plan()
-    _check(plan, actor, partitions, tracing=bool(traced or broken))
-    until = limits.of(plan)
     if workers > 1 and (traced or broken):
-        if is_typed("workers"):
-            raise click.UsageError("--trace and --break run in one process: leave --workers out.")
-        workers = 1
-    chosen = _named(plan, (*keys, *traced, *broken), "--key, --trace and --break")
-    numbers = _partitions(plan, chosen, partitions)
-    tracer = None
-    if traced or broken:
-        tracer = Tracer(
-            plan,
-            traced=_named(plan, traced, "--trace").keys,
-            stopped_at=_named(plan, broken, "--break").keys,
-            actor=actor,
-            as_json=as_json,
-        )
+        raise click.UsageError("--trace and --break run in one process: use --workers 1.")
+    if as_json and (traced or broken):
+        raise click.UsageError("--trace and --break write text: leave --json out.")
+    named = {text: _keys_of(plan, text) for text in (*keys, *traced, *broken)}
+    tracer = Tracer(
+        plan,
+        traced={key for text in traced for key in named[text].keys},
+        stopped_at={key for text in broken for key in named[text].keys},
+    )
     options = ReplayOptions(
-        partitions=numbers,
-        keys=chosen.keys or None,
-        limits=until,
+        partitions=_partitions(plan, named.values(), partitions),
+        keys=frozenset(key for one in named.values() for key in one.keys) or None,
+        limits=limits.of(plan),
         compare=compare,
         any_environment=any_environment,
-        observer=tracer,
+        observer=tracer if traced or broken else None,
         settings=TaskSettings(timezones=timezones_version()),
     )
     job = ReplayJob(app, folder, options, state_folder)
     differs = False
     try:
         with piped():
-            with progress(shown=tracer is None) as report_progress:
-                begun_s = time.monotonic()
-                report = _run(
-                    job,
-                    workers,
-                    lambda status: report_progress(*_progress(status, time.monotonic() - begun_s)),
-                )
+            report = _run(job, workers)
             differs = report.differences.count > 0
-            for text in dict.fromkeys((*traced, *broken)):
-                if tracer is not None and tracer.met.isdisjoint(named_keys(plan, (text,)).keys):
-                    report.note(f"the replay called no handler for the key {text!r}")
+            for text, one in named.items():
+                if report.met.isdisjoint(one.keys):
+                    report.note(f"the replay found nothing for the key {text!r}")
             if options.limits.any and not report.limit_reached:
                 report.note("no limit was reached: history was replayed to the last commit")
-            for text in dict.fromkeys(keys):
-                if report.met.isdisjoint(named_keys(plan, (text,)).keys):
-                    report.note(f"the replay found nothing for the key {text!r}")
             _say_json(plan, report) if as_json else _say(plan, report, compared=compare)
     except DebuggerLeft:
         return 0
     return DIFFERENT if differs else 0
 
 
-def _run(job: ReplayJob, workers: int, on_progress: Callable[[ReplayStatus], None]) -> ReplayReport:
+def _run(job: ReplayJob, workers: int) -> ReplayReport:
     """Run the replay, in this process or in others."""
+    begun_s = time.monotonic()
     # The environment may have given the same hash seed to the service; a child process gets another one.
     apart = workers > 1 or (given_seed() is not None and job.options.observer is None)
     try:
-        return replay_apart(job, workers, on_progress) if apart else run_job(job, on_progress)
+        with progress(shown=job.options.observer is None) as report_progress:
+
+            def on_progress(status: ReplayStatus) -> None:
+                report_progress(*_progress(status, time.monotonic() - begun_s))
+
+            return replay_apart(job, workers, on_progress) if apart else run_job(job, on_progress)
     except OffsetGoneError as error:
         error.hint = (
             "A replay reads only the log. `tailrace rebuild --archive` reads the archive as well, "
@@ -150,46 +137,23 @@ def _run(job: ReplayJob, workers: int, on_progress: Callable[[ReplayStatus], Non
         raise failed.why from None
 
 
-def _check(
-    plan: Plan,
-    actor: str | None,
-    partitions: tuple[int, ...],
-    *,
-    tracing: bool,
-) -> None:
-    """Refuse options that do not fit this app."""
-    for number in partitions:
-        if number >= plan.partitions:
-            raise click.BadParameter(
-                f"{plan.app!r} has the partitions 0 to {plan.partitions - 1}", param_hint="--partition"
-            )
-    if actor is None:
-        return
-    if not tracing:
-        raise click.UsageError("--actor goes with --trace or --break.")
-    names = [one.name for one in plan.actors]
-    if actor not in names:
-        raise click.BadParameter(
-            f"{plan.app!r} has no actor {actor!r}, but {', '.join(names) or 'none'}. {did_you_mean(actor, names)}",
-            param_hint="--actor",
-        )
-
-
-def _named(plan: Plan, texts: tuple[str, ...], hint: str) -> NamedKeys:
+def _keys_of(plan: Plan, text: str) -> NamedKeys:
     try:
-        return named_keys(plan, texts)
+        return named_keys(plan, (text,))
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=hint) from None
+        raise click.BadParameter(str(error), param_hint="--key, --trace and --break") from None
 
 
-def _partitions(plan: Plan, chosen: NamedKeys, given: tuple[int, ...]) -> list[int]:
-    of_keys = chosen.partitions or frozenset(range(plan.partitions))
+def _partitions(plan: Plan, named: Iterable[NamedKeys], given: tuple[int, ...]) -> list[int]:
+    if given and max(given) >= plan.partitions:
+        raise click.BadParameter(
+            f"{plan.app!r} has the partitions 0 to {plan.partitions - 1}", param_hint="--partition"
+        )
+    of_keys = {number for one in named for number in one.partitions} or set(range(plan.partitions))
     numbers = sorted(of_keys & set(given) if given else of_keys)
     if not numbers:
         said = ", ".join(map(str, sorted(of_keys)))
-        raise click.BadParameter(
-            f"the keys that are named belong to partition {said}", param_hint="--partition"
-        )
+        raise click.BadParameter(f"the named keys belong to partition {said}", param_hint="--partition")
     return numbers
 
 
@@ -204,8 +168,10 @@ def _progress(status: ReplayStatus, seconds: float) -> tuple[str, int, int]:
 def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
     rate = report.records / report.seconds if report.seconds else 0
     click.echo(
-        f"replayed {plan.app}: {counted(report.partitions, 'partition')}, {counted(report.commits, 'commit')}, "
-        f"{counted(report.records, 'record')}, {counted(report.timers, 'timer')}, {counted(report.outputs, 'output')} "
+        f"replayed {plan.app}: {counted(report.partitions, 'partition')}, "
+        f"{counted(report.commits, 'commit')}, "
+        f"{counted(report.records, 'record')}, {counted(report.timers, 'timer')}, "
+        f"{counted(report.outputs, 'output')} "
         f"in {report.seconds:.1f} s ({rate:,.0f} records/s)"
     )
     if report.for_others:
@@ -233,7 +199,7 @@ def _say(plan: Plan, report: ReplayReport, *, compared: bool) -> None:
 
 
 def _outputs_too(found: Differences) -> str:
-    """The outputs that differ and are not among the number of differences, which has the first one of each key."""
+    """What the number of differences leaves out: it counts the first differing output of each key."""
     more = (
         f", and {counted(found.more_outputs, 'more output')} of the same keys" if found.more_outputs else ""
     )
@@ -243,18 +209,21 @@ def _outputs_too(found: Differences) -> str:
 
 
 def _say_json(plan: Plan, report: ReplayReport) -> None:
+    counts = (
+        "partitions",
+        "commits",
+        "records",
+        "timers",
+        "for_others",
+        "outputs",
+        "rows",
+        "compared",
+        "notes",
+    )
     said = {
         "app": plan.app,
-        "partitions": report.partitions,
-        "commits": report.commits,
-        "records": report.records,
-        "timers": report.timers,
-        "for_others": report.for_others,
-        "outputs": report.outputs,
-        "rows": report.rows,
+        **{name: getattr(report, name) for name in counts},
         "seconds": round(report.seconds, 3),
-        "compared": report.compared,
-        "notes": report.notes,
         "differences": report.differences.count,
         "more_outputs": report.differences.more_outputs,
         "first": [

@@ -1,4 +1,4 @@
-"""``tailrace retire``: declares that an app has stopped for good, so that its readers no longer wait for it."""
+"""``tailrace retire``: declares that an app has stopped for good: its readers no longer wait for it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tailrace.history.retirement import retire as retire_app
 def retire(*, app: str, as_json: bool, folder: Path | str) -> None:
     """Declare that APP has stopped for good, so that services that follow its topics no longer wait for it.
 
-    APP is package.module:app or, if its code no longer exists, its name. The app must not run. Its state and its history stay:
-    if it is started again after all, it resumes where it stopped, and publishes again.
+    APP is package.module:app or, if its code no longer exists, its name. The app must not run. Its state and
+    its history stay: if it is started again after all, it resumes where it stopped, and publishes again.
     """
     name = name_of(app)
     with opened_log(folder) as log:
@@ -40,7 +40,8 @@ def retire(*, app: str, as_json: bool, folder: Path | str) -> None:
 def _show(done: Retirement) -> None:
     if not done.publishers:
         click.echo(
-            f"{done.app!r} holds no reader back: it was retired before, or its inputs were idle when it stopped."
+            f"{done.app!r} holds no reader back: it was retired before, or its inputs were idle when it "
+            "stopped."
         )
         return
     click.echo(f"retired {done.app!r}: {counted(len(done.publishers), 'task')}")

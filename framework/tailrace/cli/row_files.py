@@ -1,4 +1,4 @@
-"""Reads rows from files: JSON lines and CSV with the standard library and msgspec, Parquet and ORC with pyarrow.
+"""Reads rows from files: JSON lines and CSV with the standard library, Parquet with pyarrow.
 
 ========  =========================================================  ==============================
 format    a row                                                      its number
@@ -6,17 +6,16 @@ format    a row                                                      its number
 jsonl     a line that is not blank, as bytes                         of the line, from 1
 csv       the cells by column, all of them text; no empty cell       of its first line, from 1
 parquet   the cells by column, as Python values; a null is None      of the row in the file, from 1
-orc       as parquet
 ========  =========================================================  ==============================
 
-pyarrow also reads CSV and JSON, but it repairs what is broken: a quote that is never closed swallows the rest of the file without
-an error, and the second of two columns with one name replaces the first.
+pyarrow also reads CSV and JSON, but it repairs what is broken: a quote that is never closed swallows the rest
+of the file without an error, and the second of two columns with one name replaces the first.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,17 +23,9 @@ import click
 
 from tailrace.state.snapshots.arrow import dataset, pa
 
-FORMATS = ("jsonl", "csv", "parquet", "orc")
+FORMATS = ("jsonl", "csv", "parquet")
 STDIN = "-"
-_BY_ENDING = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".orc": "orc",
-}
+_BY_ENDING = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 _BOM = b"\xef\xbb\xbf"
 _LONGEST_CELL = 16 << 20
 _ROWS_AT_ONCE = 10_000
@@ -43,7 +34,7 @@ _READ_ERRORS = (OSError, ValueError, KeyError, ArithmeticError, NotImplementedEr
 
 
 class Row(NamedTuple):
-    """A row of a file. ``content`` is a line of JSON, or the cells by column; with ``is_text`` all of them are text.
+    """A row of a file: a line of JSON, or the cells by column; with ``is_text`` all of them are text.
 
     ``error`` is the reason why the row is invalid; empty if it could be read.
     """
@@ -52,23 +43,6 @@ class Row(NamedTuple):
     content: bytes | dict[str, Any]
     is_text: bool = False
     error: str = ""
-
-
-def files_of(name: str) -> Sequence[str]:
-    """The files that an argument names: those of a folder by name, without hidden ones and those that begin with ``_``.
-
-    Raises:
-        click.BadParameter: The folder has folders in it.
-    """
-    path = Path(name)
-    if name == STDIN or not path.is_dir():
-        return [name]
-    found = sorted(one for one in path.iterdir() if not one.name.startswith((".", "_")))
-    for one in found:
-        if one.is_dir():
-            # Their names could be columns (day=2013-01-01), whose values would be missing.
-            raise click.BadParameter(f"{name!r} has the folder {one.name!r} in it: name the files themselves")
-    return [str(one) for one in found]
 
 
 def format_of(name: str) -> str:
@@ -80,7 +54,7 @@ def format_of(name: str) -> str:
     ending = ".jsonl" if name == STDIN else Path(name).suffix.lower()
     if ending not in _BY_ENDING:
         raise click.BadParameter(
-            f"the ending of {name!r} names no format: give --format {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+            f"the ending of {name!r} names no format: give --format, {', '.join(FORMATS)}"
         )
     return _BY_ENDING[ending]
 
@@ -92,10 +66,10 @@ def rows_of(name: str, format_: str) -> Iterator[Row]:
         click.ClickException: The file cannot be read.
         MissingExtraError: pyarrow is needed and not installed.
     """
-    if format_ in ("parquet", "orc"):
+    if format_ == "parquet":
         if name == STDIN:
-            raise click.ClickException(f"{format_} cannot be read from standard input: name a file.")
-        yield from _table_rows(name, format_)
+            raise click.ClickException("Parquet cannot be read from standard input: name a file.")
+        yield from _table_rows(name)
         return
     with click.open_file(name, "rb") as file:
         yield from (_json_rows if format_ == "jsonl" else _csv_rows)(file)
@@ -117,7 +91,8 @@ def _csv_rows(file: IO[bytes]) -> Iterator[Row]:
         raise click.ClickException(f"The CSV header cannot be read: {error}.") from None
     if not header or len(set(header)) < len(header) or "" in header:
         raise click.ClickException(
-            f"The first line of a CSV file must name its columns, each once; this one is {','.join(header)!r:.200}."
+            "The first line of a CSV file must name its columns, each once; this one is "
+            f"{','.join(header)!r:.200}."
         )
     if len(header) == 1 and any(separator in header[0] for separator in ";\t|"):
         raise click.ClickException(
@@ -143,11 +118,11 @@ def _csv_rows(file: IO[bytes]) -> Iterator[Row]:
         yield Row(number, found, is_text=True, error=why)
 
 
-def _table_rows(name: str, format_: str) -> Iterator[Row]:
+def _table_rows(name: str) -> Iterator[Row]:
     number = 0
     read: Any = dataset.dataset  # fails without pyarrow
     try:
-        source = read(name, format=format_)
+        source = read(name, format="parquet")
         # Read ahead, the error of a later batch would come before this one.
         for batch in source.to_batches(batch_size=_ROWS_AT_ONCE, batch_readahead=0):
             for cells in _in_microseconds(batch).to_pylist(maps_as_pydicts="strict"):
@@ -163,7 +138,8 @@ def _in_microseconds(batch: Any) -> Any:
     """The batch with microseconds, as Python has no nanoseconds.
 
     Raises:
-        ValueError: A timestamp is no whole number of microseconds; or a column has nanoseconds and is not of timestamps.
+        ValueError: A timestamp is no whole number of microseconds; or a column has nanoseconds and is not of
+        timestamps.
     """
     for at, field in enumerate(batch.schema):
         if "[ns" in str(field.type):

@@ -1,7 +1,8 @@
 """Makes records of rows: events of an app's topic, or JSON lines as they are.
 
-msgspec converts the cells of a table to the declared types: text of CSV leniently (``"12"`` is an int), values of Parquet and ORC
-strictly. These cells it would convert to something that the row does not say; here they are invalid:
+msgspec converts the cells of a table to the declared types: text of CSV leniently (``"12"`` is an int),
+values of Parquet strictly. It would convert these cells to something that the row does not say; here they
+are invalid:
 
 =============================  =============================================================
 a cell                         would become
@@ -39,19 +40,17 @@ from tailrace.core.values.types import shortened, spell
 
 _NUMBER = re.compile(r"\s*[+-]?[0-9]*\.?[0-9]+\.?([eE][+-]?[0-9]+)?\s*")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_DATE_FIRST, _DATE_LAST = 1900_01_01, 2200_12_31
-"""Dates without dashes. As milliseconds they would be times on the first day of 1970."""
 
 MakeRecord = Callable[[Row, int], Output]
-"""Makes the record of a row. The int is the current time in ms, for records without a time. Raises TailraceError."""
+"""Makes the record of a row. The int is the current time in ms, for records without a time."""
 Notice = Callable[[str], None]
 
 
 def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Notice) -> MakeRecord:
     """Rows become events of a topic: validated, encoded and keyed as in its app.
 
-    The timestamp of a record is the field ``timestamp``, else the event time, else the current time. ``notice`` is called once
-    for each field that rows have and events do not.
+    The timestamp of a record is the field ``timestamp``, else the event time, else the current time.
+    ``notice`` is called once for each field that rows have and events do not.
     """
     stamp = None if timestamp is None else attrgetter(timestamp)
     decode = topic.decode if topic.settings.format == "json" else msgspec.json.Decoder[Any](topic.type).decode
@@ -83,14 +82,15 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Notice) -> Make
 
 
 def raw(topic: str, key: str | None, timestamp: str | None) -> MakeRecord:
-    """JSON lines stay as they are, byte for byte. ``key`` and ``timestamp`` are fields, or paths of fields (``a.b``)."""
+    """JSON lines stay as they are, byte for byte. ``key`` and ``timestamp`` are fields."""
+    wanted: Any = dict[str, Any] if key or timestamp else Any
 
     def make(row: Row, now_ms: int) -> Output:
         line: Any = row.content
         line.decode()
-        decoded = msgspec.json.decode(line)
-        time_ms = now_ms if timestamp is None else _instant(_at(decoded, timestamp), timestamp)
-        return Output(topic, None if key is None else _key(_at(decoded, key), key), line, time_ms)
+        fields = msgspec.json.decode(line, type=wanted)
+        time_ms = now_ms if timestamp is None else _instant(fields.get(timestamp), timestamp)
+        return Output(topic, None if key is None else _key(fields.get(key), key), line, time_ms)
 
     return make
 
@@ -136,7 +136,7 @@ class _UnknownFields:
 
 
 def names_in(event: Any) -> frozenset[str]:
-    """The names that an encoded event of this class may have. Empty if it has no names, or if any name is allowed."""
+    """The names that an encoded event of this class may have; empty if any name is allowed."""
     cls: Any = event.__class__
     return _names_of(cls)
 
@@ -208,7 +208,7 @@ def _inside(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _by_name(parts: Any) -> dict[Any, Any]:
-    return parts if isinstance(parts, dict) else dict(enumerate(list[Any](parts)))  # pyright: ignore[reportUnknownVariableType]  # any cell
+    return dict(parts if hasattr(parts, "keys") else enumerate[Any](parts))
 
 
 def _guess(cell: Any, value: Any) -> str | None:
@@ -236,14 +236,6 @@ def _guess(cell: Any, value: Any) -> str | None:
 # --- keys and times
 
 
-def _at(cells: Any, path: str) -> Any:
-    for part in path.split("."):
-        if not isinstance(cells, dict):
-            return None
-        cells = cells.get(part)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # any JSON
-    return cells  # pyright: ignore[reportUnknownVariableType]  # any JSON
-
-
 def _key(value: Any, path: str) -> bytes:
     if type(value) not in (str, int):
         what = "missing" if value is None else f"{value!r:.100}, neither text nor an integer"
@@ -265,11 +257,6 @@ def _event_time(topic: Topic[Any, Any], event: Any) -> int | None:
         )
     if settings.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
         raise BadRecordError(". ".join(seconds_taken_for_ms(time_ms, settings.event_time)))
-    if settings.refuse_seconds and _DATE_FIRST <= time_ms <= _DATE_LAST:
-        raise BadRecordError(
-            f"the event time {time_ms} ms looks like a date. If it really is a time on the first day of 1970, give the "
-            "topic a time_range that includes it"
-        )
     return time_ms
 
 
@@ -283,11 +270,9 @@ def _instant(value: Any, path: str) -> int:
     except (TailraceError, ValueError):
         what = "missing" if value is None else f"{value!r:.100}, which is not a time"
         raise BadRecordError(f"the timestamp {path!r} is {what}") from None
-    if type(value) is int and (
-        SECONDS_FIRST_MS <= value <= SECONDS_LAST_MS or _DATE_FIRST <= value <= _DATE_LAST
-    ):
+    if type(value) is int and SECONDS_FIRST_MS <= value <= SECONDS_LAST_MS:
         raise BadRecordError(
-            f"the timestamp {path!r} is {value}, which looks like seconds or a date. Timestamps are milliseconds since "
+            f"the timestamp {path!r} is {value}, which looks like seconds. Timestamps are milliseconds since "
             "1970, or ISO 8601 with a zone"
         )
     return time_ms

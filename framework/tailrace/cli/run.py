@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-import re
 import shlex
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from tailrace.cli.arguments import (
-    DurationType,
     any_log_option,
     app_argument,
-    from_snapshot_option,
     new_topics_options,
     outside_of_log,
     refuse_new_topics_options,
@@ -25,25 +20,25 @@ from tailrace.cli.arguments import (
     workers_option,
 )
 from tailrace.cli.commands import Command
+from tailrace.cli.service_options import (
+    AutomaticSnapshots,
+    Changes,
+    Tuning,
+    change_options,
+    snapshot_options,
+    tuning_options,
+)
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
-from tailrace.core.errors import MissingExtraError, SetAsideError
-from tailrace.log.options import LogOptions, NewTopics
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import SetAsideError
+from tailrace.log.options import NewTopics
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
-from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.dead_letter_monitor import in_words
 from tailrace.runtime.kafka_service import serve_on_kafka
-from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB
 from tailrace.runtime.service import ServiceOptions, serve
 from tailrace.runtime.supervisor import Supervisor
-
-_LEAST_LEASE_MS = 500
-"""A lease is renewed by a thread that competes with handlers for the interpreter."""
-_LEAST_SNAPSHOT_MS = 1_000
-"""Each snapshot is taken by a new process, and its start takes time."""
-_DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
-"""``Ship``, ``Ship.calls``, ``Ship.timers:overdue``."""
 
 
 @click.command(cls=Command, short_help="Run an app until it is stopped.")
@@ -57,51 +52,12 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="On Kafka: copies of the state of each task in other processes, for a faster restore when its owner dies.",
+    help="On Kafka: copies of the state of each task in other processes, for a faster restore.",
 )
 @click.option(
     "--downgrade",
     is_flag=True,
     help="On Kafka: take over tasks from a version of the app that has replaced this one.",
-)
-@click.option(
-    "--commit-interval",
-    cls=Setting,
-    type=DurationType(least_ms=1),
-    default="1s",
-    show_default=True,
-    help="Time between two commits.",
-)
-@click.option(
-    "--store-every",
-    cls=Setting,
-    type=click.IntRange(1),
-    help="Number of commits after which the state folders are written; after a crash, as many are read from the log. Default: "
-    "1, on Kafka 5.",
-)
-@click.option(
-    "--memory-mib",
-    cls=Setting,
-    type=click.IntRange(LEAST_MIB),
-    default=DEFAULT_MIB,
-    show_default=True,
-    help="MiB of memory for the state of a process: live keys, state folders, and commits that wait for these.",
-)
-@click.option(
-    "--lease",
-    cls=Setting,
-    type=DurationType(least_ms=_LEAST_LEASE_MS),
-    default="10s",
-    show_default=True,
-    help="Time after which another worker may take over the tasks of a worker that is stopped or frozen.",
-)
-@click.option(
-    "--max-record-bytes",
-    cls=Setting,
-    type=click.IntRange(1_000, 1 << 30),
-    default=1 << 20,
-    show_default=True,
-    help="Size limit of an event in the log, including its key.",
 )
 @click.option(
     "--until-end", is_flag=True, help="Stop when all records in the log have been read and handled."
@@ -118,61 +74,16 @@ _DROPPABLE = re.compile(r"[\w-]+(\.([\w-]+|(processing-)?timers:.*))?")
     help="Create the log and the declared topics if they are missing.",
 )
 @new_topics_options
-@click.option("--change-inputs", is_flag=True, help="Allow the app to read other topics than before.")
-@click.option(
-    "--after-deleted",
-    is_flag=True,
-    help="Skip records that the log deleted before the app read them.",
-)
-@click.option(
-    "--drop-state",
-    multiple=True,
-    metavar="NAME",
-    help="Drop state that the app no longer declares: of an actor (Actor), a field (Actor.field), or pending timers "
-    "(Actor.timers:family).",
-)
-@from_snapshot_option
-@click.option(
-    "--replace-state", is_flag=True, help="With --from-snapshot: replace the state that the app has."
-)
-@click.option(
-    "--snapshots",
-    "snapshots_at",
-    cls=Setting,
-    metavar="URI",
-    help="Take snapshots there automatically, one every --snapshot-every.",
-)
-@click.option(
-    "--snapshot-every",
-    cls=Setting,
-    type=DurationType(least_ms=_LEAST_SNAPSHOT_MS),
-    default="10m",
-    show_default=True,
-    help="With --snapshots: time between two snapshots.",
-)
-@click.option(
-    "--snapshot-keep",
-    cls=Setting,
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="With --snapshots: number of snapshots to keep. Savepoints, and snapshots that others build on, are never deleted.",
-)
+@change_options
+@snapshot_options
 @click.option(
     "--as",
     "other_name",
     metavar="NAME",
-    help="Run a copy of APP under this name, with its own state and position. To replace the original with the copy, stop the "
-    "original and run `tailrace retire`.",
+    help="Run a copy of APP under this name, with its own state and position. To replace the original with "
+    "the copy, stop the original and run `tailrace retire`.",
 )
-@click.option(
-    "--fsync",
-    cls=Setting,
-    type=click.Choice(["interval", "commit"]),
-    default="interval",
-    show_default=True,
-    help="When commits are on the disk, for power losses: at intervals of a second, or at every commit.",
-)
+@tuning_options
 @click.option(
     "--log-format",
     cls=Setting,
@@ -189,133 +100,98 @@ def run(
     workers: int,
     standbys: int,
     downgrade: bool,
-    commit_interval: int,
-    store_every: int | None,
-    memory_mib: int,
-    lease: int,
-    max_record_bytes: int,
     until_end: bool,
     allow_dead_letters: bool,
     create_topics: bool,
     new_topics: NewTopics,
-    change_inputs: bool,
-    after_deleted: bool,
-    drop_state: tuple[str, ...],
-    from_snapshot: str | None,
-    replace_state: bool,
-    snapshots_at: str | None,
-    snapshot_every: int,
-    snapshot_keep: int,
+    changes: Changes,
+    automatic: AutomaticSnapshots,
     other_name: str | None,
-    fsync: Any,
+    tuning: Tuning,
     log_format: Any,
 ) -> None:
     """Run APP, given as package.module:app, until it is stopped.
 
-    On SIGTERM or Ctrl-C it commits and stops. On a second Ctrl-C it stops at once, and nothing is lost. If it is killed, the
-    next start resumes from its last commit. --from-snapshot is for an app that has not begun; one that has begun resumes where
-    it stopped. With --until-end the exit code is 3 if events went to the dead letters.
+    On SIGTERM or Ctrl-C it commits and stops. On a second Ctrl-C it stops at once, and nothing is lost. If it
+    is killed, the next start resumes from its last commit. --from-snapshot is for an app that has not begun.
+    With --until-end the exit code is 3 if events went to the dead letters.
     """
-    if allow_dead_letters and not until_end:
-        raise click.UsageError("--allow-dead-letters goes with --until-end.")
-    if other_name is not None:
-        if other_name == find_app(app).name:
-            raise click.BadParameter(
-                f"{other_name!r} is already the name of {app}: leave --as out, or give the copy another name",
-                param_hint="--as",
-            )
-        app = f"{app}@{other_name}"
+    if changes.replace_state and not changes.from_snapshot:
+        raise click.UsageError("--replace-state goes with --from-snapshot.")
+    app = _reference(app, other_name)
     plan = find_app(app).plan()
-    kafka, place = (folder, Path()) if isinstance(folder, str) else ("", folder)
-    _check_snapshots(snapshots_at, None if kafka else place)
-    for name in drop_state:
-        if not _DROPPABLE.fullmatch(name):
-            raise click.BadParameter(
-                f"{name!r} is not an actor, nor a field or timers of one: write Ship, Ship.calls, or Ship.timers:overdue",
-                param_hint="--drop-state",
-            )
-    if replace_state and not from_snapshot:
-        raise click.BadParameter(
-            "it says what to do with the snapshot of --from-snapshot.", param_hint="--replace-state"
-        )
-    if workers > plan.partitions:
-        raise click.BadParameter(
-            f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have something to do",
-            param_hint="--workers",
-        )
-    if not kafka and (standbys or downgrade):
-        raise click.UsageError("--standbys and --downgrade are for a log on Kafka.")
-    if not kafka:
-        refuse_new_topics_options()
-        outside_of_log(state_folder, place, "--state")
-    lease_s = lease / 1_000
+    _check_places(plan, folder, state_folder, workers, is_for_kafka=standbys > 0 or downgrade)
     options = ServiceOptions(
         app=app,
-        log=place,
-        kafka=kafka,
+        log=Path() if isinstance(folder, str) else folder,
+        kafka=folder if isinstance(folder, str) else "",
         state=state_folder,
         workers=workers,
         standbys=standbys,
         downgrade=downgrade,
-        commit_interval_ms=commit_interval,
-        store_every=store_every,
-        memory_mib=memory_mib,
+        commit_interval_ms=tuning.commit_interval,
+        store_every=tuning.store_every,
+        memory_mib=tuning.memory_mib,
         until_end=until_end,
-        drop_state=frozenset(drop_state),
-        change_inputs=change_inputs,
-        after_deleted=after_deleted,
-        from_snapshot=from_snapshot or "",
-        replace_state=replace_state,
-        snapshots=None
-        if snapshots_at is None
-        else SnapshotSchedule(snapshots_at, snapshot_every / 1_000, snapshot_keep),
+        drop_state=frozenset(changes.drop_state),
+        change_inputs=changes.change_inputs,
+        after_deleted=changes.after_deleted,
+        from_snapshot=changes.from_snapshot or "",
+        replace_state=changes.replace_state,
+        snapshots=automatic.schedule(folder),
         create_topics=create_topics,
         new_topics=new_topics,
-        # A writer that waits for a stopped process must wait longer than that process's lease.
-        log_options=LogOptions(
-            fsync=fsync,
-            max_record_bytes=max_record_bytes,
-            lease_s=lease_s,
-            patience_s=max(60.0, 3 * lease_s),
-        ),
+        log_options=tuning.log_options(),
         log_format=log_format,
-        lease_s=lease_s,
+        lease_s=tuning.lease_s,
     )
-    handler = logs.configure(options.log_format)
-    try:
-        if kafka:
-            letters = serve_on_kafka(options, plan)
-        elif workers == 1:
-            letters = serve(options, plan)
-        else:
-            with closing(Supervisor(options, plan)) as supervisor:
-                letters = supervisor.run()
-    finally:
-        logging.getLogger().removeHandler(handler)
+    letters = _serve(options, plan)
     if until_end and letters and not allow_dead_letters:
-        where = f" --log {shlex.quote(str(folder))}"
         raise SetAsideError(
             f"{counted(letters.total(), 'event')} went to the dead letters in this run: {in_words(letters)}",
-            hint=f"See `tailrace dead-letters list {plan.app}{where}`; "
+            hint=f"See `tailrace dead-letters list {plan.app} --log {shlex.quote(str(folder))}`; "
             "with --allow-dead-letters the exit code is 0.",
         )
 
 
-def _check_snapshots(place: str | None, log_folder: Path | None) -> None:
-    """Check the options of automatic snapshots."""
-    if place is not None:
-        if log_folder is not None:
-            outside_of_log(place, log_folder, "--snapshots")
-        if "://" not in place and Path(place).is_file():
-            raise click.BadParameter(f"{place!r} is a file, and no folder", param_hint="--snapshots")
-        if find_spec("pyarrow") is None:
-            # Otherwise the service would run, and every snapshot would fail.
-            raise MissingExtraError(
-                "snapshots need the package pyarrow, which is not installed",
-                hint="pip install 'tailrace[parquet]'",
-            )
-        return
-    context = click.get_current_context()
-    for name, option in (("snapshot_every", "--snapshot-every"), ("snapshot_keep", "--snapshot-keep")):
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            raise click.UsageError(f"{option} goes with --snapshots, which names the place for them.")
+def _reference(app: str, other_name: str | None) -> str:
+    """The reference of the app, or of a copy of it under another name."""
+    if other_name is None:
+        return app
+    if other_name == find_app(app).name:
+        raise click.BadParameter(
+            f"{other_name!r} is already the name of {app}: leave --as out, or give the copy another name",
+            param_hint="--as",
+        )
+    return f"{app}@{other_name}"
+
+
+def _check_places(
+    plan: Plan, log: Path | str, state_folder: Path, workers: int, *, is_for_kafka: bool
+) -> None:
+    """Refuse options that do not fit the app or its log."""
+    if workers > plan.partitions:
+        raise click.BadParameter(
+            f"{plan.app!r} has {plan.partitions} partitions, so at most {plan.partitions} workers have "
+            "something to do",
+            param_hint="--workers",
+        )
+    if isinstance(log, Path):
+        if is_for_kafka:
+            raise click.UsageError("--standbys and --downgrade are for a log on Kafka.")
+        refuse_new_topics_options()
+        outside_of_log(state_folder, log, "--state")
+
+
+def _serve(options: ServiceOptions, plan: Plan) -> Any:
+    """Run the service until it stops. Returns the numbers of its dead letters by their kind."""
+    handler = logs.configure(options.log_format)
+    try:
+        if options.kafka:
+            return serve_on_kafka(options, plan)
+        if options.workers == 1:
+            return serve(options, plan)
+        with closing(Supervisor(options, plan)) as supervisor:
+            return supervisor.run()
+    finally:
+        logging.getLogger().removeHandler(handler)

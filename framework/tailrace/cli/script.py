@@ -1,9 +1,10 @@
 """``app.run()``: runs the command ``tailrace run`` from a script.
 
-It calls the command itself, with the keywords as its arguments: one code path, one set of checks and messages. In addition
-it finds the name of the app, because worker processes import the app by its name. A script that was started as
-``python ships.py`` is the module ``ships`` for them (see ``processes.app_loading``). So it must be importable: its call of
-``app.run`` must be under ``if __name__ == "__main__"``.
+It calls the command itself, with the keywords as its arguments: one code path, one set of checks and
+messages. In addition it finds the name of the app, because worker processes import the app by its name. A
+script that was started as ``python ships.py`` is the module ``ships`` for them (see
+``processes.app_loading``). So it must be importable: its call of ``app.run`` must be under ``if __name__ ==
+"__main__"``.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ def run_app(app: App, options: Mapping[str, Any]) -> None:
     """Run an app like ``tailrace run``. Returns if the command exits with 0.
 
     Raises:
-        UsageError: The app cannot be run from here: other processes could not import it, or this is not the main thread.
+        UsageError: The app cannot be run from here: other processes could not import it, or this is not the
+        main thread.
         DefinitionError: There is no such option.
-        SystemExit: The command failed, and has written the error to standard error. Has the exit code of the command.
+        SystemExit: The command failed, and has written the error to standard error. Has the exit code of the
+        command.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UsageError(
@@ -104,9 +107,13 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
         elif option.multiple:
             if isinstance(value, str) or not isinstance(value, Sequence):
                 raise UsageError(f"{name}={value!r} is not a list", hint=f"Write {name}=[...].")
-            arguments += [f"{flag}={one}" for one in value]  # pyright: ignore[reportUnknownVariableType]  # any value
+            arguments += _repeated(flag, value)
         elif name in ("commit_interval", "lease", "snapshot_every") and isinstance(value, int | timedelta):
             arguments.append(f"{flag}={duration(value)}ms")
         else:
             arguments.append(f"{flag}={os.fsdecode(value) if isinstance(value, bytes) else value}")
     return arguments
+
+
+def _repeated(flag: str, values: Any) -> list[str]:
+    return [f"{flag}={one}" for one in values]

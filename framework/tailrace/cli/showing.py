@@ -1,9 +1,9 @@
 """Formats records for output: as JSON (without loss), or as a line of text.
 
-In JSON output, keys are text, and values are JSON or text. Data that is not UTF-8 is written in base64 under another name. A
-deletion has no value at all, which differs from the JSON value ``null``::
+In JSON output, keys are text, and values are JSON or text. Data that is not UTF-8 is written in base64 under
+another name. A deletion has no value at all, which differs from the JSON value ``null``::
 
-    {"partition":0,"offset":5,"timestamp_ms":1357017420000,"key":"N14228","value":{...},"headers":[["name","text"]]}
+    {"partition":0,"offset":5,"timestamp_ms":1357017420000,"key":"k","value":{...},"headers":[["a","b"]]}
     value_text    the value is UTF-8, and no JSON          key_base64, value_base64    it is not UTF-8
 
 A float that JSON cannot represent is written as text: "NaN", "Infinity", "-Infinity".
@@ -14,12 +14,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from math import isfinite, isnan
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from tailrace.core.declare.topic import Topic
-from tailrace.core.durations import to_datetime
+from tailrace.core.durations import spelled, to_datetime
 from tailrace.core.engine.describe_rows import Change
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
@@ -55,9 +55,29 @@ def as_dict(partition: int, record: InputRecord, topic: AnyTopic | None = None) 
 def as_text(partition: int, record: InputRecord, topic: AnyTopic | None = None) -> bytes:
     """The record in a line for people: time, place, key, value."""
     shown = as_dict(partition, record, topic)
-    key, value = _cell(shown, "key") or "-", _cell(shown, "value") or "(deleted)"
+    key = cell(shown, "key") or "-"
+    value = "(deleted)" if record.value is None else cell(shown, "value") or "null"
     place = f"{partition}/{record.offset}"
     return f"{instant(record.timestamp_ms)}  {place:<10} {printable(key)}  {printable(value)}".encode()
+
+
+def cell(shown: dict[str, Any], name: str) -> str:
+    """A part of a record from ``as_dict`` for people; empty if there is none."""
+    for found in (name, f"{name}_text", f"{name}_base64"):
+        if (value := shown.get(found)) is not None:
+            text = value if isinstance(value, str) and found != "value" else _encode(value).decode()
+            return f"base64:{text}" if found.endswith("_base64") else text
+    return ""
+
+
+def kept(compacted: bool, retention_ms: int | None, retention_bytes: int | None) -> str:
+    """How long the records of a topic are kept, for people."""
+    limits = [
+        "the last of each key" if compacted else "",
+        spelled(retention_ms) if retention_ms is not None else "",
+        f"{retention_bytes:,} bytes" if retention_bytes is not None else "",
+    ]
+    return ", ".join(filter(None, limits)) or "all"
 
 
 def instant(timestamp_ms: int) -> str:
@@ -134,7 +154,7 @@ def _with_names(shown: Any) -> Any:
             shown if isfinite(shown) else "NaN" if isnan(shown) else "Infinity" if shown > 0 else "-Infinity"
         )
     if isinstance(shown, dict):
-        return {name: _with_names(one) for name, one in shown.items()}  # pyright: ignore[reportUnknownVariableType]  # any JSON
+        return {name: _with_names(one) for name, one in cast("dict[str, Any]", shown).items()}
     if isinstance(shown, (list, tuple)):
         return [_with_names(one) for one in shown]  # pyright: ignore[reportUnknownVariableType]  # any JSON
     return shown
@@ -150,19 +170,3 @@ def _named(name: str, data: bytes) -> dict[str, Any]:
 def _text_or_base64(data: bytes) -> Any:
     named = _named("text", data)
     return named["text"] if "text" in named else {"base64": named["text_base64"]}
-
-
-def _cell(shown: dict[str, Any], name: str) -> str:
-    for found in (name, f"{name}_text", f"{name}_base64"):
-        if found in shown:
-            value = shown[found]
-            if value is None and name == "key":
-                return ""
-            if found.endswith("_base64"):
-                return f"base64:{value}"
-            return (
-                value
-                if isinstance(value, str) and (name == "key" or found != name)
-                else _encode(value).decode()
-            )
-    return ""

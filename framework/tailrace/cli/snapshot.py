@@ -10,7 +10,6 @@ import click
 import msgspec
 
 from tailrace.cli.arguments import (
-    DurationType,
     any_log_option,
     app_argument,
     json_option,
@@ -53,41 +52,29 @@ def snapshot() -> None:
     is_flag=True,
     help="Store only the changes since the latest snapshot, if it can be built on.",
 )
-@click.option("--automatic", is_flag=True, help="Mark the snapshot as automatic: --keep deletes old ones.")
-@click.option("--keep", type=click.IntRange(1), help="Then delete all automatic snapshots but the newest N.")
 @json_option
 def create(
-    *,
-    app: str,
-    folder: Path | str,
-    uri: str,
-    name: str | None,
-    incremental: bool,
-    automatic: bool,
-    keep: int | None,
-    as_json: bool,
+    *, app: str, folder: Path | str, uri: str, name: str | None, incremental: bool, as_json: bool
 ) -> None:
     """Take a snapshot of APP as of the last commit in the log. The service may run; it is not stopped."""
     plan = find_app(app).plan()
     outside_of_log(uri, folder, "--snapshots")
     snapshots = Snapshots(uri, plan.app)
     begun_s = time.perf_counter()
-    options = TakingOptions(name=name, automatic=automatic, incremental=incremental)
+    options = TakingOptions(name=name, incremental=incremental)
     with opened_log(folder) as log, progress() as report_progress:
         made = take_snapshot(
             plan, log, snapshots, options, on_progress=lambda status: report_progress(*_progress(status))
         )
-    gone = [] if keep is None else snapshots.keep(keep)
+    snapshots.sweep()
     with piped():
         if as_json:
-            click.echo(msgspec.json.encode({**_as_dict(made), "deleted": gone}))
+            click.echo(msgspec.json.encode(_as_dict(made)))
             return
         click.echo(
             f"snapshot {made.id}: {counted(_count(made), 'row')}, {_in_words(_size(made))}, {made.kind}, "
             f"in {time.perf_counter() - begun_s:.1f} s"
         )
-        for each in gone:
-            click.echo(f"deleted {each}")
 
 
 @snapshot.command("list", short_help="List the snapshots of an app.")
@@ -177,40 +164,25 @@ def verify(*, app: str, which: str, uri: str, as_json: bool) -> int:
     return _DIFFERENT if problems else 0
 
 
-@snapshot.command(short_help="Delete snapshots, or leftovers of unfinished ones.")
+@snapshot.command(short_help="Delete snapshots.")
 @app_argument
 @click.argument("ids", nargs=-1, metavar="ID...")
 @snapshots_option
 @click.option("--dependants", is_flag=True, help="Also delete the incremental snapshots that build on it.")
 @click.option("--keep", type=click.IntRange(1), help="Delete all automatic snapshots but the newest N.")
-@click.option(
-    "--leftovers",
-    type=DurationType(),
-    metavar="AGE",
-    help="Delete files of unfinished snapshots that are older than this, such as 1d.",
-)
 @json_option
 def delete(
-    *,
-    app: str,
-    ids: tuple[str, ...],
-    uri: str,
-    dependants: bool,
-    keep: int | None,
-    leftovers: int | None,
-    as_json: bool,
+    *, app: str, ids: tuple[str, ...], uri: str, dependants: bool, keep: int | None, as_json: bool
 ) -> None:
-    """Delete snapshots by id or savepoint name, all but the newest N, or files of unfinished ones."""
-    if not ids and keep is None and leftovers is None:
-        raise click.UsageError("Name what to delete: an ID, --keep N or --leftovers AGE.")
+    """Delete snapshots by id or savepoint name, or automatic ones but the newest N."""
+    if not ids and keep is None:
+        raise click.UsageError("Name what to delete: an ID or --keep N.")
     snapshots = Snapshots(uri, name_of(app))
     gone: list[str] = []
     for each in ids:
         gone += snapshots.delete(snapshots.id_of(each), dependants=dependants)
     if keep is not None:
         gone += snapshots.keep(keep)
-    if leftovers is not None:
-        gone += snapshots.sweep(leftovers / 1_000)
     with piped():
         if as_json:
             click.echo(msgspec.json.encode({"deleted": gone}))
@@ -226,12 +198,16 @@ def delete(
 
 def _shown(found: Snapshot) -> list[str]:
     manifest = found.manifest
+    upon = f" upon {manifest.parent}" if manifest.parent else ""
+    environment = ", ".join(
+        f"{name} {value}" for name, value in sorted(manifest.environment.items()) if value
+    )
     lines = [
         f"snapshot    {manifest.id}{f' ({manifest.name})' if manifest.name else ''}",
         f"app         {manifest.app}, version {manifest.version}, {manifest.partitions} partitions",
         f"created     {instant(manifest.created_ms)}",
-        f"from        {manifest.source}, {manifest.kind}{f' upon {manifest.parent}' if manifest.parent else ''}",
-        f"made under  {', '.join(f'{name} {value}' for name, value in sorted(manifest.environment.items()) if value)}",
+        f"from        {manifest.source}, {manifest.kind}{upon}",
+        f"made under  {environment}",
         f"holds       {counted(_count(manifest), 'row')} in {_in_words(_size(manifest))}",
     ]
     lines += [f"note        {note}" for note in manifest.notes]
@@ -243,8 +219,10 @@ def _shown(found: Snapshot) -> list[str]:
         cut = tape.decode_cut(task.cut)
         totals = cut.totals
         lines.append(
-            f"partition {task.partition}: watermark {instant(cut.watermark) if is_instant(cut.watermark) else '-'}, "
-            f"{counted(totals.records, 'record')}, {counted(totals.fired, 'timer')} fired, {counted(totals.outputs, 'output')}, "
+            f"partition {task.partition}: watermark "
+            f"{instant(cut.watermark) if is_instant(cut.watermark) else '-'}, "
+            f"{counted(totals.records, 'record')}, {counted(totals.fired, 'timer')} fired, "
+            f"{counted(totals.outputs, 'output')}, "
             f"{totals.late:,} late, {totals.refused + totals.failed:,} bad, commit {cut.tape - 1:,}"
         )
         lines += [f"  continues at {name} {position:,}" for name, position in cut.positions.items()]

@@ -33,7 +33,7 @@ _EVERY_S = 1.0
 _WIDTH = 100
 _UNKNOWN = "?"
 _KAFKA = LogOptions(hidden_s=1.0)
-"""Records behind an open transaction are not waited for: a service commits all the time, and its writer may hang."""
+"""Do not wait for records behind an open transaction: its writer may hang."""
 
 
 @click.command(cls=Command, short_help="Progress of an app, and what holds its actors back.")
@@ -45,8 +45,9 @@ _KAFKA = LogOptions(hidden_s=1.0)
 def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: Path | str) -> None:
     """Show the progress of APP (package.module:app), read from its log. The app need not run.
 
-    For each task: its owner, its last commit, the number of unread records. For each actor and function: its watermark, the
-    source that holds it back and why, and its pending timers (counted in the state folder, if that exists).
+    For each task: its owner, its last commit, the number of unread records. For each actor and function: its
+    watermark, the source that holds it back and why, and its pending timers (counted in the state folder, if
+    that exists).
     """
     plan = find_app(app).plan()
     with opened_log(folder, options=_KAFKA) as log, piped():
@@ -78,7 +79,8 @@ def _lines(report: AppReport, state: Path) -> Iterator[str]:
     if 0 < running < len(tasks):
         runs = f"{running} of them run"
     lag = sum(one.lag for one in tasks)
-    yield f"{report.app}, version {report.version}: {counted(len(tasks), 'task')}, {runs}, {counted(lag, 'record')} to read"
+    what = f"{report.app}, version {report.version}: {counted(len(tasks), 'task')}"
+    yield f"{what}, {runs}, {counted(lag, 'record')} to read"
     for problem in report.problems:
         yield from _wrapped(f"problem: {problem}")
     yield ""

@@ -1,4 +1,4 @@
-"""``tailrace topics``: the topics that apps need, compared with those that a log has; created, corrected, and deleted.
+"""``tailrace topics``: compares the topics that apps need with those of a log; creates, corrects, deletes.
 
 ``plan`` ends with exit code 4 if something is to do, so that a script can tell this from a failure.
 """
@@ -24,9 +24,9 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say, table
+from tailrace.cli.showing import kept
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.durations import spelled
 from tailrace.history.topics.topic_deletion import Deletion, delete_topics, plan_deletion
 from tailrace.history.topics.topic_plan import PlannedTopic, apply_topics, in_short, plan_topics
 from tailrace.log.admin import Finding
@@ -70,16 +70,18 @@ def plan(*, apps: tuple[str, ...], new_topics: NewTopics, as_json: bool, folder:
 @click.option(
     "--change-cleanup",
     is_flag=True,
-    help="Also change whether a topic with data is compacted. What was deleted or compacted before does not come back.",
+    help="Also change whether a topic with data is compacted. What was deleted or compacted before does not "
+    "come back.",
 )
 @json_option
 @any_log_option
 def apply(
     *, apps: tuple[str, ...], new_topics: NewTopics, change_cleanup: bool, as_json: bool, folder: Path | str
 ) -> int:
-    """Create the topics that are missing. In internal topics, change the settings that `plan` lists and that lose nothing.
+    """Create missing topics. In internal topics, change the settings that `plan` lists and that lose nothing.
 
-    Partitions, replicas and the topics that apps declare are never changed. The exit code is 4 if something remains that differs.
+    Partitions, replicas and the topics that apps declare are never changed. The exit code is 4 if something
+    remains that differs.
     """
     plans = _plans(apps)
     with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log, piped():
@@ -101,10 +103,11 @@ def apply(
 @json_option
 @any_log_option
 def delete(*, apps: tuple[str, ...], yes: bool, as_json: bool, folder: Path | str) -> None:
-    """Delete the internal topics of apps, and the offsets of their groups: their state, their history and their dead letters.
+    """Delete the internal topics of apps (their state and history), and the offsets of their groups.
 
-    APP is package.module:app or, if its code no longer exists, its name. Topics that an app declares are kept. An app with a live
-    process is refused. The app is retired first, so that readers of its outputs do not wait for it.
+    APP is package.module:app or, if its code no longer exists, its name. Topics that an app declares are
+    kept. An app with a live process is refused. The app is retired first, so that readers of its outputs do
+    not wait for it.
     """
     with opened_log(folder) as log, piped():
         if log.admin.deletion_refused:
@@ -164,18 +167,9 @@ def _cells(one: PlannedTopic) -> tuple[object, ...]:
         one.partitions,
         "-" if one.replicas is None else one.replicas,
         "-" if one.min_insync is None else one.min_insync,
-        _kept(one),
+        kept(one.compacted, one.retention_ms, one.retention_bytes),
         what,
     )
-
-
-def _kept(one: PlannedTopic) -> str:
-    limits = [
-        "the last of each key" if one.compacted else "",
-        spelled(one.retention_ms) if one.retention_ms is not None else "",
-        f"{one.retention_bytes:,} bytes" if one.retention_bytes is not None else "",
-    ]
-    return ", ".join(filter(None, limits)) or "all"
 
 
 def _wrapped(found: Finding) -> list[str]:

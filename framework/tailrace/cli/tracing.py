@@ -1,6 +1,7 @@
 """Traces some keys during a replay, and opens a debugger before their handlers.
 
-The trace has one paragraph for each record and timer. It has an entry for each handler, with state changes and outputs::
+The trace has one paragraph for each record and timer. It has an entry for each handler, with state changes
+and outputs::
 
     2013-01-01T10:17:00.000Z  departures @1234  Departure(tail='N14228', ...)
       Aircraft.departed
@@ -18,14 +19,10 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import click
-import msgspec
-
 from tailrace.cli.console import Part, say
-from tailrace.cli.showing import changes_as_dicts, printable
+from tailrace.cli.showing import printable
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
-from tailrace.core.durations import is_instant
 from tailrace.core.engine.describe_rows import Change, Picture, changes, entry_name, instant, picture
 from tailrace.core.engine.observer import Call, Moment
 from tailrace.core.engine.units import TIMER
@@ -34,7 +31,7 @@ from tailrace.history.comparing.outputs import output_event
 
 
 class DebuggerLeft(BaseException):
-    """The user quit the debugger. Not an ``Exception``, so the task does not treat it as a failure of a handler."""
+    """The user quit the debugger. Not an ``Exception``, which would be a failure of the handler."""
 
 
 class OutputFailed(BaseException):
@@ -57,44 +54,27 @@ class _Debugger(pdb.Pdb):
 
 
 class Tracer:
-    """Shows the handler calls for the keys ``traced``, and opens a debugger before the calls for the keys ``stopped_at``.
+    """Shows the handler calls for the keys ``traced``; opens a debugger before those for ``stopped_at``."""
 
-    ``actor`` limits both to one actor. With ``as_json``, each call is a line of JSON.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        traced: Collection[Any],
-        stopped_at: Collection[Any],
-        actor: str | None,
-        as_json: bool,
-    ) -> None:
+    def __init__(self, plan: Plan, *, traced: Collection[Any], stopped_at: Collection[Any]) -> None:
         self._plan = plan
         self._traced = traced
         self._stopped_at = stopped_at
-        self._actor = actor
-        self._as_json = as_json
         self._before: Picture = {}
         self._shown: Moment | None = None
         self._debugger: _Debugger | None = None
-        self.met: set[Any] = set()
-        """The keys of all records and timers that were handled or skipped."""
 
     # --- Observer
 
     def begins(self, call: Call) -> None:
         """See ``Observer.begins``."""
-        if call.actor is not None and call.moment.key in self._traced and self._is_chosen(call.actor):
+        if call.actor is not None and call.moment.key in self._traced:
             self._before = picture(call.actor, call.rows())
 
     def call(self, call: Call, handler: Callable[..., None], *arguments: Any) -> None:
         """See ``Observer.call``."""
         moment = call.moment
-        if self._is_chosen(call.actor):
-            self.met.add(moment.key)
-        if moment.key in self._stopped_at and self._is_chosen(call.actor):
+        if moment.key in self._stopped_at:
             say((f"before {call.handler}: ", "yellow"), *self._headline(moment), err=True)
             self._debug(handler, *arguments)
         else:
@@ -102,14 +82,11 @@ class Tracer:
 
     def returned(self, call: Call, outputs: Sequence[RawOutput]) -> None:
         """See ``Observer.returned``."""
-        if call.moment.key not in self._traced or not self._is_chosen(call.actor):
+        if call.moment.key not in self._traced:
             return
         after = {} if call.actor is None else picture(call.actor, call.rows())
         told = changes(self._before if call.actor is not None else {}, after)
         made = [Output(*one) for one in outputs]
-        if self._as_json:
-            self._echo_json(call.moment, call.handler, told, made)
-            return
         self._show(call.moment)
         _say("  ", (call.handler, "bold"))
         for one in told:
@@ -123,27 +100,17 @@ class Tracer:
     def passed_over(self, moment: Moment, why: str) -> None:
         """See ``Observer.passed_over``."""
         if moment.key in self._traced:
-            self.met.add(moment.key)
-            if self._as_json:
-                self._echo_json(moment, None, [], [], why)
-                return
             self._show(moment)
             _say("  ", (printable(why), "red"))
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
         """See ``Observer.expired``."""
-        if moment.key in self._traced and self._is_chosen(actor):
+        if moment.key in self._traced:
             name = f"{actor.name}.{entry_name(actor, what)}"
-            if self._as_json:
-                self._echo_json(moment, None, [], [], f"{name} has expired")
-                return
             _say(_time(moment.at), f"  {printable(name)} has expired")
             self._shown = None
 
     # --- the output
-
-    def _is_chosen(self, actor: ActorPlan | None) -> bool:
-        return self._actor is None or (actor is not None and actor.name == self._actor)
 
     def _show(self, moment: Moment) -> None:
         """Write the line of a record or timer once, before the first of its handlers."""
@@ -165,37 +132,8 @@ class Tracer:
         late = ("  late" if moment.is_late else "", "red")
         return [_time(moment.event_time), f"  {cause}  {printable(repr(moment.event))}", late]
 
-    def _echo_json(
-        self,
-        moment: Moment,
-        handler: str | None,
-        told: Sequence[Change],
-        made: Sequence[Output],
-        why: str | None = None,
-    ) -> None:
-        timer = moment.input == TIMER
-        line = {
-            "key": moment.key,
-            "topic": None if timer else self._plan.inputs[moment.input].name,
-            "offset": None if timer else moment.at,
-            "timer": moment.timer,
-            "due_ms": moment.at if timer else None,
-            "event": moment.event,
-            "event_time_ms": moment.event_time,
-            "watermark_ms": moment.watermark if is_instant(moment.watermark) else None,
-            "now_ms": moment.now,
-            "late": moment.is_late,
-            "handler": handler,
-            "passed_over": why,
-            "changes": changes_as_dicts(told, "was", "is"),
-            "outputs": [{"topic": one.topic, "event": output_event(self._plan, one)} for one in made],
-        }
-        said = {name: value for name, value in line.items() if value is not None}
-        with _failing():
-            click.echo(msgspec.json.encode({"trace": said}, enc_hook=str))
-
     def _debug(self, handler: Callable[..., None], *arguments: Any) -> None:
-        """Call a handler in the debugger, which stops at its first line. Another debugger is started by ``breakpoint``."""
+        """Call a handler in the debugger: pdb at its first line, or another one by ``breakpoint``."""
         if sys.breakpointhook is not sys.__breakpointhook__ or os.environ.get("PYTHONBREAKPOINT"):
             breakpoint()  # noqa: T100  # as above; step into the next line
             handler(*arguments)

@@ -1,4 +1,4 @@
-"""The graph in formats that other tools draw: Mermaid (for Markdown pages) and DOT (for Graphviz)."""
+"""The graph as a Mermaid flowchart, which many Markdown viewers draw."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ _MERMAID: dict[NodeKind, tuple[str, str]] = {
     "inbox": ("[(", ")]"),
     "dead-letters": ("[(", ")]"),
 }
-_DOT: dict[NodeKind, str] = {
-    "topic": "cylinder",
-    "stream": "oval",
-    "actor": "box",
-    "function": "component",
-    "inbox": "cylinder",
-    "dead-letters": "cylinder",
-}
 _DOTTED = ("late", "dead-letters")
 """Kinds of edges that events take only in special cases."""
 
@@ -29,11 +21,6 @@ _DOTTED = ("late", "dead-letters")
 def as_mermaid(graph: Graph) -> str:
     """A Mermaid flowchart."""
     return "\n".join(["flowchart LR", *(f"    {line}" for line in _mermaid(graph))]) + "\n"
-
-
-def as_dot(graph: Graph) -> str:
-    """A directed graph in DOT."""
-    return "\n".join(["digraph tailrace {", *(f"    {line};" for line in _dot(graph)), "}"]) + "\n"
 
 
 def _mermaid(graph: Graph) -> Iterator[str]:
@@ -46,15 +33,6 @@ def _mermaid(graph: Graph) -> Iterator[str]:
         label = _label(edge)
         said = f'|"{_escaped(label)}"|' if label else ""
         yield f"{ids[edge.source]} {arrow}{said} {ids[edge.target]}"
-
-
-def _dot(graph: Graph) -> Iterator[str]:
-    yield "rankdir=LR"
-    for node in graph.nodes:
-        yield f"{_quoted(node.id)} [label={_quoted(_title(graph, node))}, shape={_DOT[node.kind]}]"
-    for edge in graph.edges:
-        style = ", style=dotted" if edge.kind in _DOTTED else ""
-        yield f"{_quoted(edge.source)} -> {_quoted(edge.target)} [label={_quoted(_label(edge))}{style}]"
 
 
 def _title(graph: Graph, node: Node) -> str:
@@ -71,7 +49,3 @@ def _label(edge: Edge) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -141,7 +141,7 @@ def prepare(folder: Path, lock: AppendLock, *, create: bool) -> None:
         if not create:
             raise LogMissingError(
                 f"there is no log in {str(folder)!r}",
-                hint="Correct the path, or create it: `tailrace log create`.",
+                hint="Correct the path (--log), or create it with `tailrace log create`.",
             )
         folder.mkdir(parents=True, exist_ok=True)
         with lock.held():

@@ -102,13 +102,11 @@ def feed_of_log(
     *,
     most: int | None = None,
     from_ms: int | None = None,
-    until: Mapping[str, Mapping[int, int]] | None = None,
 ) -> Feed:
     """Read from a log what producers have appended to the inputs of an app, without what the app itself has written.
 
-    ``from_ms`` leaves out the records before the first with that timestamp or a later one. ``until`` gives end offsets by topic
-    and partition. Of the remaining records the ``most`` with the lowest event times are taken, so that all inputs end at about
-    the same event time.
+    ``from_ms`` leaves out the records before the first with that timestamp or a later one. Of the remaining
+    records the ``most`` with the lowest event times are taken, so that all inputs end at about the same event time.
 
     Raises:
         UnknownTopicError: The log does not have an input that the app does not write itself.
@@ -123,7 +121,7 @@ def feed_of_log(
     }
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
-        found = scan(log, *place, starts[place], (until or {}).get(place.topic, {}).get(place.partition))
+        found = scan(log, *place, starts[place])
         reached_ms, heads = NO_WATERMARK, _heads(plan, place)
         for record in found:
             if record.headers and _is_left_out(plan, log, place, record, starts):

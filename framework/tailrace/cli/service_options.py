@@ -1,0 +1,186 @@
+"""The options of ``tailrace run``, in groups."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from tailrace.cli.arguments import DurationType, from_snapshot_option, outside_of_log, packed
+from tailrace.cli.settings import Setting, is_typed
+from tailrace.core.errors import MissingExtraError
+from tailrace.log.options import LogOptions
+from tailrace.runtime.automatic_snapshots import SnapshotSchedule
+from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB
+
+_LEAST_LEASE_MS = 500
+"""A lease is renewed by a thread that competes with handlers for the interpreter."""
+_LEAST_SNAPSHOT_MS = 1_000
+"""Each snapshot is taken by a new process, and its start takes time."""
+
+
+class Tuning(NamedTuple):
+    """Options that trade speed, memory and durability."""
+
+    commit_interval: int
+    store_every: int | None
+    memory_mib: int
+    lease: int
+    max_record_bytes: int
+    fsync: Any
+
+    @property
+    def lease_s(self) -> float:
+        """The lease in seconds."""
+        return self.lease / 1_000
+
+    def log_options(self) -> LogOptions:
+        """The options of the log. A writer waits for longer than the lease of a stopped process."""
+        return LogOptions(
+            fsync=self.fsync,
+            max_record_bytes=self.max_record_bytes,
+            lease_s=self.lease_s,
+            patience_s=max(60.0, 3 * self.lease_s),
+        )
+
+
+class Changes(NamedTuple):
+    """What the service may change or leave out when it starts."""
+
+    change_inputs: bool
+    after_deleted: bool
+    drop_state: tuple[str, ...]
+    from_snapshot: str | None
+    replace_state: bool
+
+
+class AutomaticSnapshots(NamedTuple):
+    """When and where snapshots are taken automatically."""
+
+    snapshots_at: str | None
+    snapshot_every: int
+    snapshot_keep: int
+
+    def schedule(self, log: Path | str) -> SnapshotSchedule | None:
+        """The schedule; None without ``--snapshots``.
+
+        Raises:
+            click.UsageError: The place is in the log's folder, or an option goes with ``--snapshots``.
+            MissingExtraError: pyarrow is not installed, so every snapshot would fail.
+        """
+        if self.snapshots_at is None:
+            for name in ("snapshot_every", "snapshot_keep"):
+                if is_typed(name):
+                    raise click.UsageError(f"--{name.replace('_', '-')} goes with --snapshots.")
+            return None
+        outside_of_log(self.snapshots_at, log, "--snapshots")
+        if find_spec("pyarrow") is None:
+            raise MissingExtraError(
+                "snapshots need the package pyarrow, which is not installed",
+                hint="pip install 'tailrace[parquet]'",
+            )
+        return SnapshotSchedule(self.snapshots_at, self.snapshot_every / 1_000, self.snapshot_keep)
+
+
+tuning_options = packed(
+    "tuning",
+    Tuning,
+    click.option(
+        "--commit-interval",
+        cls=Setting,
+        type=DurationType(least_ms=1),
+        default="1s",
+        show_default=True,
+        help="Time between two commits.",
+    ),
+    click.option(
+        "--store-every",
+        cls=Setting,
+        type=click.IntRange(1),
+        help="Number of commits after which the state folders are written; after a crash, as many are read "
+        "from the log. Default: 1, on Kafka 5.",
+    ),
+    click.option(
+        "--memory-mib",
+        cls=Setting,
+        type=click.IntRange(LEAST_MIB),
+        default=DEFAULT_MIB,
+        show_default=True,
+        help="MiB of memory for the state of a process: live keys, state folders, waiting commits.",
+    ),
+    click.option(
+        "--lease",
+        cls=Setting,
+        type=DurationType(least_ms=_LEAST_LEASE_MS),
+        default="10s",
+        show_default=True,
+        help="Time after which another worker may take over the tasks of a worker that is stopped or frozen.",
+    ),
+    click.option(
+        "--max-record-bytes",
+        cls=Setting,
+        type=click.IntRange(1_000, 1 << 30),
+        default=1 << 20,
+        show_default=True,
+        help="Size limit of an event in the log, including its key.",
+    ),
+    click.option(
+        "--fsync",
+        cls=Setting,
+        type=click.Choice(["interval", "commit"]),
+        default="interval",
+        show_default=True,
+        help="When commits are on the disk, for power losses: at intervals of a second, or at every commit.",
+    ),
+)
+change_options = packed(
+    "changes",
+    Changes,
+    click.option("--change-inputs", is_flag=True, help="Allow the app to read other topics than before."),
+    click.option(
+        "--after-deleted",
+        is_flag=True,
+        help="Skip records that the log deleted before the app read them.",
+    ),
+    click.option(
+        "--drop-state",
+        multiple=True,
+        metavar="NAME",
+        help="Drop state that the app no longer declares: of an actor (Actor), a field (Actor.field), or "
+        "pending timers (Actor.timers:family).",
+    ),
+    from_snapshot_option,
+    click.option(
+        "--replace-state", is_flag=True, help="With --from-snapshot: replace the state that the app has."
+    ),
+)
+snapshot_options = packed(
+    "automatic",
+    AutomaticSnapshots,
+    click.option(
+        "--snapshots",
+        "snapshots_at",
+        cls=Setting,
+        metavar="URI",
+        help="Take snapshots there automatically, one every --snapshot-every.",
+    ),
+    click.option(
+        "--snapshot-every",
+        cls=Setting,
+        type=DurationType(least_ms=_LEAST_SNAPSHOT_MS),
+        default="10m",
+        show_default=True,
+        help="With --snapshots: time between two snapshots.",
+    ),
+    click.option(
+        "--snapshot-keep",
+        cls=Setting,
+        type=click.IntRange(1),
+        default=5,
+        show_default=True,
+        help="With --snapshots: number of snapshots to keep. Savepoints, and snapshots that others build on, "
+        "are never deleted.",
+    ),
+)
