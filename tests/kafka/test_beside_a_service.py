@@ -17,7 +17,6 @@ from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.kafka import KafkaLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
-from tests.cli.commands import run
 from tests.kafka.commands import tailrace
 from tests.kafka.payments import Payments, money, on_way
 from tests.soak.processes import Process, wait_until
@@ -69,12 +68,6 @@ def test_a_snapshot_stands_at_a_consistent_cut(busy: str, tmp_path: Path) -> Non
     assert messages > 0, "no message was on its way: the test shows nothing"
 
 
-def test_a_rebuild_stands_at_a_consistent_cut(busy: str, tmp_path: Path) -> None:
-    tailrace("rebuild", APP, "--log", busy, "--to", tmp_path / "rebuilt", "--workers", 1)
-    found = Snapshots(str(tmp_path / "rebuilt"), PLAN.app).open()
-    assert money(found) == 0
-
-
 def test_a_replay_equals_the_service(busy: str) -> None:
     found = json.loads(tailrace("replay", APP, "--log", busy, "--compare", "--json"))
     assert found["differences"] == 0
@@ -87,23 +80,3 @@ def test_an_archive_holds_a_consistent_cut(busy: str, tmp_path: Path) -> None:
         tailrace("archive", "--log", busy, "--to", archive)
     tailrace("rebuild", APP, "--archive", archive, "--to", into, "--workers", 1)
     assert money(Snapshots(str(into), PLAN.app).open()) == 0
-
-
-def test_events_are_explored(busy: str) -> None:
-    # The balance after a payment depends on the payments before it, which explore reports with exit code 1.
-    report = tailrace("explore", APP, "--log", busy, "--records", 200, "--json", code=1)
-    assert "Booked" in json.dumps(json.loads(report))
-
-
-def test_a_difference_between_two_moments_is_explained(busy: str, tmp_path: Path) -> None:
-    log = KafkaLog(busy)
-    snapshots = Snapshots(str(tmp_path), PLAN.app)
-    one = take_snapshot(PLAN, log, snapshots)
-    wait_until(lambda: log.end_offset("pays", 0) > one.ends["pays"][0] + 10, "there are more payments")
-    other = take_snapshot(PLAN, log, snapshots)
-    log.close()
-    sides = [f"{tmp_path}#{each.id}" for each in (one, other)]
-    done = run("compare", APP, *sides, "--log", busy, "--json")
-    assert done.code == 1, done.err
-    assert "which only" in done.out
-    assert "pays @" in done.out

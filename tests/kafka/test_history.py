@@ -17,7 +17,7 @@ from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.stretches import scan
 from tailrace.history.retirement import retire_rebuilds
-from tailrace.log import TopicSettings, Writer
+from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.options import LogOptions
@@ -130,19 +130,6 @@ def _origin(record) -> tuple[bytes, int]:
     return task, int(number)
 
 
-def test_the_state_in_the_changelog_is_compared(lived) -> None:
-    url, folder = lived
-    found = json.loads(tailrace("compare", APP, url, folder / "state", "--json"))
-    assert found["differences"] == 0
-
-
-def test_a_snapshot_is_taken_from_the_log(lived, tmp_path) -> None:
-    url, folder = lived
-    tailrace("snapshot", "create", APP, "--log", url, "--snapshots", tmp_path / "snapshots")
-    found = json.loads(tailrace("compare", APP, folder / "state", tmp_path / "snapshots", "--json"))
-    assert found["differences"] == 0
-
-
 def test_a_dead_letter_is_listed_and_redriven_once(lived) -> None:
     url, _ = lived
     (letter,) = map(json.loads, tailrace("dead-letters", "list", APP, "--log", url, "--json").splitlines())
@@ -213,58 +200,4 @@ def test_a_dump_names_the_offsets_that_an_open_transaction_hides(
     ended = run("log", "dump", "seen", "--log", kafka_url)
     assert ([line["value"] for line in ended.lines], ended.err) == ([1, 2], "")
     writer.close()
-    log.close()
-
-
-def test_dead_letters_name_the_offsets_that_an_open_transaction_hides(
-    kafka_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", "900000")
-    monkeypatch.setattr(arguments, "open_log", lambda url, *_, **__: KafkaLog(url, LogOptions(hidden_s=0.5)))
-    log = KafkaLog(kafka_url)
-    prepare_topics(log, PLAN, create_declared=True)
-    at = ("--log", kafka_url)
-
-    def fail(value: bytes) -> None:
-        origin = (("tailrace-topic", b"seen"), ("tailrace-partition", b"0"), ("tailrace-offset", value))
-        headers = (("tailrace-reason", b"handler-failed"), *origin)
-        log.append_all([Output(PLAN.dead_letters_topic, b"k", value, 1, headers)], 0)
-
-    def hiding(topic: str, end: int) -> Writer:
-        """A writer with an open transaction in partition 0."""
-        writer = log.writer("other")
-        writer.append([Output(topic, b"k", b"open", 1)], 0)
-        wait_until(lambda: log.end_offset(topic, 0) > end, "the record is at the broker", 60)
-        return writer
-
-    fail(b"0")
-    writer = hiding(PLAN.dead_letters_topic, log.end_offset(PLAN.dead_letters_topic, 0))
-    fail(b"1")
-    hidden = f"not shown: offsets 2 to 4 of '{PLAN.dead_letters_topic}' partition 0"
-    ended = run("dead-letters", "list", PLAN.app, "--json", *at)
-    assert [line["id"] for line in ended.lines] == ["0-0"]
-    assert hidden in ended.err
-    ended = run("dead-letters", "redrive", PLAN.app, "--all", "--json", *at)
-    assert ended.lines[0]["sent"] == ["0-0"]
-    assert hidden in ended.err
-    ended = run("dead-letters", "show", PLAN.app, "0-3", *at)
-    assert ended.code == 1
-    assert "not shown: offset 3" in ended.err
-    writer.abort()
-    writer.close()
-    found = run("dead-letters", "list", PLAN.app, "--pending", "--json", *at)
-    assert ([line["id"] for line in found.lines], found.err) == (["0-3"], "")
-
-    notes = letters.redriven_topic(PLAN.app)
-    writer = hiding(notes, log.end_offset(notes, 0))
-    refused = run("dead-letters", "redrive", PLAN.app, "--all", *at)
-    assert refused.code == 1
-    assert f"hides offset 2 of '{notes}' partition 0" in refused.err
-    dry = run("dead-letters", "redrive", PLAN.app, "--all", "--dry-run", "--json", *at)
-    assert dry.lines[0]["sent"] == ["0-3"]
-    assert f"not shown: offset 2 of '{notes}'" in dry.err
-    writer.abort()
-    writer.close()
-    ended = run("dead-letters", "redrive", PLAN.app, "--all", "--json", *at)
-    assert ended.lines[0] | {"sent": ["0-3"], "before": ["0-0"]} == ended.lines[0]
     log.close()

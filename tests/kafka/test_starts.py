@@ -6,12 +6,7 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
-
-from tailrace.core.errors import SnapshotMismatchError
-from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
-from tailrace.history.reading.last_reads import check_last_reads
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.kafka import KafkaLog
 from tailrace.processes.app_loading import find_app
@@ -21,7 +16,6 @@ from tests.kafka.payments import Payments, balances, money, on_way
 from tests.soak.processes import Process, wait_until
 
 APP = "tests.kafka.transfers:app"
-TOTALS = "tests.kafka.apps:app"
 PLAN = find_app(APP).plan()
 COPY = find_app(f"{APP}@copy").plan()
 
@@ -93,55 +87,3 @@ def test_a_copy_that_begins_with_a_snapshot_comes_to_the_state_of_the_original(
     found = json.loads(tailrace("replay", f"{APP}@copy", "--log", kafka_url, "--compare", "--json"))
     assert found["differences"] == 0
     log.close()
-
-
-@pytest.mark.parametrize(
-    ("has_run", "told"),
-    [(True, "has a history of its own in this log"), (False, "has read another record")],
-)
-def test_a_snapshot_of_another_log_is_refused(
-    kafka_url: str, tmp_path: Path, has_run: bool, told: str
-) -> None:
-    """The records that it has read are not those of this log, or the app has a history of its own."""
-    urls = [f"{kafka_url}{name}." for name in ("one", "two")]
-    for number, url in enumerate(urls):
-        payments = Payments(url)
-        payments.seed(number)
-        log = KafkaLog(url)
-        prepare_topics(log, PLAN, create_declared=True)
-        for _ in range(3):
-            payments.pay()
-        payments.stop()
-        log.close()
-    for number, url in enumerate(urls if has_run else urls[:1]):
-        tailrace("run", APP, "--log", url, "--state", tmp_path / str(number), "--until-end")
-    log = KafkaLog(urls[0])
-    found = taken(log, PLAN.app, tmp_path / "begins")
-    log.close()
-    process = Process(
-        tmp_path / "said",
-        *("tailrace", "run", APP, "--log", urls[1], "--state", tmp_path / "new"),
-        *("--from-snapshot", f"{tmp_path / 'begins'}#{found.manifest.id}", "--until-end"),
-    )
-    assert process.ended() != 0
-    assert told in process.text()
-
-
-def test_a_snapshot_is_refused_where_the_log_has_no_record_in_the_place_of_one_that_was_read(
-    kafka_url: str, tmp_path: Path
-) -> None:
-    """The topic was created again: the marker of a transaction is there now. The start would skip the records before it."""
-    plan = find_app(TOTALS).plan()
-    logs = [KafkaLog(f"{kafka_url}{name}.") for name in ("one", "two")]
-    for log, at_once in zip(logs, (4, 1), strict=True):
-        prepare_topics(log, plan, create_declared=True)
-        for _ in range(4 // at_once):
-            log.append_all([Output("seen", b"k", b'{"key":"k","at_ms":1}', 1)] * at_once, 0)
-    tailrace("run", TOTALS, "--log", logs[0], "--state", tmp_path / "state", "--until-end")
-    snapshots = Snapshots(str(tmp_path / "snapshots"), plan.app)
-    found = snapshots.open(take_snapshot(plan, logs[0], snapshots).id)
-    check_last_reads(logs[0], found, 0)
-    with pytest.raises(SnapshotMismatchError, match="has read another record at offset 3 of 'seen'"):
-        check_last_reads(logs[1], found, 0)
-    for log in logs:
-        log.close()

@@ -181,9 +181,3 @@ except LogUnavailableError as error:
     assert "takes commits again" not in said
     assert "not an error" not in said
     assert not (tmp_path / "new").exists()
-
-
-def test_a_copy_to_a_folder_that_cannot_be_created_names_it(log, tmp_path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(LogUnavailableError, match=r"the copy in .*file/new/copy"):
-        log.copy_to(tmp_path / "file" / "new" / "copy")

@@ -339,15 +339,6 @@ while True:
             assert mine.renew()
 
 
-def test_a_log_in_the_same_process_is_fenced_like_any_other(tmp_path) -> None:
-    one, two = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
-    one.create_topic("t", TopicSettings(1))
-    zombie = one.writer("x")
-    two.writer("x")
-    with pytest.raises(FencedError):
-        zombie.commit()
-
-
 def test_a_take_over_that_comes_between_the_encoding_and_the_lock_still_fences(tmp_path, monkeypatch) -> None:
     one, two = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
     one.create_topic("t", TopicSettings(1))

@@ -16,7 +16,6 @@ import pytest
 from tailrace.core.errors import (
     CommitUnknownError,
     CorruptLogError,
-    FencedError,
     LogUnavailableError,
     OffsetGoneError,
 )
@@ -288,22 +287,6 @@ class TestBehind:
         assert reader.fetch(*place, 100).idle
         assert reader.published(*place) == [Publication("w", 7)]
         assert reader.published(*place) == []
-
-    def test_it_is_fenced_by_who_has_taken_its_id_over(self, logs) -> None:
-        log, idle = logs
-        zombie = idle.writer("w")
-        zombie.append([Output("t", b"k", b"of a zombie", 0)])
-        self.go_on(log)
-        log.writer("w")
-        with pytest.raises(FencedError):
-            zombie.commit()
-
-    def test_it_may_have_closed_what_it_stood_in(self, logs) -> None:
-        log, idle = logs
-        idle.end_offset("t", 0)
-        idle.close()
-        self.go_on(log)
-        assert idle.end_offset("t", 0) == 1
 
 
 class Struck:

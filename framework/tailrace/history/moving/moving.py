@@ -246,20 +246,14 @@ class _Moving:
                 placer.publish(topic, [one for one in found if one.name in moving])
 
     def _commit_positions(self) -> None:
-        for plan, left in zip(self._plans, self._left, strict=True):
+        for plan in self._plans:
             places = [
                 TopicPartition(one.name, number) for one in plan.inputs for number in range(plan.partitions)
             ]
-            of_left = {
-                TopicPartition(name, number): at for number, one in left.items() for name, at in one.items()
-            }
             for group in (plan.app, begun_group(plan.app)):
-                offsets = dict(self._source.committed_offsets(group, (*places, *of_left)))
-                if group == plan.app:
-                    offsets |= of_left
                 writer = self._target.writer(moves_topic(plan.app))
                 try:
-                    writer.commit(offsets, group)
+                    writer.commit(self._source.committed_offsets(group, places), group)
                 finally:
                     writer.close()
 

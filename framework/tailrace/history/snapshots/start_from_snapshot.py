@@ -335,7 +335,7 @@ class _Task:
             if plan.app == self._cut.app:
                 settle_letters(log, writer, plan.app, self._entry, self._id, self._now_ms)
             ends = writer.commit(
-                {TopicPartition(name, partition): at for name, at in {**left, **positions}.items()}, plan.app
+                {TopicPartition(name, partition): at for name, at in positions.items()}, plan.app
             )
         finally:
             writer.close()
