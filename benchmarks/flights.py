@@ -74,8 +74,8 @@ def worker_of(app: tr.App, log: EmbeddedLog, folder: Path) -> Worker:
     def state(number: int) -> RocksStore:
         return RocksStore(folder / str(number), StateIdentity(plan.app, number), memory)
 
-    settings = WorkerSettings(partition=PartitionSettings(task=_SETTINGS))
-    return Worker(plan, log, range(plan.partitions), state, bounded=True, settings=settings)
+    settings = WorkerSettings(bounded=True, partition=PartitionSettings(task=_SETTINGS))
+    return Worker(plan, log, range(plan.partitions), state, settings=settings)
 
 
 def run_to_end(worker: Worker) -> None:

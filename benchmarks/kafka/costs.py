@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from benchmarks.kafka.apps import counting
@@ -28,8 +27,8 @@ from tailrace.core.engine.task import Task
 from tailrace.log.kafka.reader import KafkaReader
 from tailrace.log.kafka.writer import KafkaProducer
 from tailrace.log.routing import Router
-from tailrace.runtime.kafka_service import serve_on_kafka
-from tailrace.runtime.service import ServiceOptions
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.slices import Slices
 from tailrace.state import OverlayStore, RocksStore
 
@@ -56,9 +55,7 @@ THREADS = "threads of libraries"
 def costs(events: int, keys: int) -> dict[str, float]:
     """Microseconds per event by part, of a service that knows all keys."""
     with KafkaHouse(counting) as house, _stopped_at_last() as stop:
-        options = ServiceOptions(
-            "benchmarks.kafka.apps:counting", Path(), house.folder / "state", kafka=house.url
-        )
+        options = ServiceOptions("benchmarks.kafka.apps:counting", house.url, house.folder / "state")
         source, found, watches = endless(keys), dict[str, float](), Stopwatches(PARTS)
 
         def watched() -> None:
@@ -88,7 +85,7 @@ def costs(events: int, keys: int) -> dict[str, float]:
         main_thread = threading.get_ident()
         with watches.attached():
             watcher.start()
-            serve_on_kafka(options, counting.plan())
+            Host(options, counting.plan()).run()
         watcher.join()
     return {name: seconds / events * 1e6 for name, seconds in found.items()}
 

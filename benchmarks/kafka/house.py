@@ -25,7 +25,7 @@ from tailrace.core.records import Output
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.connection import Connection
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 
 LOOK_S = 0.02
 

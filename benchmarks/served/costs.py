@@ -25,7 +25,8 @@ from tailrace.history.replay.replaying import seldom_collected
 from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter
 from tailrace.log.routing import Router
-from tailrace.runtime.service import ServiceOptions, open_worker
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.slices import Slices
 from tailrace.runtime.worker import Worker
 from tailrace.state import RocksStore
@@ -86,7 +87,10 @@ def costs(events: int, keys: int, rounds: int) -> tuple[dict[str, float], dict[s
     by_hand: list[dict[str, float]] = []
     with House(counting) as house, ExitStack() as closing, seldom_collected():
         options = ServiceOptions("benchmarks.apps:counting", house.folder / "log", house.folder / "state")
-        worker = open_worker(options, counting.plan(), range(1), closing)[0]
+        host = Host(options, counting.plan())
+        closing.enter_context(host.joined())
+        host.tasks.look()
+        worker = host.worker
         worker.start()
         closing.callback(worker.leave)
         loop, records = BareLoop(house.log, options.commit_interval_ms), endless(keys)

@@ -19,7 +19,7 @@ from benchmarks.measure import WALL
 from benchmarks.served.service import Service, wait_until
 from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 
 AT_ONCE = 10_000
 """Number of records given to a writer at once."""

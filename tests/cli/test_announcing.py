@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from tailrace.core.declare.plan import Plan
 from tailrace.history.status.holding import IsOwned
 from tailrace.log import Log
+from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
-from tailrace.processes.task_ownership import TaskOwnership
-from tailrace.runtime import service as services
+from tailrace.runtime import preparing
 from tailrace.runtime.announcing import announce
-from tailrace.runtime.service import ServiceOptions
+from tailrace.runtime.options import ServiceOptions
 from tests.cli.commands import SHOP, done
+from tests.log.embedded.owning import owning
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -27,14 +29,14 @@ def test_a_service_says_it_once_whatever_the_number_of_its_processes(
         told.append(f"{plan.app} {original} {is_owned('shop-0')}")
         announce(plan, log, is_owned, original)
 
-    monkeypatch.setattr(services, "announce", counted)
+    monkeypatch.setattr(preparing, "announce", counted)
     where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
     done("log", "create", "--app", SHOP, "--log", tmp_path / "log")
     done("run", SHOP, *where, "--workers", workers)
     assert told == ["shop  False"]
-    owner = TaskOwnership(tmp_path / "log", "shop", [0])
-    services.prepare(
-        ServiceOptions(f"{SHOP}@copy", tmp_path / "log", tmp_path / "state"), find_app(f"{SHOP}@copy").plan()
-    )
+    owner = owning(tmp_path / "log", "shop", [0])
+    copy = ServiceOptions(f"{SHOP}@copy", tmp_path / "log", tmp_path / "state")
+    with closing(open_log(copy.log)) as log:
+        preparing.prepare(log, copy, find_app(copy.app).plan())
     assert told[1:] == ["copy shop True"]
-    owner.release()
+    owner.close()

@@ -11,7 +11,8 @@ import pytest
 from tailrace.core.records import Output
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
 from tests.cli.commands import Ended, run
 from tests.testing.exploring import apps
 
@@ -96,7 +97,7 @@ def test_what_the_app_has_written_is_not_taken_from_the_log(tmp_path: Path) -> N
         create_topics=True,
         log_format="json",
     )
-    serve(options, windowing.plan())
+    Host(options, windowing.plan()).run()
     after = explore(tmp_path / "log", "windowing", "--json", "--schedules", 3)
     assert before.code == after.code == 0
     assert json.loads(before.out)["records"] == json.loads(after.out)["records"] == 20

@@ -22,7 +22,8 @@ from tailrace.history.replay.in_processes import ReplayJob, replay_apart
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
 from tailrace.state import RocksStore, StateIdentity
 from tests.runtime import served
 from tests.runtime.tallies import ticks
@@ -43,7 +44,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ServiceOptions(
         APP, folder / "log", folder / "state", until_end=True, create_topics=True, log_format="json"
     )
-    serve(options, served.app.plan())
+    Host(options, served.app.plan()).run()
     return folder
 
 

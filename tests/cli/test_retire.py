@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.processes.task_ownership import TaskOwnership
 from tests.cli.commands import SHOP, done, run
+from tests.log.embedded.owning import owning
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def test_what_cannot_be_retired_is_refused_in_one_line(folder: Path) -> None:
     ended = run("retire", "shopp", "--log", folder / "log")
     assert ended.code == 2
     assert "Did you mean 'shop'?" in ended.err
-    owner = TaskOwnership(folder / "log", "shop", [2])
+    owner = owning(folder / "log", "shop", [2])
     ended = run("retire", "shop", "--log", folder / "log")
-    owner.release()
+    owner.close()
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert "the app 'shop' runs" in line

@@ -197,7 +197,7 @@ def test_an_app_of_another_width_is_refused_with_the_mend(tmp_path: Path, capsys
     assert execute(["run", APP, *folders(tmp_path), "--until-end", "--create-topics"]) == 0
     monkeypatch.setattr("tests.runtime.served.app", make_app(2))
     assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 1
-    assert "has 2 partitions, but was run before with 4" in capsys.readouterr().err
+    assert "partitions is 4, and must be 2" in capsys.readouterr().err
 
 
 def test_the_command_runs_as_a_module(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from tailrace.core import rows
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import ServiceOptions, serve, with_snapshot_settled
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.snapshot_start import with_snapshot_settled
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.snapshots import Snapshots
 from tests.runtime import served
@@ -45,7 +47,7 @@ def run_service(folder: Path, app: str = APP, state: str = "state", **options: A
         app, folder / "log", folder / state, until_end=True, create_topics=True, log_format="json", **options
     )
     name = app.partition("@")[2]
-    serve(given, (served.app.renamed(name) if name else served.app).plan())
+    Host(given, (served.app.renamed(name) if name else served.app).plan()).run()
 
 
 def create(folder: Path, *arguments: str) -> int:
@@ -224,9 +226,10 @@ class TestStart:
             options = ServiceOptions(
                 APP, lived / "log", lived / state, until_end=True, log_format="json", from_snapshot=reference
             )
-            settled = with_snapshot_settled(options, served.app.plan())
+            with closing(EmbeddedLog(lived / "log")) as log:
+                settled = with_snapshot_settled(options, served.app.plan(), log)
             assert settled.from_snapshot.startswith(f"{place}#20")
-            serve(settled, served.app.plan())
+            Host(settled, served.app.plan()).run()
             assert execute(["compare", APP, str(lived / state), reference]) == 0
             assert execute([*rebuild, "--from-snapshot", reference]) == 0
         assert "from snapshot " in capsys.readouterr().out

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from tailrace.history.status.inspection import AppReport
-from tailrace.processes.task_ownership import TaskOwnership
 from tests.cli.commands import SHOP, done, run
+from tests.log.embedded.owning import owning
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def test_it_shows_tasks_inputs_and_actors_within_a_hundred_columns(folder: Path)
 
 
 def test_json_has_all_of_it(folder: Path) -> None:
-    owner = TaskOwnership(folder / "log", "shop", [1])
+    owner = owning(folder / "log", "shop", [1])
     said = done("status", SHOP, *places(folder), "--json").out
-    owner.release()
+    owner.close()
     report = msgspec.json.decode(said, type=AppReport)
     assert (report.app, len(report.tasks)) == ("shop", 3)
     assert [one.owner is not None for one in report.tasks] == [False, True, False]

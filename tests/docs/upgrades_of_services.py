@@ -9,9 +9,9 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import IncompatibleStateError, InputsChangedError
+from tailrace.core.errors import IncompatibleStateError, InputsChangedError, TopicMismatchError
 from tailrace.core.records import Output
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
@@ -182,7 +182,9 @@ class Service:
     def run(self, plan: Plan, *, change_inputs: bool = False) -> int:
         """Run until all is read; how much the key has counted."""
         prepare_log(self.log, plan, create_declared=True)
-        settings = WorkerSettings(partition=PartitionSettings(commit_interval_ms=0))
+        settings = WorkerSettings(
+            change_inputs=change_inputs, partition=PartitionSettings(commit_interval_ms=0)
+        )
         worker = Worker(
             plan,
             self.log,
@@ -190,7 +192,6 @@ class Service:
             lambda _: self.store,
             settings=settings,
             clock=lambda: 0,
-            change_inputs=change_inputs,
         )
         try:
             worker.start()
@@ -224,7 +225,7 @@ def _(how: Restart) -> None:
 @line("the number of partitions changes")
 def _(how: Restart) -> None:
     service = Service(two_inputs(both=False))
-    with pytest.raises(InputsChangedError, match="has 2 partitions, but was run before with 1"):
+    with pytest.raises(TopicMismatchError, match=r"exists with 1 partition.*asked for was 2"):
         service.run(two_inputs(both=False, partitions=2))
 
 

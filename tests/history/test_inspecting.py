@@ -12,9 +12,9 @@ from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.history.status import inspection
 from tailrace.history.status.holding import Held
 from tailrace.history.status.inspection import AppReport, SourceReport, TaskReport, Timers, inspect_app
-from tailrace.history.status.owners import Owner
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.log.tasks import Owner
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import RocksStore, StateIdentity

@@ -17,7 +17,7 @@ from tailrace.history.moving.moving import move_apps
 from tailrace.history.snapshots.start_from_snapshot import Start, open_start
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
 from tests.history.rebuilding import lived
 from tests.history.tills import EVERY, KEYS, PARTITIONS, Tills, payments, tills

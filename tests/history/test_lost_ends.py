@@ -39,9 +39,9 @@ from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.history.status.inspection import inspect_app
 from tailrace.log.archive import archive_log
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tailrace.state.snapshots import Snapshots
 from tailrace.state.store_cut import decode_store_cut
@@ -111,9 +111,8 @@ class World:
             self.log,
             numbers,
             self.state,
-            settings=SETTINGS,
-            bounded=True,
-            begin=None if start is None else begin,
+            settings=replace(SETTINGS, bounded=True),
+            hooks=WorkerHooks() if start is None else WorkerHooks(begin=begin),
         )
         worker.start()
         while worker.turn() or not worker.quiet:

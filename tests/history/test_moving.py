@@ -19,8 +19,8 @@ from tailrace.history.reading.residence import check_lives_here
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.appending import Appender
-from tailrace.processes.task_ownership import TaskOwnership
 from tests.cli.commands import done, run
+from tests.log.embedded.owning import owning
 from tests.soak import checks, feed
 from tests.soak.apps import first_app, second_app
 
@@ -168,10 +168,10 @@ def test_a_move_that_is_given_up_leaves_the_apps_where_they_were(logs, tmp_path)
 
 
 def test_an_app_that_runs_is_not_moved(logs) -> None:
-    owned = TaskOwnership(logs.old.path, "first", [2])
+    owned = owning(logs.old.path, "first", [2])
     with pytest.raises(TaskOwnedError, match="an app that runs is not moved"):
         move_apps(PLANS, logs.old, logs.new)
-    owned.release()
+    owned.close()
     assert lives(logs.old, "first")
 
 

@@ -15,11 +15,11 @@ from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.retirement import RetiredTopic, publishers_of, retire
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
+from tests.log.embedded.owning import owning
 
 AT_ONCE = PartitionSettings(commit_interval_ms=0)
 
@@ -209,11 +209,11 @@ def test_messages_within_the_app_are_left_alone(machine: Machine) -> None:
 
 def test_an_app_that_runs_is_not_retired_and_goes_on(machine: Machine) -> None:
     machine.live(writing("old"), {0: 1_000})
-    owner = TaskOwnership(machine.log.path, "old", [1])
+    owner = owning(machine.log.path, "old", [1])
     with pytest.raises(TaskOwnedError, match=r"'old' runs.*old/1 is owned.*Stop it first"):
         retire(machine.log, "old")
     assert publishers_of(machine.log)["old"] == {0: {"middle": 999}}
-    owner.release()
+    owner.close()
     assert retire(machine.log, "old").publishers == ["old-0", "old-1"]
 
 

@@ -25,7 +25,7 @@ from tailrace.history.snapshots.start_from_snapshot import start_from
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut

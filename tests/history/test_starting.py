@@ -23,8 +23,9 @@ from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.start_from_snapshot import Start, all_have_begun, open_start, start_from
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
-from tailrace.runtime.service import ServiceOptions, prepare_log, with_snapshot_settled
-from tailrace.runtime.worker import Worker
+from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.preparing import prepare_log
+from tailrace.runtime.snapshot_start import begin_all, with_snapshot_settled
 from tailrace.state import MemoryStore
 from tests.runtime.served import Tick
 from tests.runtime.state_world import KEYS, ROUNDS, World, edited
@@ -180,37 +181,22 @@ def test_until_the_tasks_of_other_workers_have_begun_none_takes_a_record(world) 
     def begin(number: int, store: Store) -> None:
         start_from(other, number, world.log, store, start, 1)
 
-    first, second = (
-        Worker(
-            other,
-            world.log,
-            numbers,
-            lambda number: world.state("other", number),
-            bounded=True,
-            begin=begin,
-            all_begun=partial(all_have_begun, other, world.log, start),
-        )
-        for numbers in (range(2), range(2, 4))
-    )
-    naps = 0
+    all_begun = partial(all_have_begun, other, world.log, start)
+    open_store = partial(world.state, "other")
+    waits = 0
 
-    def steer() -> None:
-        nonlocal naps
-        naps += 1
-        assert world.log.ends(["counts"]).offsets["counts"] == ends
-        if naps == 3:
-            second.start()
+    def wait(_pause_s: float) -> bool:
+        nonlocal waits
+        waits += 1
+        if waits == 3:
+            begin_all(begin, all_begun, range(2, 4), open_store, lambda _: False)
+        return True
 
-    ends = world.log.ends(["counts"]).offsets["counts"]
-    first.start(steer)
-    assert naps == 3
-    first.leave()
-    second.leave()
-    waiting = Worker(
-        other, world.log, range(0), lambda number: world.state("other", number), all_begun=lambda: False
-    )
-    waiting.start(waiting.stop)
-    waiting.leave()
+    begin_all(begin, all_begun, range(2), open_store, lambda _: False)
+    assert not all_begun(), "it was stopped before"
+    begin_all(begin, all_begun, range(2), open_store, wait)
+    assert waits >= 3
+    assert all_begun()
 
 
 def test_it_is_started_again_though_the_snapshot_that_it_began_with_is_gone(world) -> None:
@@ -329,12 +315,12 @@ def test_the_processes_of_a_service_are_told_which_snapshot_it_is(world) -> None
     )
     other = world.app.renamed("other").plan()
     prepare_log(world.log, other, create_declared=True)
-    assert with_snapshot_settled(options, other) is options
+    assert with_snapshot_settled(options, other, world.log) is options
     options = replace(options, from_snapshot=str(world.folder / "snapshots"))
-    told = with_snapshot_settled(options, other)
+    told = with_snapshot_settled(options, other, world.log)
     assert told.from_snapshot == f"{options.from_snapshot}#{first}"
     assert world.take().id != first
-    assert with_snapshot_settled(told, other) == told
+    assert with_snapshot_settled(told, other, world.log) == told
 
 
 def test_a_state_that_is_replaced_keeps_its_versions_and_where_inputs_were_left(world, monkeypatch) -> None:

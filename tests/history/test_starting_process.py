@@ -13,7 +13,7 @@ from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.snapshots.taking import take_snapshot
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_counts, ticks

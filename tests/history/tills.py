@@ -15,7 +15,7 @@ from tailrace.history.reading.stretches import scan
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
@@ -106,10 +106,10 @@ class Tills:
             range(PARTITIONS),
             lambda _: MemoryStore(),
             settings=WorkerSettings(
-                partition=PartitionSettings(commit_interval_ms=0, after_deleted=after_deleted)
+                change_inputs=True,
+                partition=PartitionSettings(commit_interval_ms=0, after_deleted=after_deleted),
             ),
-            change_inputs=True,
-            reader=log.reader({}, live=True) if isinstance(log, KafkaLog) else None,
+            reader=log.live_reader(),
         )
         try:
             worker.start()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from random import random
 from typing import Any
 from unittest.mock import patch
@@ -30,7 +29,6 @@ def main() -> None:
     from tailrace.core.errors import StateUnavailableError
     from tailrace.log.kafka import feeds
     from tailrace.log.options import LogOptions
-    from tailrace.runtime import kafka_service
     from tailrace.runtime.slices import Slices
 
     patience_s = float(os.environ.get("SOAK_PATIENCE_S", "60"))
@@ -44,11 +42,12 @@ def main() -> None:
             raise StateUnavailableError("the soak lets this task fail")
         return worked
 
+    def given(**options: Any) -> LogOptions:
+        return LogOptions(**{**options, "patience_s": patience_s, "hidden_s": hidden_s})
+
     with (
         patch.object(Slices, "slice", failing),
-        patch.object(
-            kafka_service, "LogOptions", partial(LogOptions, patience_s=patience_s, hidden_s=hidden_s)
-        ),
+        patch("tailrace.cli.run.LogOptions", given),
         patch.object(feeds, "STRETCH", stretch),
     ):
         command_line()

@@ -31,7 +31,7 @@ from tailrace.core.engine.tape import decode_cut
 from tailrace.history.reading.changelog import last_cut
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tests.kafka.broker.cluster import Cluster
 from tests.kafka.commands import tailrace
 from tests.kafka.faults import FAULTS, NEEDS, SESSION_S, Needs

@@ -34,6 +34,6 @@ def test_a_topic_that_is_there_again_after_it_was_deleted_is_not_waited_for_with
     log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log._cluster, "names", lambda: {"a": 1})
-    log.hurry(0.5)
+    log.limit_patience(0.5)
     with pytest.raises(LogUnavailableError, match="the brokers still list 'a'"):
         log.admin.delete_topics(["a"])

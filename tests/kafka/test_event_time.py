@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -14,7 +15,7 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.log.kafka import KafkaLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
@@ -41,9 +42,8 @@ class Service:
                 log,
                 (),
                 self.stores.__getitem__,
-                settings=SETTINGS,
+                settings=replace(SETTINGS, tasks_move=True),
                 clock=lambda: clock[0],
-                shared=True,
                 reader=log.reader({}, live=True),
             )
             for log in self.logs

@@ -16,7 +16,7 @@ from tailrace.core.errors import OffsetGoneError, TopicReplacedError
 from tailrace.history.reading.same_topics import check_history
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tests.history.tills import EVERY, KEYS, PARTITIONS, Tills, tills
 from tests.kafka.members import Members, await_tasks, stopped
 from tests.kafka.test_upgrades import FIRST, SECOND, Visits

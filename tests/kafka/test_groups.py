@@ -11,10 +11,12 @@ from tailrace.core.errors import UsageError
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
-from tailrace.log.kafka.membership import Membership
+from tailrace.log.kafka.tasks import KafkaTasks
 from tailrace.log.options import LogOptions
-from tailrace.runtime import kafka_service
-from tailrace.runtime.service import ServiceOptions
+from tailrace.log.tasks import AppTasks
+from tailrace.runtime import bounded
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.standby_placement import heirs
 from tests.kafka import apps
 from tests.kafka.members import SESSION, Members, await_tasks, runs, said, stopped
@@ -86,13 +88,13 @@ def test_a_bounded_run_beside_a_service_takes_no_task_from_it(
 ) -> None:
     one = members.start(APP, "one")
     await_tasks(one, 4)
-    monkeypatch.setattr(kafka_service, "_ALONE_S", 0.1)
-    options = ServiceOptions(APP, Path("log"), tmp_path / "two", kafka=members.url, until_end=True)
+    monkeypatch.setattr(bounded, "_ALONE_S", 0.1)
+    options = ServiceOptions(APP, members.url, tmp_path / "two", until_end=True)
     with pytest.raises(UsageError, match="--until-end is for one process alone"):
-        kafka_service.serve_on_kafka(options, PLAN)
+        Host(options, PLAN).run()
     stopped(one)
     assert given_back(one) == [[0, 1, 2, 3]], "only at its own end"
-    assert not kafka_service.serve_on_kafka(options, PLAN)
+    assert not Host(options, PLAN).run()
 
 
 def test_of_two_processes_with_one_instance_id_one_ends_with_words_and_the_other_works(
@@ -114,7 +116,7 @@ def test_of_two_processes_with_one_instance_id_one_ends_with_words_and_the_other
 def test_the_heirs_of_a_member_are_those_that_were_predicted(kafka_url: str) -> None:
     log = KafkaLog(kafka_url, LogOptions(settings={"consumer.group.protocol": "classic"}))
     log.create_topic("eight.tape", TopicSettings(8))
-    joined: list[Membership] = []
+    joined: list[KafkaTasks] = []
 
     def settled() -> bool:
         for one in joined:
@@ -124,7 +126,7 @@ def test_the_heirs_of_a_member_are_those_that_were_predicted(kafka_url: str) -> 
 
     logs = [KafkaLog(kafka_url) for _ in range(3)]
     for each in logs:
-        joined.append(each.join("eight", "eight.tape", given=lambda _: None, taken=lambda *_: None))
+        joined.append(each.join(AppTasks("eight", "eight.tape", 8)))
         wait_until(settled, "the tasks are spread")
     before = {one.member_id: sorted(one.owned) for one in joined}
     gone = joined.pop(1)
@@ -134,7 +136,7 @@ def test_the_heirs_of_a_member_are_those_that_were_predicted(kafka_url: str) -> 
     after = {number: one.member_id for one in joined for number in one.owned}
     assert {number: after[number] for number in expected} == expected
     for one in joined:
-        assert set(before[one.member_id]) <= one.owned
+        assert set(before[one.member_id]) <= set(one.owned)
         one.close()
     for each in [log, *logs]:
         each.close()

@@ -10,7 +10,8 @@ from tailrace.core.records import Output
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.options import LogOptions
-from tailrace.runtime.service import prepare_log
+from tailrace.log.tasks import AppTasks
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.task_notes import TaskNotes
 from tests.kafka import apps
 from tests.kafka.members import Members, await_tasks
@@ -31,7 +32,7 @@ def test_a_process_starts_and_ends_what_one_that_was_killed_in_a_commit_has_left
         closing(Members(kafka_url, tmp_path)) as members,
     ):
         prepare_log(log, PLAN, create_declared=True)
-        member = log.join(PLAN.app, PLAN.tape_topic, given=lambda _: None, taken=lambda _, __: None)
+        member = log.join(AppTasks(PLAN.app, PLAN.tape_topic, PLAN.partitions))
 
         def joined() -> bool:
             member.look()

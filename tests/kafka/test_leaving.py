@@ -39,7 +39,7 @@ def members(kafka_url: str, tmp_path: Path) -> Iterator[Members]:
 
 
 def producer_of(log: KafkaLog) -> str:
-    """The transactional id of the process that has all tasks; see ``log.kafka.membership``."""
+    """The transactional id of the process that has all tasks; see ``log.kafka.tasks``."""
     places = [log._cluster.at(TopicPartition(PLAN.tape_topic, number)) for number in TASKS]
     (name,) = {one.metadata.partition("\n")[0] for one in log._outsider(PLAN.app).committed(places, 60)}
     assert name

@@ -15,7 +15,7 @@ from tailrace.history.snapshots.start_from_snapshot import Start, open_start
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
 from tests.history.tills import EVERY, Tills, payments, tills
 from tests.kafka.test_expired_notes import expire

@@ -8,8 +8,9 @@ from tailrace.core.errors import FencedError, TailraceError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog
-from tailrace.log.kafka.membership import Membership
+from tailrace.log.kafka.tasks import KafkaTasks
 from tailrace.log.options import LogOptions
+from tailrace.log.tasks import AppTasks
 from tests.log.contract import visible
 from tests.soak.processes import wait_until
 
@@ -18,9 +19,9 @@ SHORT = {"consumer.session.timeout.ms": "5000", "consumer.max.poll.interval.ms":
 """A member that does not look for five seconds leaves the group by itself; the library then forgets that it was one."""
 
 
-def member_of(log: KafkaLog) -> Membership:
+def member_of(log: KafkaLog) -> KafkaTasks:
     """A member that has all tasks: another is not there, or has left."""
-    member = log.join("app", "app.tape", given=lambda _: None, taken=lambda *_: None)
+    member = log.join(AppTasks("app", "app.tape", 4))
 
     def has_tasks() -> bool:
         member.look()

@@ -14,9 +14,10 @@ import pytest
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import Part, TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaLog, membership
-from tailrace.log.kafka.membership import Membership
+from tailrace.log.kafka import KafkaLog, tasks
+from tailrace.log.kafka.tasks import KafkaTasks
 from tailrace.log.options import LogOptions
+from tailrace.log.tasks import AppTasks
 from tests.kafka.broker.cluster import Cluster
 from tests.log.contract import A, visible
 from tests.soak.processes import wait_until
@@ -32,13 +33,13 @@ class Processes:
         self._url = url
         self._closing = closing
 
-    def join(self) -> tuple[KafkaLog, Membership]:
+    def join(self) -> tuple[KafkaLog, KafkaTasks]:
         settings = {"producer.transaction.timeout.ms": str(TIMEOUT_S * 1_000)}
         log = KafkaLog(self._url, LogOptions(settings=settings))
         self._closing.callback(log.close)
         log.create_topic("a", TopicSettings(1))
         log.create_topic("app.tape", TopicSettings(2))
-        member = log.join("app", "app.tape", given=lambda _: None, taken=lambda _, __: None)
+        member = log.join(AppTasks("app", "app.tape", 2))
         self._closing.callback(member.close)
 
         def looked() -> bool:
@@ -153,7 +154,7 @@ def test_what_another_process_owns_is_neither_taken_over_nor_committed(processes
     log, member = processes.join()
     writer = log.writer("app-0")
     writer.append(one(b"never"))
-    member.owned.discard(0)
+    member._numbers.discard(0)
     with pytest.raises(FencedError, match="given to another"):
         writer.commit()
     with pytest.raises(FencedError, match="given the tasks"):
@@ -190,9 +191,9 @@ def test_a_watermark_of_a_task_that_moved_holds_only_behind_the_records_of_its_l
         assert read == [b"1", b"2", b"of the last owner"]
 
 
-@pytest.mark.parametrize("hurried", [False, True])
+@pytest.mark.parametrize("leaving", [False, True])
 def test_a_process_ends_if_the_library_never_returns_from_asking_the_group(
-    processes: Processes, monkeypatch: pytest.MonkeyPatch, hurried: bool
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, leaving: bool
 ) -> None:
     log, member = processes.join()
     consumer, released = member._consumer, threading.Event()
@@ -205,11 +206,11 @@ def test_a_process_ends_if_the_library_never_returns_from_asking_the_group(
             released.wait()
 
     member._consumer = Stuck()
-    monkeypatch.setattr(membership, "_LOOK_S", 0.1)
-    if hurried:
-        log.hurry(0.2)  # as a process does that is to leave
+    monkeypatch.setattr(tasks, "_LOOK_S", 0.1)
+    if leaving:
+        log.limit_patience(0.2)  # as a process does that is to leave
     else:
-        monkeypatch.setattr(membership, "_STUCK_S", 0.2)
+        monkeypatch.setattr(tasks, "_STUCK_S", 0.2)
     for ask in (member.check, member.check, member.look):
         with pytest.raises(LogUnavailableError, match="does not come back"):
             ask()

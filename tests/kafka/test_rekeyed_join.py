@@ -21,7 +21,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.log.kafka import KafkaLog
 from tailrace.processes.app_loading import find_app
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tests.docs.page import ROOT, blocks, write
 from tests.kafka.members import Members, await_tasks, runs
 from tests.kafka.outside import Feeder, messages

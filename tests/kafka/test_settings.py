@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from tailrace.core.errors import UsageError
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.options import LogOptions
-from tailrace.runtime import kafka_service
 from tests.cli.commands import run
 
 
@@ -99,7 +96,9 @@ def test_an_interval_of_commits_for_which_brokers_would_abort_transactions_is_re
 ) -> None:
     if timeout_ms is not None:
         monkeypatch.setenv("TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", timeout_ms)
-    monkeypatch.setattr(kafka_service, "LogOptions", partial(LogOptions, patience_s=0.1))
+    monkeypatch.setattr(
+        "tailrace.cli.run.LogOptions", lambda **given: LogOptions(**{**given, "patience_s": 0.1})
+    )
     where = ("--log", "kafka://127.0.0.1:1", "--state", tmp_path)
     ended = run("run", "tests.kafka.apps:app", *where, "--commit-interval", interval)
     said = f"--commit-interval is {interval}, and Kafka aborts a transaction that is open for"

@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.changelog import fold
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
-from tailrace.runtime.service import States
+from tailrace.log.tasks import Tasks
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.standbys import Standby, Standbys
+from tailrace.runtime.states import States
 from tailrace.runtime.worker import Worker, WorkerSettings, system_clock
 from tailrace.state import RocksStore
 from tailrace.state.store_cut import StoreCut, decode_store_cut
@@ -45,6 +46,20 @@ def events(first: int, last: int) -> list[Output]:
         Output("seen", b"k%d" % key, b'{"key":"k%d","at_ms":%d}' % (key, at_ms), at_ms)
         for key, at_ms in ((number % 200, START_MS + 50 * number) for number in range(first, last))
     ]
+
+
+class _NoTasks(Tasks):
+    """A member of the group that owns nothing."""
+
+    owned: Collection[int] = ()
+    joined = True
+    member_id = "this"
+
+    def look(self) -> None: ...
+
+    def check(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class World:
@@ -69,8 +84,9 @@ class World:
             self.log,
             TASKS,
             states.take,
-            settings=WorkerSettings(slice_records=50, partition=PartitionSettings(commit_interval_ms=20)),
-            bounded=True,
+            settings=WorkerSettings(
+                slice_records=50, bounded=True, partition=PartitionSettings(commit_interval_ms=20)
+            ),
         )
         worker.start()
         wait_until(lambda: not worker.turn() and worker.quiet, "the owner has taken all")
@@ -90,10 +106,9 @@ class World:
             plan,
             self.log,
             1,
+            _NoTasks(),
             open_state=taken,
             owners=lambda: dict.fromkeys(TASKS, "the owner"),
-            member_id=lambda: "this",
-            owned=set(),
             clock=lambda: system_clock() + self.now_ms,
         )
 
@@ -148,7 +163,7 @@ def test_a_standby_has_the_rows_of_the_owner_also_where_its_folder_was_deleted_a
     standbys = world.standbys()
     world.brought_up(standbys)
     ends = {topic: [world.log.end_offset(topic, n) for n in TASKS] for topic in world.log.topics()}
-    standbys.release(TASKS)
+    standbys.assigned(TASKS)
     standbys.close()
     for number in TASKS:
         mine, theirs = world.rows_of("standby", number), world.rows_of("owner", number)
@@ -198,7 +213,7 @@ def test_a_standby_whose_task_comes_leaves_the_folder_to_it_and_does_not_come_ba
     world.worked(400)
     standbys = world.standbys()
     world.brought_up(standbys)
-    standbys.release([1])
+    standbys.assigned([1])
     standbys.look()
     assert 1 not in standbys.behind
     with closing(States(world.folder / "standby", PLAN.app).take(1)) as store:

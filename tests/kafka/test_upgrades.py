@@ -12,7 +12,7 @@ import pytest
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tests.kafka.members import Members, await_tasks, runs, stopped
 from tests.kafka.versions import first, unrelated
 from tests.kafka.versions.events import Total

@@ -8,7 +8,7 @@ from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tests.kafka.bad_input.shop import read
 from tests.kafka.versions import first
 from tests.kafka.versions.events import Total

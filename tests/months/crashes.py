@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from tailrace.log.options import LogOptions
-from tailrace.runtime import service as serving
+from tailrace.runtime import host
 from tailrace.runtime.worker import Worker
 from tailrace.testing.strikes import Kill
 from tests.soak.struck import StruckLog, drop
@@ -29,16 +28,16 @@ def killed_after(operations: int) -> Generator[Callable[[], bool]]:
     def opened(path: Path, options: LogOptions, *, create: bool) -> StruckLog:
         return StruckLog(path, tick, options)
 
-    run_worker = serving.run_worker
+    live = Worker.live
 
-    def run(worker: Worker, steer: Any) -> None:
+    def until_killed(worker: Worker, begin: Callable[[], None]) -> None:
         try:
-            run_worker(worker, steer)
+            live(worker, begin)
         except Kill:
             drop(worker)
             raise
 
-    with patch.object(serving, "EmbeddedLog", opened), patch.object(serving, "run_worker", run):
+    with patch.object(host, "open_log", opened), patch.object(Worker, "live", until_killed):
         try:
             yield lambda: left <= 0
         except Kill:

@@ -11,14 +11,18 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailrace.core.errors import LogUnavailableError
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.progress import last_phase
-from tailrace.runtime.service import ServiceOptions, open_worker, prepare, run_worker
+from tailrace.log.opening import open_log
+from tailrace.runtime.bounded import BoundedRun
+from tailrace.runtime.companions import Companion
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.preparing import prepare
 from tailrace.state.snapshots import Snapshots
 from tests.power.files import after_reboot, log_options
 from tests.power.recorded import INPUT, LOG, SNAPSHOTS, STATE, events, outputs, service_options
@@ -67,21 +71,23 @@ def check(
 
 
 def _run_to_end(options: ServiceOptions) -> None:
-    """Run the service until it has handled all inputs; as ``serve`` does it, but without the process that cleans the log."""
-    deadline_s = time.monotonic() + _PATIENCE_S
-    prepare(options, PLAN)
-    with ExitStack() as closing_all:
-        worker, ownership, _ = open_worker(options, PLAN, range(PLAN.partitions), closing_all)
+    """Run the service until it has handled all inputs; alone, but without the process that cleans the log."""
+    with closing(open_log(options.log, options.log_options)) as log:
+        prepare(log, options, PLAN)
+    seldom = replace(options, look_s=1e9)
+    Host(seldom, PLAN, [BoundedRun(), _Deadline()], share=range(PLAN.partitions)).run()
 
-        def steer() -> None:
-            assert time.monotonic() < deadline_s, "the service does not come to its end"
-            ownership.check()
-            if worker.quiet and worker.phase == last_phase(PLAN):
-                worker.stop()
-            elif worker.quiet:
-                worker.advance()
 
-        run_worker(worker, steer)
+class _Deadline(Companion):
+    """Ends a run that takes too long."""
+
+    essential = True
+
+    def __init__(self) -> None:
+        self._deadline_s = time.monotonic() + _PATIENCE_S
+
+    def look(self) -> None:
+        assert time.monotonic() < self._deadline_s, "the service does not come to its end"
 
 
 def _ends(promised: Sequence[str]) -> dict[str, int]:

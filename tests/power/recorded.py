@@ -23,7 +23,9 @@ from tailrace.core.records import Output
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import ServiceOptions, prepare_log, serve
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
 from tests.power.files import log_options
 from tests.power.recording import mark
@@ -107,7 +109,7 @@ def operator(root: Path, policy: str) -> None:
 def service(root: Path, policy: str) -> None:
     """Run until SIGTERM, and again."""
     for _ in range(2):
-        serve(service_options(root, policy), first.plan())
+        Host(service_options(root, policy), first.plan()).run()
         print("stopped", flush=True)  # noqa: T201  # to the test that has started this
 
 

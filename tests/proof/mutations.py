@@ -327,7 +327,7 @@ MUTATIONS: dict[str, Mutation] = {
         10, "runtime.slices", "                if last is not None and last < reached:", "                if False:"
     ),
     "a-worker-that-reads-before-the-others-have-started": Mutation(
-        10, "runtime.worker", "lambda: self.phase == STARTING", "lambda: False"
+        10, "runtime.worker", "while self.phase == STARTING", "while False"
     ),
     "sends-of-other-code-that-are-not-compared": Mutation(
         10, "history.rebuilding.recorded_sends", "            if one.topic in self.topics:\n", "            if False:\n"

@@ -7,6 +7,7 @@ bills each day of processing time.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -20,9 +21,9 @@ from tailrace.history.reading.beginnings import base_name
 from tailrace.history.reading.stretches import scan
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Snapshots
 
@@ -131,10 +132,9 @@ class Billing:
             self.log,
             range(PARTITIONS),
             lambda number: self.stores[number],
-            settings=_SETTINGS,
+            settings=replace(_SETTINGS, bounded=True),
+            hooks=WorkerHooks() if start is None else WorkerHooks(begin=begin),
             clock=lambda: elapsed[0],
-            bounded=True,
-            begin=None if start is None else begin,
         )
         worker.start()
         for _ in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,8 +21,8 @@ from tailrace.log import Log, TopicPartition
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import OneCommitLog
 from tailrace.log.kafka import KafkaLog
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.progress import last_phase
-from tailrace.runtime.service import prepare_log
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing import MemoryLog
@@ -73,8 +74,7 @@ class BoundedRun:
                 self.log,
                 numbers,
                 self.stores.__getitem__,
-                settings=self.settings,
-                bounded=True,
+                settings=replace(self.settings, bounded=True),
                 reader=reader,
             )
             worker.phase = self.phase

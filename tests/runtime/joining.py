@@ -10,9 +10,9 @@ import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Output
 from tailrace.log.interface import Log
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.testing import MemoryLog
 
@@ -96,7 +96,7 @@ class Service:
             self.stores.__getitem__,
             settings=WorkerSettings(partition=PartitionSettings(commit_interval_ms=0)),
             clock=lambda: self.now_ms,
-            is_owned=is_owned,
+            hooks=WorkerHooks(is_owned=is_owned),
         )
         self.worker.start()
 

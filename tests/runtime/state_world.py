@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from tailrace.history.reading.beginnings import base_name
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.progress import last_phase
-from tailrace.runtime.service import prepare_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshots, write_task
 from tailrace.state.store_cut import decode_store_cut
@@ -64,9 +65,8 @@ class World:
             self.log,
             numbers or range(plan.partitions),
             lambda number: self.state(plan.app, number),
-            settings=OFTEN,
-            bounded=True,
-            begin=None if start is None else begin,
+            settings=replace(OFTEN, bounded=True),
+            hooks=WorkerHooks() if start is None else WorkerHooks(begin=begin),
         )
         worker.start()
         while True:

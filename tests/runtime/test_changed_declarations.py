@@ -16,7 +16,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore

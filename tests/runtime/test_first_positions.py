@@ -17,7 +17,9 @@ from tailrace.log.embedded.database import OFFSETS
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import first_positions
-from tailrace.runtime.service import ServiceOptions, prepare_log, serve
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Place
 from tests.cli.commands import done as command
 from tests.cli.commands import run as attempt
@@ -59,7 +61,7 @@ def run(folder: Path, app: str = LEDGER, *, after_deleted: bool = False) -> None
         after_deleted=after_deleted,
         log_format="json",
     )
-    serve(options, find_app(app).plan())
+    Host(options, find_app(app).plan()).run()
 
 
 def declare(folder: Path) -> None:

@@ -14,7 +14,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import CLEANINGS
 from tailrace.log.options import LogOptions
 from tailrace.runtime.housekeeping import Housekeeping
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tests.log.embedded.processes import Process, running
 from tests.runtime.processes import is_alive, wait_until
 from tests.runtime.served import make_app
@@ -27,7 +27,8 @@ _SERVICE = """
 from tailrace.log.options import LogOptions
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
-from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.supervisor import Supervisor
 
 state, workers, until_end = arguments
@@ -40,7 +41,7 @@ def main():
     plan = find_app(options.app).plan()
     logs.configure("json")
     if options.workers == 1:
-        serve(options, plan)
+        Host(options, plan).run()
     else:
         Supervisor(options, plan).run()
 

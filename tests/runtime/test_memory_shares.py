@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB, shares_of
-from tailrace.runtime.service import ServiceOptions, States, worker_settings
+from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.states import States
 from tailrace.state import OverlayStore
 
 OPTIONS = ServiceOptions("tests.runtime:app", Path(), Path())
@@ -26,7 +27,7 @@ def test_the_tasks_of_a_process_share_what_it_has(tmp_path: Path, tasks: int) ->
     stores = [states.take(number) for number in range(tasks)]
     assert all(isinstance(one, OverlayStore) for one in stores)
     waiting = sum(one._most_bytes for one in stores if isinstance(one, OverlayStore))
-    live = tasks * worker_settings(options, tasks).partition.task.cache_bytes
+    live = tasks * options.worker_settings(tasks).partition.task.cache_bytes
     folders = states._memory.budget_bytes  # of all of them together
     for one in stores:
         one.close()

@@ -12,14 +12,15 @@ import apsw
 import pytest
 
 from tailrace.core.errors import TaskOwnedError
-from tailrace.log.embedded import EmbeddedLog, claims
+from tailrace.log.embedded import EmbeddedLog, tasks
 from tailrace.log.embedded.holders import Holder
 from tailrace.processes.background_process import BackgroundProcess
-from tailrace.processes.task_ownership import TaskOwnership
-from tailrace.runtime.service import ServiceOptions, prepare_log
+from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.supervisor import Supervisor
-from tailrace.runtime.worker import Worker
+from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
+from tests.log.embedded.owning import owning
 from tests.runtime.processes import wait_until
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_counts, ticks
@@ -43,10 +44,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_an_owner_whose_renewal_was_refused_renews_again(folder, monkeypatch) -> None:
     """The disk was full, say, where even what is written in place takes room."""
-    renewed, stamp = 0, claims._stamp
+    renewed, stamp = 0, tasks._stamp
 
     def full(*_: object) -> None:
-        monkeypatch.setattr(claims, "_stamp", counted)
+        monkeypatch.setattr(tasks, "_stamp", counted)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def counted(descriptor: int, owner: Holder) -> None:
@@ -54,13 +55,13 @@ def test_an_owner_whose_renewal_was_refused_renews_again(folder, monkeypatch) ->
         renewed += 1
         stamp(descriptor, owner)
 
-    owner = TaskOwnership(folder, "tally", [0, 1], lease_s=0.5)
-    monkeypatch.setattr(claims, "_stamp", full)
+    owner = owning(folder, "tally", [0, 1], lease_s=0.5)
+    monkeypatch.setattr(tasks, "_stamp", full)
     wait_until(lambda: renewed >= 10, "both are renewed, again and again")
     owner.check()
     with pytest.raises(TaskOwnedError):
-        TaskOwnership(folder, "tally", [0], lease_s=60)
-    owner.release()
+        owning(folder, "tally", [0], lease_s=60)
+    owner.close()
 
 
 def test_a_process_beside_the_service_that_cannot_be_begun_is_left_for_the_next_time(
@@ -107,7 +108,9 @@ def test_a_worker_that_cannot_be_started_is_started_later(folder, monkeypatch) -
 
 def test_a_bounded_run_is_not_over_while_an_input_cannot_be_read(folder, monkeypatch) -> None:
     log = EmbeddedLog(folder)
-    worker = Worker(make_app().plan(), log, range(4), lambda _: MemoryStore(), bounded=True)
+    worker = Worker(
+        make_app().plan(), log, range(4), lambda _: MemoryStore(), settings=WorkerSettings(bounded=True)
+    )
     worker.start()
 
     def is_quiet() -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.log import Log
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import WorkerSettings
 from tailrace.testing import Harness

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,13 +22,14 @@ from tailrace.log import Part, TopicPartition
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
+from tests.runtime.machine import KEYS, ROUNDS, Machine, Reports, cuts, run_to_the_end
 from tests.runtime.processes_on_memory import MemoryProcess, Notes
 from tests.runtime.tallies import check_all, check_counts, poison, read, ticks
-from tests.runtime.test_worker import KEYS, ROUNDS, Machine, run_to_the_end
 from tests.runtime.world import CountingStore, Kill
 
 NEVER_MS = 1 << 40
+NONE = WorkerHooks()
 SELDOM = WorkerSettings(
     retry_ms=1,
     retry_most_ms=5,
@@ -51,21 +53,21 @@ class Cluster(Machine):
     def process(self) -> MemoryProcess:
         return MemoryProcess(self.log, self.notes)
 
-    def shared(self, *numbers: int, **options: Any) -> tuple[Worker, MemoryProcess]:
+    def shared(
+        self, *numbers: int, settings: WorkerSettings = SELDOM, hooks: WorkerHooks = NONE, **more: Any
+    ) -> tuple[Worker, MemoryProcess]:
         """A worker whose tasks share a transaction. Each process has state folders of its own."""
-        process = self.process()
-        log: Any = process
+        log: Any = self.process()
         stores = {number: CountingStore(self.operation) for number in range(self.plan.partitions)}
-        options.setdefault("settings", SELDOM)
         worker = Worker(
             self.plan,
             log,
             numbers or range(self.plan.partitions),
             lambda number: stores[number],
-            shared=True,
-            **options,
+            settings=replace(settings, tasks_move=True, **more),
+            hooks=hooks,
         )
-        return worker, process
+        return worker, log
 
 
 def partitions(worker: Worker) -> list[Partition]:
@@ -390,6 +392,8 @@ class Chaos:
         self.owned: list[set[int]] = [{0, 1}, {2, 3}]
         self.workers: list[Worker | None] = [None, None]
         self.zombies: list[Worker] = []
+        self.reports = Reports()
+        self.hooks = WorkerHooks(committed=self.reports.committed)
         self.struck = 0
 
     def run(self) -> None:
@@ -399,6 +403,8 @@ class Chaos:
                 self.step()
         self.cluster.strike = lambda operation: None
         finish(self.cluster, rounds=12)
+        for number, reported in self.reports.cuts.items():  # each durable commit once at most, and no other
+            assert len(reported) == len({*reported} & {*cuts(self.cluster.log, number)})
 
     def step(self) -> None:
         dice = self.dice
@@ -437,7 +443,7 @@ class Chaos:
                     restore_batch=dice.choice((1, 7, 1_000)),
                 ),
             )
-            worker, _ = self.cluster.shared(*self.owned[number], settings=settings)
+            worker, _ = self.cluster.shared(*self.owned[number], settings=settings, hooks=self.hooks)
             self.workers[number] = worker
             worker.started = True
             worker._slots = [slot for slot in worker._slots if slot.number in self.owned[number]]

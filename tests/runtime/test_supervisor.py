@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tailrace.core.errors import FencedError
+from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.progress import READING, STARTING, Status, last_phase
-from tailrace.runtime.service import ServiceOptions
-from tailrace.runtime.supervisor import Supervisor, _Link
+from tailrace.runtime.supervisor import Link, Supervisor
 from tests.runtime.served import make_app
 
 
@@ -92,12 +91,11 @@ def test_records_are_taken_once_all_workers_have_started(supervisor) -> None:
 
 
 class StandIn:
-    """A worker for a link to steer."""
+    """The worker of a link."""
 
     def __init__(self) -> None:
         self.phase = 0
         self.stopped = False
-        self.lost = False
 
     def status(self) -> Status:
         return status(1, phase=self.phase)
@@ -108,17 +106,15 @@ class StandIn:
     def advance(self) -> None:
         self.phase = self.phase + 1
 
-    def check(self) -> None:
-        if self.lost:
-            raise FencedError("lost")
-
 
 @pytest.fixture
-def linked() -> Iterator[tuple[StandIn, _Link, Any]]:
+def linked() -> Iterator[tuple[StandIn, Link, Any]]:
     childs: Any
     parents, childs = connection.Pipe()
-    worker: Any = StandIn()
-    yield worker, _Link(childs, worker, worker), parents
+    worker, link = StandIn(), Link(childs, 0)
+    host: Any = SimpleNamespace(worker=worker)
+    link.begin(host)
+    yield worker, link, parents
     parents.close()
     childs.close()
 
@@ -126,37 +122,30 @@ def linked() -> Iterator[tuple[StandIn, _Link, Any]]:
 def test_a_question_is_answered_from_a_turn_begun_after_it(linked) -> None:
     _, link, parents = linked
     parents.send("status")
-    link.steer()
+    link.look()
     assert not parents.poll(0.05)
-    link.steer()
+    link.look()
     assert parents.recv() == status(1)
-    link.steer()
+    link.look()
     assert not parents.poll(0.05)
 
 
 def test_a_worker_that_was_away_is_brought_to_the_phase_of_the_others(linked) -> None:
     worker, link, parents = linked
     parents.send(2)
-    link.steer()
+    link.look()
     assert worker.phase == 2
     parents.send(1)
-    link.steer()
+    link.look()
     assert worker.phase == 2
 
 
 def test_a_worker_stops_when_told_and_when_its_parent_is_gone(linked) -> None:
     worker, link, parents = linked
     parents.send("stop")
-    link.steer()
+    link.look()
     assert worker.stopped
     worker.stopped = False
     parents.close()
-    link.steer()
+    link.look()
     assert worker.stopped
-
-
-def test_a_worker_that_has_lost_its_tasks_does_not_go_on(linked) -> None:
-    worker, link, _ = linked
-    worker.lost = True
-    with pytest.raises(FencedError):
-        link.steer()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tailrace.core.errors import FencedError, LogUnavailableError
-from tailrace.log.embedded import Claim, EmbeddedLog, claim
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded.tasks import Claim, claim
 from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.log.options import LogOptions
-from tailrace.processes.task_ownership import TaskOwnership
-from tailrace.runtime.service import ServiceOptions, open_worker, prepare_log
+from tailrace.log.tasks import AppTasks
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.preparing import prepare_log
 from tests.log.embedded.processes import running, until
 from tests.runtime.served import make_app
 
@@ -58,27 +61,30 @@ def test_a_worker_that_is_replaced_between_its_last_look_and_the_take_over_fence
         taken += 1
         return take_over(log, transactional_id)
 
-    with closing(Successor(tmp_path / "log")) as successor, ExitStack() as leaving:
-        worker = open_worker(options, plan, [0], leaving).worker
+    host = Host(options, plan)
+    with closing(Successor(tmp_path / "log")) as successor, host.joined():
+        host.tasks.look()
         monkeypatch.setattr(EmbeddedLog, "writer", sleep_first)
         with pytest.raises(FencedError, match="tally/0 was taken over by another process"):
-            worker.start()
+            host.worker.start()
         assert taken == 1
-        worker.leave()
+        host.worker.leave()
         successor.work()
 
 
 _STOPPED_UNDER_THE_LOCK = """
-from tailrace.processes.task_ownership import TaskOwnership
-ownership = TaskOwnership(folder, "tally", [0])
+from tailrace.log.options import LogOptions
+from tailrace.log.tasks import AppTasks
 log = EmbeddedLog(folder)
+tasks = log.join(AppTasks("tally", "tally.tape", 1))
+is_owned = tasks.check
 
 def check():
-    ownership.check()
+    is_owned()
     say("stops")
     os.kill(os.getpid(), signal.SIGSTOP)
 
-log.check_owned = check
+tasks.check = check
 log.writer("tally-0")
 say("has taken it over")
 time.sleep(1_000)
@@ -93,13 +99,13 @@ def test_one_that_is_stopped_after_its_look_under_the_lock_is_named_and_cannot_f
     with running(_STOPPED_UNDER_THE_LOCK, folder) as stopped:
         assert stopped.line() == "stops"
         until(stopped.is_stopped)
-        owner = TaskOwnership(folder, "tally", [0], lease_s=0.2)
         log = EmbeddedLog(folder, LogOptions(lease_s=0.2))
-        log.check_owned = owner.check
+        owner = log.join(AppTasks("tally", "tally.tape", 1, lease_s=0.2))
         with pytest.raises(LogUnavailableError, match=f"process {stopped.process.pid} holds the append lock"):
             log.writer("tally-0")
         stopped.signal(signal.SIGCONT)
         assert stopped.line() == "has taken it over"
         writer = log.writer("tally-0")
         assert writer.epoch == 2, "the one that was stopped is fenced"
-        owner.release()
+        owner.close()
+        log.close()

@@ -58,11 +58,13 @@ class Group:
     def takes(self, number: int, made: Plan, member: str = "m", **options: Any) -> int:
         """A member takes a task. Returns how many notes it has left."""
         kept = Kept(self.texts, member)
-        TaskNotes(made, kept, **options).take(number)
+        tasks: Any = kept
+        TaskNotes(made, tasks, **options).take(number)
         return kept.left
 
     def owners(self) -> dict[int, str]:
-        return TaskNotes(plan("1"), Kept(self.texts, "m")).owners()
+        kept: Any = Kept(self.texts, "m")
+        return TaskNotes(plan("1"), kept).owners()
 
 
 def test_a_version_takes_its_own_task_again_and_a_new_one_that_of_an_older() -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tests.runtime.processes import Running, wait_until
 from tests.runtime.served import make_app
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 import pytest
 
-from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import (
     CommitUnknownError,
     FencedError,
@@ -19,78 +18,24 @@ from tailrace.core.errors import (
     InputsChangedError,
     LogUnavailableError,
     StateUnavailableError,
+    TopicMismatchError,
     UnknownTopicError,
 )
 from tailrace.core.records import Output
+from tailrace.history.topics.topic_plan import check_topics
 from tailrace.log import TopicSettings
-from tailrace.runtime.progress import STARTING, last_phase
-from tailrace.runtime.service import prepare_log, run_worker
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.preparing import prepare_log
+from tailrace.runtime.progress import STARTING
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import MemoryStore
-from tailrace.testing.memory_log import MemoryLog, Operation
+from tailrace.testing.memory_log import MemoryLog
+from tests.runtime.machine import KEYS, QUICK, ROUNDS, Machine, Reports, cuts, run_to_the_end, until
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, check_counts, poison, read, ticks
 from tests.runtime.world import CountingStore
 from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
-
-KEYS, ROUNDS = 20, 5
-QUICK = WorkerSettings(retry_ms=1, retry_most_ms=20, partition=PartitionSettings(commit_interval_ms=20))
-
-
-class Machine:
-    """What outlives a worker: the log and the state of each partition."""
-
-    def __init__(self, plan: Plan | None = None) -> None:
-        self.plan = plan or make_app().plan()
-        self.strike: Callable[[str], None] = lambda operation: None
-        self.log = MemoryLog(on_operation=self.operation)
-        self.stores = [CountingStore(self.operation) for _ in range(self.plan.partitions)]
-        prepare_log(self.log, self.plan, create_declared=True)
-
-    def operation(self, name: Operation | str) -> None:
-        self.strike(name)
-
-    def fail(self, at: str, error: Exception, *, times: int = 1, after: int = 0) -> None:
-        """Raise at the operations of a name, ``times`` in all, once ``after`` of them have passed."""
-        seen = 0
-
-        def strike(name: str) -> None:
-            nonlocal seen
-            if name == at:
-                seen += 1
-                if after < seen <= after + times:
-                    raise error
-
-        self.strike = strike
-
-    def worker(self, *numbers: int, **options: Any) -> Worker:
-        return Worker(
-            options.pop("plan", self.plan),
-            self.log,
-            numbers or range(self.plan.partitions),
-            lambda number: self.stores[number],
-            settings=options.pop("settings", QUICK),
-            **options,
-        )
-
-
-def run_to_the_end(*workers: Worker) -> None:
-    """Turn them until all are through all phases, as one who may wait for all of them."""
-    for one in workers:
-        one.start()
-    deadline = time.monotonic() + 20
-    while True:
-        assert time.monotonic() < deadline, [one.status() for one in workers]
-        worked = [one.turn() for one in workers]
-        if any(worked) or not all(one.quiet for one in workers):
-            continue
-        if workers[0].phase == last_phase(workers[0].plan):
-            break
-        for one in workers:
-            one.advance()
-    for one in workers:
-        one.leave()
 
 
 def test_a_bounded_run_reads_all_delivers_all_and_fires_the_last_timers() -> None:
@@ -140,8 +85,30 @@ def test_what_mends_itself_is_waited_for_and_costs_nothing(
     machine = Machine()
     machine.log.append_all(ticks(KEYS, ROUNDS))
     machine.fail(at, error, times=times, after=after)
-    run_to_the_end(machine.worker(bounded=True))
+    reports = Reports()
+    run_to_the_end(machine.worker(bounded=True, hooks=WorkerHooks(committed=reports.committed)))
     check_all(machine.log, KEYS, ROUNDS)
+    assert reports.cuts == {number: cuts(machine.log, number) for number in range(4)}, "each once, in order"
+
+
+def test_a_commit_in_doubt_is_reported_after_the_restore_that_finds_it_even_if_that_fails_at_first() -> None:
+    machine, reports = Machine(), Reports()
+    at_once = WorkerSettings(retry_ms=1, partition=PartitionSettings(commit_interval_ms=0))
+    worker = machine.worker(0, hooks=WorkerHooks(committed=reports.committed), settings=at_once)
+    worker.start()
+    machine.log.append_all(ticks(KEYS, 1))
+    machine.fail("committed", CommitUnknownError("no answer"))
+    worker.turn()
+    assert reports.cuts == {}
+    for at in ("take-over", "store"):
+        machine.fail(at, LogUnavailableError("gone for a moment"))
+        worker.turn()
+        time.sleep(0.005)  # the next attempt is due
+    assert reports.cuts == {}
+    until(worker, lambda: worker.status().running == 1)
+    assert reports.cuts == {0: cuts(machine.log, 0)[:1]}
+    worker.leave()
+    assert reports.cuts == {0: cuts(machine.log, 0)}
 
 
 def test_the_reason_for_which_all_tasks_wait_is_logged_once_and_each_task_once(
@@ -181,7 +148,7 @@ def test_a_worker_that_is_not_to_start_releases_what_it_holds(monkeypatch: pytes
         raise LogUnavailableError("it was moved")
 
     with pytest.raises(LogUnavailableError, match="it was moved"):
-        run_worker(worker, lambda: None, prepare)
+        worker.live(prepare)
     assert closed == [True]
     assert not worker.started
 
@@ -237,7 +204,7 @@ def test_who_wakes_with_partitions_to_restore_does_not_take_them_from_their_new_
             raise FencedError("another owns them")
 
     at_once = WorkerSettings(retry_ms=1, partition=PartitionSettings(commit_interval_ms=0))
-    first = machine.worker(check_owned=check_first, settings=at_once)
+    first = machine.worker(hooks=WorkerHooks(check_owned=check_first), settings=at_once)
     first.start()
     machine.log.append_all(ticks(KEYS, 1))
     machine.fail(at, error, times=1_000)
@@ -266,7 +233,8 @@ def test_a_shared_task_that_is_lost_while_it_starts_is_tried_again() -> None:
         if lost:
             raise lost.pop()
 
-    worker = machine.worker(check_owned=check, shared=True, bounded=True, settings=WorkerSettings(retry_ms=1))
+    settings = WorkerSettings(retry_ms=1, bounded=True, tasks_move=True)
+    worker = machine.worker(hooks=WorkerHooks(check_owned=check), settings=settings)
     worker.start()
     status = worker.status()
     assert status.running == status.partitions - 1
@@ -282,16 +250,17 @@ def test_it_can_be_stopped_in_the_middle_of_a_restore_and_the_next_goes_on() -> 
     machine.log.append_all(ticks(KEYS, ROUNDS))
     run_to_the_end(machine.worker(bounded=True))
     machine.stores = [CountingStore(machine.operation) for _ in machine.stores]
-    worker = machine.worker(settings=WorkerSettings(partition=PartitionSettings(restore_batch=2)))
     asked = 0
 
-    def steer() -> None:
+    def between_turns() -> None:
         nonlocal asked
         asked += 1
         if asked == 3:
             worker.stop()
 
-    run_worker(worker, steer)
+    settings = WorkerSettings(partition=PartitionSettings(restore_batch=2))
+    worker = machine.worker(settings=settings, hooks=WorkerHooks(between_turns=between_turns))
+    worker.live()
     assert asked == 3
     assert machine.stores[0].closed
     assert machine.stores[0].cut is not None
@@ -334,18 +303,19 @@ def test_a_fast_handler_is_fed_in_slices_that_grow() -> None:
 def test_a_worker_with_nothing_to_do_rests() -> None:
     machine = Machine()
     settings = WorkerSettings()
-    worker = machine.worker(settings=settings)
-    worker.start()
     turns = 0
 
-    def steer() -> None:
+    def between_turns() -> None:
         nonlocal turns
-        turns += 1
+        if worker.started:
+            turns += 1
         if turns == 4:
             worker.stop()
 
+    worker = machine.worker(settings=settings, hooks=WorkerHooks(between_turns=between_turns))
+    worker.start()
     begun, used = time.monotonic(), time.thread_time()
-    worker.run(steer)
+    worker.run()
     assert time.monotonic() - begun > 3 * settings.rest_ms / 1_000 - 0.1
     assert time.thread_time() - used < 0.3
     worker.leave()
@@ -353,30 +323,31 @@ def test_a_worker_with_nothing_to_do_rests() -> None:
 
 def test_it_wakes_for_a_record_before_its_rest_is_over() -> None:
     machine = Machine()
-    worker = machine.worker(settings=WorkerSettings(rest_ms=60_000, partition=QUICK.partition))
+    begun = time.monotonic()
+
+    def between_turns() -> None:
+        if read(machine.log, "counts") or time.monotonic() - begun > 60:
+            worker.stop()
+
+    settings = WorkerSettings(rest_ms=60_000, partition=QUICK.partition)
+    worker = machine.worker(settings=settings, hooks=WorkerHooks(between_turns=between_turns))
     worker.start()
     worker.turn()
     timer = threading.Timer(0.1, lambda: machine.log.append_all(ticks(1, 1)))
     timer.start()
     begun = time.monotonic()
-
-    def steer() -> None:
-        if read(machine.log, "counts") or time.monotonic() - begun > 60:
-            worker.stop()
-
-    worker.run(steer)
+    worker.run()
     assert time.monotonic() - begun < 30
     check_counts(machine.log, 1, 1)
     worker.leave()
     timer.join()
 
 
-def test_an_app_with_another_number_of_partitions_is_refused() -> None:
-    machine = Machine()
-    with pytest.raises(
-        InputsChangedError, match=r"has 2 partitions, but was run before with 4.*partitions=4"
-    ):
-        prepare_log(machine.log, make_app(2).plan(), create_declared=True)
+def test_an_app_with_another_number_of_partitions_is_refused(tmp_path) -> None:
+    with closing(EmbeddedLog(tmp_path)) as log:
+        prepare_log(log, make_app().plan(), create_declared=True)
+        with pytest.raises(TopicMismatchError, match=r"partitions is 4, and must be 2.*partitions=4 again"):
+            check_topics(make_app(2).plan(), log, "tally")
 
 
 def test_an_app_with_other_inputs_is_refused_unless_it_is_meant() -> None:
@@ -439,20 +410,28 @@ def test_no_worker_reads_before_all_have_said_that_their_idle_inputs_count_again
     plan, log = machine.plan, machine.log
 
     def started_together() -> list[Worker]:
-        found = [
-            Worker(plan, log, [number], lambda _: MemoryStore(), settings=QUICK, clock=lambda: now)
-            for number in range(2)
+        def begin_other() -> None:
+            one, other = found
+            if one.started and not other.started:
+                other.start()
+
+        found: list[Worker] = []
+        found += [
+            Worker(
+                plan,
+                log,
+                [number],
+                lambda _: MemoryStore(),
+                settings=QUICK,
+                hooks=WorkerHooks(between_turns=between_turns),
+                clock=lambda: now,
+            )
+            for number, between_turns in ((first, begin_other), (1 - first, lambda: pass_on(found)))
         ]
         for one in found:
             one.phase = STARTING
-
-        def begin_other() -> None:
-            second = found[1 - first]
-            if found[first].started and not second.started:
-                second.start(lambda: pass_on(found))
-
-        found[first].start(begin_other)
-        return [found[first], found[1 - first]]
+        found[0].start()
+        return found
 
     def worked_off(workers: list[Worker]) -> None:
         nonlocal now

@@ -15,7 +15,7 @@ from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.holders import lockers
 from tailrace.log.embedded.lock import LOCK
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, is_alive, is_pending, is_stopped, wait_until
 from tests.runtime.served import make_app

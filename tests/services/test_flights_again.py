@@ -15,7 +15,8 @@ from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
 from tailrace.state.snapshots import Snapshots
 from tests.cli.commands import done
 from tests.history.rebuilding.lived import published
@@ -42,7 +43,7 @@ def lived(tmp_path_factory):
             until_end=True,
             log_format="json",
         )
-        serve(options, app.plan())
+        Host(options, app.plan()).run()
     again(folder, AIRCRAFT, "aircraft-again", outputs="topic:-again")
     return folder
 

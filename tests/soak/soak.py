@@ -18,7 +18,7 @@ from tailrace.core.records import Output
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.holders import lockers
 from tailrace.log.embedded.lock import LOCK
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tests.soak import checks, feed
 from tests.soak.apps import PARTITIONS, first_app, second_app
 from tests.soak.disk import Disk

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -23,9 +24,9 @@ from tailrace.history.replay.report import ReplayReport
 from tailrace.log import TopicPartition, TopicSettings, Writer
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.options import LogOptions
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.progress import last_phase
-from tailrace.runtime.service import prepare_log
-from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import StateIdentity, StateMemory, open_store
 from tailrace.testing.strikes import AWAY, KILL, UNKNOWN, Kill, random_settings
 from tests.soak import checks
@@ -236,10 +237,9 @@ class Run:
             self.log,
             range(self.plan.partitions),
             partial(self._open, self._state),
-            settings=settings,
+            settings=replace(settings, bounded=bounded),
+            hooks=WorkerHooks(check_owned=partial(self._check_owned, self._owners)),
             clock=lambda: self.now_ms,
-            bounded=bounded,
-            check_owned=partial(self._check_owned, self._owners),
         )
 
     def _open(self, state: Path, number: int) -> Store:

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tailrace.core import rows
 from tailrace.core.errors import TailraceError
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.spark.arrow import pa
 from tailrace.spark.source import TailraceSource
 from tailrace.spark.writer import StateWriter

@@ -16,9 +16,9 @@ from tailrace.core.records import Output
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicSettings
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
 
@@ -169,8 +169,9 @@ class Lived:
 
 def live(plan: Plan, log: EmbeddedLog, states: list[MemoryStore], begin: Any = None) -> None:
     """The service lives until there is nothing to read; ``begin`` fills a store that is empty."""
-    often = WorkerSettings(slice_records=50, partition=PartitionSettings(commit_interval_ms=1))
-    worker = Worker(plan, log, range(4), states.__getitem__, settings=often, bounded=True, begin=begin)
+    often = WorkerSettings(slice_records=50, bounded=True, partition=PartitionSettings(commit_interval_ms=1))
+    hooks = WorkerHooks() if begin is None else WorkerHooks(begin=begin)
+    worker = Worker(plan, log, range(4), states.__getitem__, settings=often, hooks=hooks)
     worker.start()
     while worker.turn() or not worker.quiet:
         pass

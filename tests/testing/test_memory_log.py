@@ -23,6 +23,7 @@ from tailrace.log import Fetch, Log, Reader, TopicPartition, TopicSettings, Writ
 from tailrace.testing.memory_log import MemoryLog, MemoryWriter, Operation
 from tailrace.testing.memory_reader import MemoryReader
 from tests.log.contract import LogContract
+from tests.log.tasks_contract import OpenLog, TasksContract
 
 A0 = TopicPartition("a", 0)
 
@@ -47,6 +48,13 @@ class TestContract(LogContract):
     @pytest.fixture
     def log(self, markers) -> MemoryLog:
         return MemoryLog(markers=markers)
+
+
+class TestTasks(TasksContract):
+    @pytest.fixture
+    def open_log(self) -> OpenLog:
+        log = MemoryLog()
+        return lambda: log
 
 
 def test_it_is_a_log() -> None:

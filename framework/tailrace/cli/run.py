@@ -36,8 +36,8 @@ from tailrace.log.options import NewTopics
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.dead_letter_monitor import in_words
-from tailrace.runtime.kafka_service import serve_on_kafka
-from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.supervisor import Supervisor
 
 
@@ -120,11 +120,10 @@ def run(
         raise click.UsageError("--replace-state goes with --from-snapshot.")
     app = _reference(app, other_name)
     plan = find_app(app).plan()
-    _check_places(plan, folder, state_folder, workers, is_for_kafka=standbys > 0 or downgrade)
+    _check_places(plan, folder, state_folder, workers)
     options = ServiceOptions(
         app=app,
-        log=Path() if isinstance(folder, str) else folder,
-        kafka=folder if isinstance(folder, str) else "",
+        log=folder,
         state=state_folder,
         workers=workers,
         standbys=standbys,
@@ -140,8 +139,7 @@ def run(
         replace_state=changes.replace_state,
         snapshots=automatic.schedule(folder),
         create_topics=create_topics,
-        new_topics=new_topics,
-        log_options=tuning.log_options(),
+        log_options=tuning.log_options(new_topics),
         log_format=log_format,
         lease_s=tuning.lease_s,
     )
@@ -166,9 +164,7 @@ def _reference(app: str, other_name: str | None) -> str:
     return f"{app}@{other_name}"
 
 
-def _check_places(
-    plan: Plan, log: Path | str, state_folder: Path, workers: int, *, is_for_kafka: bool
-) -> None:
+def _check_places(plan: Plan, log: Path | str, state_folder: Path, workers: int) -> None:
     """Refuse options that do not fit the app or its log."""
     if workers > plan.partitions:
         raise click.BadParameter(
@@ -177,8 +173,6 @@ def _check_places(
             param_hint="--workers",
         )
     if isinstance(log, Path):
-        if is_for_kafka:
-            raise click.UsageError("--standbys and --downgrade are for a log on Kafka.")
         refuse_new_topics_options()
         outside_of_log(state_folder, log, "--state")
 
@@ -187,10 +181,8 @@ def _serve(options: ServiceOptions, plan: Plan) -> Any:
     """Run the service until it stops. Returns the numbers of its dead letters by their kind."""
     handler = logs.configure(options.log_format)
     try:
-        if options.kafka:
-            return serve_on_kafka(options, plan)
         if options.workers == 1:
-            return serve(options, plan)
+            return Host(options, plan).run()
         with closing(Supervisor(options, plan)) as supervisor:
             return supervisor.run()
     finally:

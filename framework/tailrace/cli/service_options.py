@@ -11,7 +11,7 @@ import click
 from tailrace.cli.arguments import DurationType, from_snapshot_option, outside_of_log, packed
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.errors import MissingExtraError
-from tailrace.log.options import LogOptions
+from tailrace.log.options import LogOptions, NewTopics
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB
 
@@ -36,13 +36,14 @@ class Tuning(NamedTuple):
         """The lease in seconds."""
         return self.lease / 1_000
 
-    def log_options(self) -> LogOptions:
+    def log_options(self, new_topics: NewTopics) -> LogOptions:
         """The options of the log. A writer waits for longer than the lease of a stopped process."""
         return LogOptions(
             fsync=self.fsync,
             max_record_bytes=self.max_record_bytes,
             lease_s=self.lease_s,
             patience_s=max(60.0, 3 * self.lease_s),
+            new_topics=new_topics,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -24,9 +25,9 @@ from tailrace.history.status.inspection import (
     Timers,
     inspect_app,
 )
-from tailrace.history.status.owners import Owner, Owners
 from tailrace.log.interface import StoredLog
 from tailrace.log.options import LogOptions
+from tailrace.log.tasks import Owner, owner_of
 from tailrace.processes.app_loading import find_app
 
 _EVERY_S = 1.0
@@ -66,7 +67,7 @@ def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: 
 
 
 def _report(plan: Plan, log: StoredLog, state: Path) -> AppReport:
-    return inspect_app(plan, log, time.time_ns() // 1_000_000, Owners(log).of, state)
+    return inspect_app(plan, log, time.time_ns() // 1_000_000, partial(owner_of, log), state)
 
 
 # --- for people

@@ -21,21 +21,17 @@ last published watermarks differ from their own, and publish again with their fi
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK, is_instant
 from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
 from tailrace.core.records import CHANNEL
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.upstream_watermarks import transactional_id
-from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import Log, StoredLog, TopicPartition
-from tailrace.log.kafka import KafkaLog
-from tailrace.processes.task_ownership import TaskOwnership
+from tailrace.log.interface import Log, ServiceLog, TopicPartition
 
 _log = logging.getLogger("tailrace.service")
 
@@ -72,7 +68,7 @@ def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
     return found
 
 
-def retire(log: StoredLog, app: str) -> Retirement:
+def retire(log: ServiceLog, app: str) -> Retirement:
     """Publish for all tasks of an app that they hold no reader back. It is safe to call this again.
 
     Raises:
@@ -87,15 +83,14 @@ def retire(log: StoredLog, app: str) -> Retirement:
     tape = log.topics().get(f"{app}.tape")
     numbers = sorted({*said, *range(tape.partitions if tape else 0)})
     retired: dict[int, list[str]] = {}
-    with _owned(log, app, numbers):
+    with _stopped(log, app, numbers):
         for number in numbers:
             last = said.get(number, {})
             holding = [topic for topic in topics if last.get(topic, NO_WATERMARK) is not None]
             if holding:
                 writer = log.writer(transactional_id(app, number))
-                if isinstance(log, KafkaLog):
-                    # A reader needs the last watermark before None, and a new writer on Kafka does not know it.
-                    writer.commit(None, "", {topic: last[topic] for topic in holding if topic in last})
+                # A reader needs the last watermark before None, and a new writer may not know it.
+                writer.commit(None, "", {topic: last[topic] for topic in holding if topic in last})
                 writer.commit(None, "", dict.fromkeys(holding))
                 writer.close()
                 retired[number] = holding
@@ -106,43 +101,17 @@ def retire(log: StoredLog, app: str) -> Retirement:
 
 
 @contextmanager
-def _owned(log: StoredLog, app: str, numbers: list[int]) -> Generator[None]:
-    """No process of the app may live. On the embedded log none can start meanwhile; on Kafka one that starts publishes again."""
+def _stopped(log: ServiceLog, app: str, numbers: Collection[int]) -> Generator[None]:
+    """No process of the app may live. Where tasks move one may start meanwhile, and publishes again."""
     try:
-        if isinstance(log, KafkaLog):
-            refuse_members(log, app)
+        with log.reserve(app, numbers):
             yield
-            return
-        assert isinstance(log, EmbeddedLog)
-        ownership = TaskOwnership(log.path, app, numbers, from_stopped=False)
     except TaskOwnedError as error:
         raise TaskOwnedError(
             f"the app {app!r} runs, and an app that runs is not retired: {error.what}",
             hint="Stop it first. If it is meant to run, it needs no retiring: it holds its readers back only as far as "
             "its own inputs hold it.",
         ) from None
-    check_owned, log.check_owned = log.check_owned, ownership.check
-    try:
-        yield
-    finally:
-        log.check_owned = check_owned
-        ownership.release()
-
-
-def refuse_members(log: StoredLog, app: str) -> None:
-    """Check that the group of an app has no member.
-
-    Raises:
-        TaskOwnedError: It has, and the message names them.
-    """
-    assert isinstance(log, KafkaLog)
-    members = log.admin.members(app)
-    if members:
-        named = sorted({f"process {one.pid} on {one.host}" if one.pid else one.host for one in members})
-        raise TaskOwnedError(
-            f"its group has {counted(len(members), 'member')}: {', '.join(named)}. A process that was killed counts until "
-            "session.timeout.ms is over"
-        )
 
 
 # --- rebuilds
@@ -156,7 +125,7 @@ def finished_note(topics: Iterable[str], app: str, number: int) -> tuple[dict[To
     return {TopicPartition(topic, 0): 1 for topic in topics}, transactional_id(app, number)
 
 
-def retire_rebuilds(plan: Plan, log: StoredLog) -> None:
+def retire_rebuilds(plan: Plan, log: ServiceLog) -> None:
     """Retire the finished rebuilds that have written topics which an app reads or writes."""
     topics = {*(one.name for one in plan.inputs), *(one.name for one in plan.published)}
     for app, tasks in publishers_of(log).items():

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from tailrace.log.interface import StoredLog
-
-
-class Cleaned(NamedTuple):
-    """The result of a cleaning: length of all blocks. ``busy``: nothing was done, as another process holds the lock."""
-
-    bytes_before: int = 0
-    bytes_after: int = 0
-    blocks_rewritten: int = 0
-    blocks_deleted: int = 0
-    busy: bool = False
+from tailrace.log.interface import Cleaned, StoredLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +30,11 @@ class FolderLog(StoredLog, Protocol):
     def clean(
         self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000, least_gain: float = 0.1
     ) -> Cleaned:
-        """Apply retention and compaction now."""
+        """See ``ServiceLog.clean``."""
         ...
 
     def cleaning_is_due(self, *, now_ms: int | None = None, least_gain: float = 0.1) -> bool:
-        """Whether ``clean`` is worth the work."""
+        """See ``ServiceLog.cleaning_is_due``."""
         ...
 
     def verify(self) -> None:

@@ -31,6 +31,7 @@ from tailrace.core.counting import counted
 from tailrace.core.durations import spelled
 from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.options import LogOptions
+from tailrace.log.tasks import TaskLog
 
 if TYPE_CHECKING:
     from tailrace.log.admin import Admin
@@ -172,6 +173,14 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Release the reader's resources. A closed reader may be closed again."""
+        ...
+
+
+class LiveReader(Reader, Protocol):
+    """A reader that never waits for records that are on their way."""
+
+    def behind(self, topic: str, partition: int, /) -> int | None:
+        """The number of offsets from the position to the last stable offset known; None if it is not known yet."""
         ...
 
 
@@ -424,7 +433,33 @@ class MovableLog(OneCommitLog, Protocol):
         ...
 
 
-class StoredLog(MovableLog, Protocol):
+class Cleaned(NamedTuple):
+    """The result of a cleaning: length of all blocks. ``busy``: nothing was done, as another process holds the lock."""
+
+    bytes_before: int = 0
+    bytes_after: int = 0
+    blocks_rewritten: int = 0
+    blocks_deleted: int = 0
+    busy: bool = False
+
+
+class ServiceLog(OneCommitLog, TaskLog, Protocol):
+    """A log that apps run on."""
+
+    def live_reader(self) -> LiveReader:
+        """A reader for a service, without positions."""
+        ...
+
+    def cleaning_is_due(self) -> bool:
+        """Whether ``clean`` is worth the work. Reads no records, so it can be called often."""
+        ...
+
+    def clean(self) -> Cleaned:
+        """Apply retention and compaction now, unless the log does it by itself."""
+        ...
+
+
+class StoredLog(MovableLog, ServiceLog, Protocol):
     """What ``log.opening`` opens: a log that another process can open, too."""
 
     @property

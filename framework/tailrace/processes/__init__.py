@@ -1,1 +1,1 @@
-"""A process and its machine: loading the app, environment, hash seed, signals, logs, child processes, ownership of tasks."""
+"""A process and its machine: loading the app, environment, hash seed, signals, logs, child processes."""

@@ -16,26 +16,31 @@ INTERRUPTED = 130
 
 @contextmanager
 def stop_signals(
-    stop: Callable[[], None], at_once: Callable[[], None] | None = None
+    stop: Callable[[], None], at_once: Callable[[], None] | None = None, *, interrupts: bool = True
 ) -> Generator[None, None, None]:
     """Inside the block, SIGTERM and the first Ctrl-C call ``stop``; a second Ctrl-C calls ``at_once`` and ends the process.
+
+    Without ``interrupts`` only SIGTERM does, and Ctrl-C stays as it is: a child process ignores it. A SIGTERM that was blocked
+    since the start of the process arrives now.
 
     Both are called from a signal handler, between any two steps of the main thread. Stopping at once is safe: the next start
     repeats the work that was not committed.
     """
-    interrupts = 0
+    times = 0
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupts
+        nonlocal times
         if number == signal.SIGINT:
-            interrupts += 1
-            if interrupts > 1:
+            times += 1
+            if times > 1:
                 if at_once is not None:
                     at_once()
                 os._exit(INTERRUPTED)
         stop()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    handled = (signal.SIGTERM, signal.SIGINT) if interrupts else (signal.SIGTERM,)
+    before = {number: signal.signal(number, handle) for number in handled}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
     try:
         yield
     finally:

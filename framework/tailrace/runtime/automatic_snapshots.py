@@ -22,6 +22,7 @@ from tailrace.log.options import LogOptions
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.background_process import BackgroundProcess
 from tailrace.processes.logs import LogFormat
+from tailrace.runtime.companions import Companion
 
 _log = logging.getLogger("tailrace.snapshots")
 
@@ -39,14 +40,16 @@ class SnapshotSchedule:
     """Automatic ones; savepoints stay."""
 
 
-class AutomaticSnapshots:
-    """Takes snapshots for a service; ``look`` is called often, and ``close`` in the end."""
+class AutomaticSnapshots(Companion):
+    """Takes snapshots for a service."""
+
+    name = "taking snapshots"
 
     def __init__(
         self,
         app: str,
         log: Path | str,
-        options: LogOptions | None,
+        options: LogOptions,
         schedule: SnapshotSchedule,
         log_format: LogFormat,
     ) -> None:
@@ -57,6 +60,8 @@ class AutomaticSnapshots:
 
     def look(self) -> None:
         """Begin a snapshot if it is time for one. Costs next to nothing otherwise."""
+        if not self.is_here:
+            return
         now_s = time.monotonic()
         if self._beside.is_busy:
             if self._beside.is_done:
@@ -86,8 +91,8 @@ class AutomaticSnapshots:
         return max(0.0, self._schedule.every_s - max(0.0, ago_s))
 
 
-def take_automatic(app: str, log: Path | str, options: LogOptions | None, schedule: SnapshotSchedule) -> None:
-    """Take one snapshot, and delete those that are not kept. ``options`` are those of a log on this machine."""
+def take_automatic(app: str, log: Path | str, options: LogOptions, schedule: SnapshotSchedule) -> None:
+    """Take one snapshot, and delete those that are not kept."""
     from tailrace.history.snapshots.taking import TakingOptions, take_snapshot  # noqa: PLC0415  # needs an extra
     from tailrace.state.snapshots import Snapshots  # noqa: PLC0415  # as above
 

@@ -11,6 +11,9 @@ Rules, by the point at which something fails::
 So the failure of one partition costs the others at most their work since the last commit. A partition that has failed, or is in
 doubt, trusts only the log. One that is rolled back continues from its store.
 
+Each durable batch is reported once (``on_committed``), also if its store could not be written. One in doubt is reported when the
+log has its cut after a restore. If the task leaves the process before, or the process ends, it is not reported.
+
 A partition whose log has a transaction for each writer (the embedded log) is a group of one.
 """
 

@@ -5,7 +5,8 @@ starts a process with a lower priority than the service. No part of the cleaning
 only have to wait for one of its short transactions. If several services on one log start a cleaning at once, the first
 cleans and the others exit. The process may be killed at any moment, and ends with the process that started it.
 
-A bounded run often ends before its cleaning does. It cleans after its work, before it exits.
+A bounded run often ends before its cleaning does. It cleans after its work, before it exits. The records on Kafka are deleted and
+compacted by the brokers: no cleaning is ever due there.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 
 from tailrace.core.errors import TailraceError
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import StoredLog
+from tailrace.log.opening import open_log
 from tailrace.log.options import LogOptions
 from tailrace.processes.background_process import BackgroundProcess
 from tailrace.processes.logs import LogFormat
-from tailrace.runtime.automatic_snapshots import AutomaticSnapshots
+from tailrace.runtime.companions import Companion
 
 _log = logging.getLogger("tailrace.housekeeping")
 
@@ -31,30 +32,24 @@ _PAUSE = 3
 _NAP_S = 0.1
 
 
-class Housekeeping:
-    """Cleans the log and takes the snapshots of a service. ``look`` is called often, and ``close`` at the end."""
+class Housekeeping(Companion):
+    """Cleans the log of a service."""
+
+    name = "cleaning the log"
 
     def __init__(
-        self,
-        log: EmbeddedLog,
-        options: LogOptions,
-        log_format: LogFormat,
-        look_s: float = LOOK_S,
-        snapshots: AutomaticSnapshots | None = None,
+        self, log: StoredLog, options: LogOptions, log_format: LogFormat, look_s: float = LOOK_S
     ) -> None:
         self._log = log
         self._options = options
         self._look_s = look_s
         self._look_at_s = time.monotonic() + look_s
         self._cleaning = BackgroundProcess("cleaning", log_format, _work)
-        self._snapshots = snapshots
 
     def look(self) -> None:
-        """Begin what it is time for, and is due. Costs next to nothing otherwise."""
-        if self._snapshots is not None:
-            self._snapshots.look()
+        """Begin a cleaning if it is time to look for one, and one is due. Costs next to nothing otherwise."""
         now_s = time.monotonic()
-        if now_s < self._look_at_s:
+        if now_s < self._look_at_s or not self.is_here:
             return
         self._look_at_s = now_s + self._look_s
         if self._cleaning.is_busy:
@@ -71,7 +66,14 @@ class Housekeeping:
             self._begin()
         while self._cleaning.is_busy and not self._cleaning.is_done and not is_stopped():
             self._cleaning.join(_NAP_S)
-        self.close()
+        self._cleaning.close()
+
+    def close(self) -> None:
+        """Clean at the end of a bounded run. Otherwise stop a cleaning in progress: the next one resumes where it stopped."""
+        host = self.host
+        if host is not None and host.has_ended:
+            self.finish(lambda: host.stopped)
+        self._cleaning.close()
 
     def _is_due(self) -> bool:
         try:
@@ -81,16 +83,10 @@ class Housekeeping:
             return False
 
     def _begin(self) -> None:
-        self._cleaning.begin(self._log.path, self._options)
-
-    def close(self) -> None:
-        """Stop a cleaning in progress. The next one resumes where it stopped."""
-        self._cleaning.close()
-        if self._snapshots is not None:
-            self._snapshots.close()
+        self._cleaning.begin(self._log.place, self._options)
 
 
-def _clean(log: EmbeddedLog) -> None:
+def _clean(log: StoredLog) -> None:
     begun_s = time.monotonic()
     done = log.clean()
     if done.blocks_rewritten or done.blocks_deleted:
@@ -106,10 +102,10 @@ def _clean(log: EmbeddedLog) -> None:
         )
 
 
-def _work(path: Path, options: LogOptions) -> None:
+def _work(place: str, options: LogOptions) -> None:
     """The whole work of a process that cleans."""
     try:
-        with closing(EmbeddedLog(path, options, create=False)) as log:
+        with closing(open_log(place, options)) as log:
             _clean(log)
     except TailraceError as error:
         _log.warning("the log was not cleaned: %s", error)

@@ -53,7 +53,7 @@ class Partition:
     ``store`` is the partition's own from here on, and closed with it. ``reader`` may be shared among the partitions of
     a worker, which then can wait for all at once; without one, the partition has its own. ``lineage`` seeds the
     randomness of a task that was never committed. ``draw_nonce`` gives new random bytes at each restore, for the identities of the
-    commits (see ``core.engine.tape``). ``on_committed`` is called with each batch once it is durable.
+    commits (see ``core.engine.tape``). ``on_committed`` is called once with each batch that is durable (see ``commits``).
     ``check_owned`` is called right before a take-over, and raises ``FencedError`` where the task has another owner.
     ``watch`` observes the handlers that its task calls.
     """
@@ -101,6 +101,8 @@ class Partition:
         self._passed = NONE_PASSED
         """What the last commit has noted; see ``passed_offsets``."""
         self._staged: tuple[CommitBatch, dict[str, int | None]] | None = None
+        self.in_doubt: CommitBatch | None = None
+        """The last commit, while nobody knows whether it took effect."""
         self._closed = False
 
     @property
@@ -218,6 +220,9 @@ class Partition:
         )
         self._promises.publish(self._slices.promised())
         self.lifecycle.on(Event.RESTORED)
+        batch, self.in_doubt = self.in_doubt, None
+        if batch is not None and batch.cut == found.cut:
+            self._is_durable(batch)
 
     def poll(self, max_records: int = 10_000) -> bool:
         """Take one slice of at most ``max_records`` records, and commit if it is time; whether there was anything to do.
@@ -291,20 +296,28 @@ class Partition:
         assert self._slices is not None
         (batch, watermarks), self._staged = self._staged, None
         slices = self._slices
-        with self._ending():
-            position = ends[TopicPartition(self.plan.changelog_topic, self.partition)]
-            cut = StoreCut(FORMAT, position, slices.now_ms, batch.cut)
-            self._store.write(batch.rows | batch.index_rows, cut.encode())
-            slices.committed(watermarks)
-            self._promises.publish(watermarks)
-            self._published |= watermarks
-            self._passed = slices.passed.noted
-            self.lifecycle.on(Event.COMMITTED)
+        try:
+            with self._ending():
+                position = ends[TopicPartition(self.plan.changelog_topic, self.partition)]
+                cut = StoreCut(FORMAT, position, slices.now_ms, batch.cut)
+                self._store.write(batch.rows | batch.index_rows, cut.encode())
+                slices.committed(watermarks)
+                self._promises.publish(watermarks)
+                self._published |= watermarks
+                self._passed = slices.passed.noted
+                self.lifecycle.on(Event.COMMITTED)
+        except Exception:  # the store could not be written, but the log has the commit
+            self._is_durable(batch)
+            raise
+        self._is_durable(batch)
+
+    def _is_durable(self, batch: CommitBatch) -> None:
         if self._on_committed is not None:
             self._on_committed(batch)
 
     def doubt(self) -> None:
         """Nobody knows whether its commit took effect."""
+        self.in_doubt = None if self._staged is None else self._staged[0]
         self.lifecycle.on(Event.OUTCOME_UNKNOWN)
         self._drop()
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 from tailrace.core.engine.task import CommitBatch
+from tailrace.core.errors import LogUnavailableError
 from tailrace.core.storage import Store
+from tailrace.log.interface import Log, TopicPartition
 from tailrace.runtime.alerts import PartitionAlerts
+from tailrace.runtime.inputs import WatchedReader
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 
@@ -15,10 +21,23 @@ FEWEST = 256
 class Slot:
     """The place of one partition in a worker."""
 
-    __slots__ = ("alerts", "committed", "number", "partition", "records", "retry_at_s", "retry_ms", "store")
+    __slots__ = (
+        "alerts",
+        "committed",
+        "in_doubt",
+        "number",
+        "on_commit",
+        "partition",
+        "records",
+        "retry_at_s",
+        "retry_ms",
+        "store",
+    )
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, on_commit: Callable[[int, CommitBatch], None] | None = None) -> None:
         self.number = number
+        self.on_commit = on_commit
+        """Called with each commit."""
         self.partition: Partition | None = None
         self.records = FEWEST
         """To ask for in the next slice."""
@@ -30,6 +49,8 @@ class Slot:
         self.store: Store | None = None
         """The store of a partition that was opened and has not run yet."""
         self.alerts: PartitionAlerts | None = None
+        self.in_doubt: CommitBatch | None = None
+        """The last commit of a partition that has failed before it knew whether that took effect."""
 
     def measure(self, taken: int, took_ms: float, slice_ms: int, most: int) -> None:
         """How many records to ask for next. It grows step by step, since the next may take longer than the last."""
@@ -42,9 +63,30 @@ class Slot:
         partition = self.partition
         return partition if partition is not None and partition.state is State.RUNNING else None
 
-    def on_committed(self, _batch: CommitBatch, /) -> None:
+    def is_at_end(self, reader: WatchedReader) -> bool:
+        """Whether it has nothing to read and nothing to commit."""
+        partition = self.running
+        # One that is to be tried again does not know what there is to read by now.
+        if partition is None or partition.dirty or self.retry_ms:
+            return False
+        inputs = partition.plan.inputs
+        return all(reader.idle.get(TopicPartition(one.name, self.number), False) for one in inputs)
+
+    def lag(self, log: Log, reader: WatchedReader) -> int:
+        """The number of offsets to read, of the inputs whose ends the log gives; the partition is at work."""
+        assert self.running is not None
+        lag = 0
+        for name, position in self.running.task.positions.items():
+            place = TopicPartition(name, self.number)
+            with suppress(LogUnavailableError):
+                lag += max(0, log.end_offset(*place) - max(position, reader.past_gaps.get(place, 0)))
+        return lag
+
+    def on_committed(self, batch: CommitBatch, /) -> None:
         """A commit is durable."""
         self.committed = True
+        if self.on_commit is not None:
+            self.on_commit(self.number, batch)
 
 
 def records_taken(partition: Partition) -> int:

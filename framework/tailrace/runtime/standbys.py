@@ -1,7 +1,7 @@
 """Standbys: warm copies of the state of tasks that other processes own, so that a task that moves here is restored from a short tail.
 
 Theory. A standby is the store that the task itself would have here, in the same folder, filled from the committed changelog. So its
-promotion is an ordinary restore. It must be closed before the task is given to the worker (``release``).
+promotion is an ordinary restore. It must be closed before the task is given to the worker (``assigned``).
 
     state      what it does                                                       ends when
     checking   a thread looks whether the store is of this log's history          there is an answer
@@ -36,7 +36,9 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.history.reading.changelog import behind_last_cut, last_cut
-from tailrace.log.kafka import KafkaLog, KafkaReader
+from tailrace.log.interface import LiveReader, ServiceLog
+from tailrace.log.tasks import Tasks
+from tailrace.runtime.companions import Companion
 from tailrace.runtime.restore import Clock, Restore, finished
 from tailrace.runtime.standby_placement import placement
 from tailrace.state.store_cut import FORMAT, StoreCut
@@ -91,7 +93,7 @@ class _Ground:
 class Standby:
     """The copy of one task's state; see the head of this file. ``restore`` has its store, and knows how to apply a changelog."""
 
-    def __init__(self, restore: Restore, reader: KafkaReader) -> None:
+    def __init__(self, restore: Restore, reader: LiveReader) -> None:
         self.number = restore.partition
         self.applied = 0
         """Records of the changelog applied since it was opened."""
@@ -231,23 +233,24 @@ class Standby:
         self._restore.store.write({}, self._kept.encode())
 
 
-class Standbys:
-    """The standbys of a process; for one thread. See the head of this file.
+class Standbys(Companion):
+    """The standbys of a process. See the head of this file.
 
-    ``owners`` gives the member of the group that owns each task, by task, once all are known. ``member_id`` gives the name of this
-    process there. ``owned`` are its tasks.
+    ``owners`` gives the member id of the owner of each task, by task, once all are known.
     """
+
+    name = "keeping standbys"
+    essential = True  # a task must not begin while a standby has its store open
 
     def __init__(
         self,
         plan: Plan,
-        log: KafkaLog,
+        log: ServiceLog,
         count: int,
+        tasks: Tasks,
         *,
         open_state: Callable[[int], Store],
         owners: Callable[[], dict[int, str]],
-        member_id: Callable[[], str],
-        owned: Collection[int],
         clock: Clock,
     ) -> None:
         self._plan = plan
@@ -255,10 +258,9 @@ class Standbys:
         self._count = count
         self._open_state = open_state
         self._owners = owners
-        self._member_id = member_id
-        self._owned = owned
+        self._tasks = tasks
         self._clock = clock
-        self._reader: KafkaReader | None = None
+        self._reader: LiveReader | None = None
         self._wanted: list[int] = []
         self._open: dict[int, Standby] = {}
         self._asked: _Asked[dict[int, str]] | None = None
@@ -281,7 +283,7 @@ class Standbys:
             now_s = time.monotonic()
             self._next_s = now_s + (now_s - begun_s) * (_SHARE - 1)
 
-    def release(self, numbers: Collection[int]) -> None:
+    def assigned(self, numbers: Collection[int], /) -> None:
         """Close the standbys of tasks that come to this process."""
         for number in numbers:
             if (standby := self._open.get(number)) is not None:
@@ -325,12 +327,12 @@ class Standbys:
 
     def _place(self, owners: dict[int, str]) -> None:
         """Keep the standbys that are this process's by now, and no others."""
-        me = self._member_id()
+        me = self._tasks.member_id
         if not me or len(owners) < self._plan.partitions:
             return
-        members: dict[str, list[int]] = {me: [*self._owned]}
+        members: dict[str, list[int]] = {me: [*self._tasks.owned]}
         for number, member in owners.items():
-            if number not in self._owned and member != me:
+            if number not in self._tasks.owned and member != me:
                 members.setdefault(member, []).append(number)
         placed = placement(members, self._count)
         wanted = [number for number, standbys in placed.items() if me in standbys]
@@ -351,13 +353,13 @@ class Standbys:
             if number not in self._open and now_s >= self._retry.get(number, (0.0, 0.0))[0]:
                 try:
                     if self._reader is None:
-                        self._reader = self._log.reader({}, live=True)
+                        self._reader = self._log.live_reader()
                     restore = Restore(
                         self._plan, number, self._log, self._reader, self._open_state(number), self._clock
                     )
                     self._open[number] = Standby(restore, self._reader)
                 except Exception as error:  # noqa: BLE001  # a standby never stops the service
-                    self._put_off(number, error)
+                    self._defer(number, error)
                 return
 
     # --- working
@@ -368,12 +370,12 @@ class Standbys:
                 pass
         except Exception as error:  # noqa: BLE001  # a standby never stops the service
             self._close(standby)
-            self._put_off(standby.number, error)
+            self._defer(standby.number, error)
             return
         if standby.at_end:
             self._retry.pop(standby.number, None)
 
-    def _put_off(self, number: int, error: Exception) -> None:
+    def _defer(self, number: int, error: Exception) -> None:
         _, pause_s = self._retry.get(number, (0.0, _RETRY_S))
         self._retry[number] = time.monotonic() + pause_s, min(2 * pause_s, _RETRY_MOST_S)
         _log.warning(

@@ -20,36 +20,30 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import sys
 import time
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing import connection
-from types import FrameType
 from typing import Literal, TypeAlias
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError, UsageError, WorkerLostError
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import StoredLog
+from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.child_process import ChildProcess, Conduct, Pipe
 from tailrace.processes.signals import stop_signals
-from tailrace.processes.task_ownership import TaskOwnership
-from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
+from tailrace.runtime.companions import Companion
+from tailrace.runtime.dead_letter_monitor import Kind
+from tailrace.runtime.host import Host
 from tailrace.runtime.housekeeping import Housekeeping
-from tailrace.runtime.progress import STARTING, ProgressLog, Status, last_phase, total
-from tailrace.runtime.service import (
-    ServiceOptions,
-    open_worker,
-    prepare,
-    run_worker,
-    tune_collector,
-    with_snapshot_settled,
-)
-from tailrace.runtime.worker import Worker, system_clock
+from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.preparing import prepare
+from tailrace.runtime.progress import STARTING, Status, last_phase, total
+from tailrace.runtime.reports import Reports
+from tailrace.runtime.snapshot_start import with_snapshot_settled
 
 _log = logging.getLogger("tailrace.supervisor")
 
@@ -68,32 +62,26 @@ _Answer: TypeAlias = Status | TailraceError
 # --- the child
 
 
-class _Link:
-    """The child's end of the pipe: answers questions, and passes orders to the worker."""
+class Link(Companion):
+    """The child's end of the pipe: answers questions, and passes orders to the worker. ``phase`` is the one to begin with."""
 
-    def __init__(
-        self,
-        pipe: Pipe,
-        worker: Worker,
-        ownership: TaskOwnership,
-        housekeeping: Housekeeping | None = None,
-    ) -> None:
-        self._housekeeping = housekeeping
+    name = "the link to the parent"
+    essential = True
+
+    def __init__(self, pipe: Pipe, phase: int) -> None:
         self._pipe = pipe
-        self._worker = worker
-        self._ownership = ownership
+        self._phase = phase
         self._asked = False
 
-    def terminated(self, _signal: int, _frame: FrameType | None) -> None:
-        """Handle SIGTERM: shut down cleanly."""
-        self._worker.stop()
+    def begin(self, host: Host, /) -> None:
+        """See ``Companion.begin``."""
+        super().begin(host)
+        host.worker.phase = self._phase
 
-    def steer(self) -> None:
-        """Called after each turn. A question is answered after the next turn, which then began after the question."""
-        self._ownership.check()
-        if self._housekeeping is not None:
-            self._housekeeping.look()
-        worker = self._worker
+    def look(self) -> None:
+        """Answer and pass on. A question is answered after the next turn, which then began after the question."""
+        assert self.host is not None
+        worker = self.host.worker
         try:
             if self._asked:
                 self._asked = False
@@ -114,19 +102,11 @@ class _Link:
 
 def work(pipe: Pipe, options: ServiceOptions, index: int, phase: int) -> None:
     """The main function of a child process."""
-    tune_collector()
     app = find_app(options.app)
     _check_declared(app, options)
     plan = app.plan()
-    numbers = range(index, plan.partitions, options.workers)
-    with ExitStack() as leaving:
-        opened = open_worker(options, plan, numbers, leaving)
-        opened.worker.phase = phase
-        link = _Link(pipe, *opened)
-        signal.signal(signal.SIGTERM, link.terminated)
-        # Blocked since the start of the child: until now there was no worker to stop.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
-        run_worker(opened.worker, link.steer)
+    share = range(index, plan.partitions, options.workers)
+    Host(options, plan, [Link(pipe, phase)], share).run()
 
 
 def _check_declared(app: App, options: ServiceOptions) -> None:
@@ -188,26 +168,24 @@ class Supervisor:
         self._stopping_s: float | None = None
         self._asked_s = 0.0
         self._failure: TailraceError | None = None
-        terminal = sys.stderr if sys.stderr.isatty() and options.log_format != "json" else None
-        self._progress = ProgressLog(plan.app, terminal)
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
 
     def run(self) -> Counter[Kind]:
         """Supervise until all children have left. Returns the number of new dead letters of each kind."""
-        prepare(self._options, self._plan)
-        options = with_snapshot_settled(self._options, self._plan)
-        self._options = replace(options, declared=declared_by(find_app(options.app)))
-        with closing(EmbeddedLog(self._options.log, self._options.log_options, create=False)) as log:
+        given = self._options
+        with closing(open_log(given.log, given.log_options, create=given.create_topics)) as log:
+            prepare(log, given, self._plan)
+            settled = with_snapshot_settled(given, self._plan, log)
+            self._options = replace(settled, declared=declared_by(find_app(given.app)))
             letters = self._supervise(log)
         if self._failure is not None:
             raise self._failure
         _log.info("left", extra={"app": self._plan.app, "workers": len(self._children)})
         return letters
 
-    def _supervise(self, log: EmbeddedLog) -> Counter[Kind]:
-        monitor = DeadLetterMonitor(log, self._plan.app)
-        begun_s = told_s = time.monotonic()
+    def _supervise(self, log: StoredLog) -> Counter[Kind]:
+        reports = Reports(self._plan.app, log, self._options.log_format)
         stop_asked = False
 
         def stop() -> None:
@@ -229,18 +207,17 @@ class Supervisor:
                     self._ask(now_s)
                 elif now_s - self._stopping_s > _LEAVING_S:
                     self._end_the_slow()
-                if now_s - told_s >= 1.0:
-                    told_s = now_s
-                    monitor.look()
-                    known = [one.status for one in self._children if one.status is not None]
-                    if len(known) == len(self._children):
-                        self._progress.report(total(known), now_s - begun_s, system_clock())
-            self._progress.clear()
-            letters = monitor.finish()
+                reports.look(self._status)
+            letters = reports.finish()
             if self._options.until_end and self._failure is None:
                 keeping = Housekeeping(log, self._options.log_options, self._options.log_format)
                 keeping.finish(lambda: stop_asked)
         return letters
+
+    def _status(self) -> Status | None:
+        """That of all children; None until all have answered, and from the stop on."""
+        known = [one.status for one in self._children if one.status is not None]
+        return total(known) if len(known) == len(self._children) and self._stopping_s is None else None
 
     def close(self) -> None:
         """Release the supervisor's own resources. Call after ``run``."""
@@ -402,7 +379,6 @@ class Supervisor:
     def _stop(self) -> None:
         if self._stopping_s is None:
             self._stopping_s = time.monotonic()
-            self._progress.clear()
             for child in self._children:
                 self._tell(child, "stop")
 

@@ -24,7 +24,7 @@ them; it has done nothing that another version could not continue.
 The embedded log refuses no version and keeps no list, and a move to another log does not take the list along: there the first version
 that runs begins it.
 
-A note is written before a task is restored, by its owner only (``log.kafka.membership``). A process that dies right after it has done
+A note is written before a task is restored, by its owner only (``Tasks.leave_note``). A process that dies right after it has done
 nothing yet, and its version counts all the same: that errs on the safe side.
 """
 
@@ -33,7 +33,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -44,6 +44,7 @@ from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.cut_notes import VERSIONS, cut_header, header_of
 from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.tasks import Tasks
 
 _log = logging.getLogger("tailrace.service")
 
@@ -67,23 +68,6 @@ class TaskNote(msgspec.Struct, omit_defaults=True, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-class Notes(Protocol):
-    """Where notes are kept: ``log.kafka.membership.Membership``."""
-
-    @property
-    def member_id(self) -> str:
-        """The name of this process."""
-        ...
-
-    def notes(self) -> dict[int, str]:
-        """The notes of all tasks."""
-        ...
-
-    def leave_note(self, number: int, text: str) -> None:
-        """Replace a note."""
-        ...
-
-
 class TaskNotes:
     """Reads and leaves the notes of an app's tasks. With ``downgrade`` and ``change_inputs`` nothing is refused. ``committed`` returns
     the versions that have committed a task, by its changelog.
@@ -92,7 +76,7 @@ class TaskNotes:
     def __init__(
         self,
         plan: Plan,
-        kept: Notes,
+        kept: Tasks,
         *,
         downgrade: bool = False,
         change_inputs: bool = False,

@@ -18,8 +18,8 @@ What happens to a failed partition depends on the cause. The others of its trans
 
 Taking over a task fences its current owner, even the rightful one. So before a partition is started, or resolves a commit in
 doubt, the worker checks that it still owns the partition: it may have been suspended, and replaced, since its last
-operation. The embedded log checks again under the lock that a take-over needs: a worker suspended after this check is killed
-by the new owner before it gets the lock, and a worker suspended before it finds the new owner.
+operation. The embedded log checks again under the lock that a take-over needs: a worker that is suspended after this check holds
+the lock, so its replacement takes over after it; one that is suspended before finds its replacement.
 
 ``advance`` takes a bounded run from phase to phase (see ``progress``). Its caller must know that no message is on its way
 between workers, which one worker alone cannot know.
@@ -35,8 +35,10 @@ from dataclasses import dataclass, field
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant
+from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import (
     FencedError,
+    HandlerError,
     LogUnavailableError,
     StateInUseError,
     StateUnavailableError,
@@ -44,7 +46,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.storage import Store
 from tailrace.history.status.holding import IsOwned
-from tailrace.log.interface import Log, Reader, TopicPartition
+from tailrace.log.interface import Log, Reader
 from tailrace.runtime.alerts import Alerts
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.inputs import WatchedReader, check_inputs, follows_itself
@@ -82,20 +84,36 @@ class WorkerSettings:
     retry_ms: int = 200
     """After which a partition that failed is tried again the first time; then twice as long, and so on."""
     retry_most_ms: int = 30_000
+    bounded: bool = False
+    """Commit as soon as there is nothing to read."""
+    change_inputs: bool = False
+    """Allow the app to begin or cease to read a topic."""
+    tasks_move: bool = False
+    """Tasks come and go (``assign``, ``give_back``): one that was fenced, or whose store another process has open, is tried again as
+    long as it is here."""
     partition: PartitionSettings = field(default_factory=PartitionSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHooks:
+    """What the host of a worker does at certain points of its work (default: nothing)."""
+
+    check_owned: Callable[[], None] = lambda: None
+    """Raises ``FencedError`` if a partition has another owner by now."""
+    begin: Callable[[int, Store], None] = lambda _number, _store: None
+    """Called with each task that is owned, and its store, before it is restored: it may bring both to where the task is to start."""
+    between_turns: Callable[[], None] = lambda: None
+    """Called after every turn, and now and then while the worker waits."""
+    committed: Callable[[int, CommitBatch], None] | None = None
+    """Called for each commit of a partition that is durable."""
+    is_owned: IsOwned = lambda _publisher: None
+    """Whether a task, of any app, is owned by a live process: for what the worker warns of."""
 
 
 class Worker:
     """See the head of this file. It is for one thread, but for ``stop``.
 
-    ``open_state`` gives the store of a partition. ``check_owned`` raises ``FencedError`` if one of the partitions has
-    another owner by now; without it nobody else is expected to take one over. With ``bounded`` it commits as soon as there
-    is nothing to read. With ``change_inputs`` an app may begin or cease to read a topic. ``begin`` is called with each task
-    that is owned, and its store, before it is restored: it may bring both to where the task is to start. Until ``all_begun``
-    says that all tasks of the app were brought there, those of other workers too, none takes a record. ``is_owned`` says whether
-    a task, of any app, is owned by a live process: for what the worker warns of. With ``shared`` its tasks come and go
-    (``assign``, ``give_back``): one that was fenced, or whose store another process has open, is tried again as long as it is here.
-    ``reader`` is used for the inputs and for restoring; it is closed with the worker.
+    ``open_state`` gives the store of a partition. ``reader`` is used for the inputs and for restoring; it is closed with the worker.
     """
 
     def __init__(
@@ -106,14 +124,8 @@ class Worker:
         open_state: Callable[[int], Store],
         *,
         settings: WorkerSettings | None = None,
+        hooks: WorkerHooks | None = None,
         clock: Clock = system_clock,
-        bounded: bool = False,
-        change_inputs: bool = False,
-        check_owned: Callable[[], None] | None = None,
-        begin: Callable[[int, Store], None] | None = None,
-        all_begun: Callable[[], bool] | None = None,
-        is_owned: IsOwned = lambda _publisher: None,
-        shared: bool = False,
         reader: Reader | None = None,
     ) -> None:
         self.plan = plan
@@ -125,55 +137,69 @@ class Worker:
         self.quiet = False
         """The last turn found nothing to do, nothing to read and nothing to commit. Known of bounded runs only."""
         self.stopping = False
+        self._hooks = hooks = hooks or WorkerHooks()
         self._clock = clock
-        self._bounded = bounded
-        self._change_inputs = change_inputs
-        self._shared = shared
+        self._bounded = self.settings.bounded
+        self._tasks_move = self.settings.tasks_move
         self._open_state = open_state
-        self._check_owned = check_owned or (lambda: None)
-        self._begin = begin
-        self._all_begun = all_begun or (lambda: True)
-        self._steer: Callable[[], None] = lambda: None
-        self._alerts = Alerts(plan, log, is_owned)
+        self._alerts = Alerts(plan, log, hooks.is_owned)
         self._reader = WatchedReader(log.reader({}) if reader is None else reader)
-        self._slots = [Slot(number) for number in sorted(numbers)]
+        self._slots: list[Slot] = []
+        self.assign(numbers)
         self._notices = StateNotices(self.settings.partition.drop)
         self._waits = WaitNotices()
         self._records = self._turns = self._vain = 0
 
     # --- the life of a worker
 
-    def start(self, steer: Callable[[], None] | None = None) -> None:
+    def live(self, begin: Callable[[], None] = lambda: None) -> None:
+        """Begin, start, run and leave. Always leaves, and raises the first error."""
+        try:
+            begin()
+            self.start()
+            self.run()
+        except Exception as failure:
+            if isinstance(failure, HandlerError):
+                # The message says where; only the trace says why, and it does not reach who reads the message.
+                _log.error("a handler failed", exc_info=failure.__cause__, extra={"app": self.plan.app})
+            try:
+                self.leave()
+            except TailraceError as error:
+                _log.debug("while leaving: %s", error)
+            raise
+        self.leave()
+
+    def start(self) -> None:
         """Take the partitions over and restore them, one after the other, until ``stop``.
 
-        ``steer`` is called now and then. Where the phase is STARTING it waits for ``advance``. A worker whose tasks come and go
-        restores them in its turns, so that those that are ready do not wait for the others; but not if they follow each other.
+        Where the phase is STARTING it waits for ``advance``. A worker whose tasks come and go restores them in its turns, so that
+        those that are ready do not wait for the others; but not if they follow each other.
 
         Raises:
             TailraceError: One could not be started; ``leave`` is still to be called.
         """
-        self._steer = steer or self._steer
-        if not self._shared or self._bounded or follows_itself(self.plan):
+        if not self._tasks_move or self._bounded or follows_itself(self.plan):
             for slot in [*self._slots]:
                 self._restore_at_once(slot)
-            self._wait_while(lambda: not self._all_begun())
             # What they owe to those who follow them, each other included, before one of them takes a record.
             for slot in self._slots:
                 if slot.running is not None and slot.running.dirty and not self.stopping:
-                    self._attempt(slot, self._commit) if self._shared else self._commit(slot)
+                    self._attempt(slot, self._commit) if self._tasks_move else self._commit(slot)
         self.started = True
-        self._wait_while(lambda: self.phase == STARTING)
+        while self.phase == STARTING and not self.stopping:  # the other workers have not started yet
+            self._hooks.between_turns()
+            time.sleep(_NAP_S)
 
     def _restore_at_once(self, slot: Slot) -> None:
         """Restore a partition, unless it is lost or has to be tried again later."""
         while not self.stopping and slot in self._slots and slot.running is None and slot.retry_ms == 0:
             # One that is lost meanwhile ends a worker only if its tasks are its own for good.
-            if not (self._attempt(slot, self._restore) if self._shared else self._restore(slot)):
+            if not (self._attempt(slot, self._restore) if self._tasks_move else self._restore(slot)):
                 await_log(self._reader)
-            self._steer()
+            self._hooks.between_turns()
 
-    def run(self, steer: Callable[[], None] | None = None) -> None:
-        """Work until ``stop``; ``steer`` is called after every turn.
+    def run(self) -> None:
+        """Work until ``stop``.
 
         Raises:
             FencedError: Another worker has taken a partition over.
@@ -182,8 +208,7 @@ class Worker:
         """
         while not self.stopping:
             worked = self.turn()
-            if steer is not None:
-                steer()
+            self._hooks.between_turns()
             if not worked and not self.stopping:
                 self._rest()
 
@@ -194,7 +219,8 @@ class Worker:
     def assign(self, numbers: Collection[int]) -> None:
         """Take more partitions in. They are taken over and restored in the next turns."""
         known = {slot.number for slot in self._slots}
-        self._slots += [Slot(number) for number in sorted(numbers) if number not in known]
+        committed = self._hooks.committed
+        self._slots += [Slot(number, committed) for number in sorted(numbers) if number not in known]
 
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
         """Give some partitions back, for another worker: commit what they have done, if they may, and release them. Those that
@@ -211,7 +237,7 @@ class Worker:
             self._slots = [slot for slot in self._slots if slot not in leaving]
             for slot in self._slots:  # those that have failed in that commit
                 if slot.partition and isinstance(slot.partition.error, TailraceError):
-                    self._put_off(slot, slot.partition.error)
+                    self._defer(slot, slot.partition.error)
 
     def leave(self) -> None:
         """Commit, give every partition back, and release all resources.
@@ -240,7 +266,7 @@ class Worker:
             except TailraceError as error:
                 log_departure(error, self._of(slot))
                 # Otherwise its new owner does the work, and restores from the log what the state folder does not have.
-                if not (self._shared and isinstance(error, (FencedError, StateUnavailableError))):
+                if not (self._tasks_move and isinstance(error, (FencedError, StateUnavailableError))):
                     first = first or error
         if first is not None:
             raise first
@@ -262,7 +288,7 @@ class Worker:
         worked = worked or restored
         if self._bounded:
             worked = worked or self._commit_all()
-            self.quiet = not worked and all(self._at_end(slot) for slot in self._slots)
+            self.quiet = not worked and all(slot.is_at_end(self._reader) for slot in self._slots)
         if worked:
             self._turns += 1
             self._vain = 0
@@ -280,11 +306,12 @@ class Worker:
         """How far it has come; asks the log for the ends of the inputs."""
         running = [slot for slot in self._slots if slot.running is not None]
         marks = [slot.running.task.watermark for slot in running if slot.running is not None]
+        lags = [slot.lag(self.log, self._reader) for slot in running]
         return Status(
             partitions=len(self._slots),
             running=len(running),
             records=self._records,
-            lag=sum(map(self._lag, running)),
+            lag=sum(lags),
             watermark_ms=_known(min(marks)) if marks else None,
             phase=self.phase,
             quiet=self.quiet,
@@ -297,12 +324,12 @@ class Worker:
         try:
             worked = do(slot)
         except (StateInUseError, FencedError) as error:
-            if not self._shared:
+            if not self._tasks_move:
                 raise
-            self._put_off(slot, error)
+            self._defer(slot, error)
             return False
         except (LogUnavailableError, StateUnavailableError) as error:
-            self._put_off(slot, error)
+            self._defer(slot, error)
             return False
         if slot.running is not None:
             slot.retry_ms = 0
@@ -346,7 +373,7 @@ class Worker:
         except TailraceError as error:
             for one in slots:
                 if one is not slot and one.running is None:
-                    self._put_off(one, error)
+                    self._defer(one, error)
             raise
         finally:
             for one in slots:
@@ -373,7 +400,7 @@ class Worker:
         return restored
 
     def _opened(self, slot: Slot) -> Partition:
-        self._check_owned()
+        self._hooks.check_owned()
         slot.store = self._open_state(slot.number)
         partition = Partition(
             self.plan,
@@ -385,20 +412,20 @@ class Worker:
             reader=self._reader,
             settings=self.settings.partition,
             on_committed=slot.on_committed,
-            check_owned=self._check_owned,
+            check_owned=self._hooks.check_owned,
         )
         try:
-            if self._begin is not None:
-                self._begin(slot.number, slot.store)
+            self._hooks.begin(slot.number, slot.store)
         except BaseException:
             partition.close()
             raise
+        partition.in_doubt, slot.in_doubt = slot.in_doubt, None
         return partition
 
     def _runs(self, slot: Slot, partition: Partition) -> None:
         """A partition has been restored."""
         store, slot.store = slot.store, None
-        if store is not None and not self._change_inputs:
+        if store is not None and not self.settings.change_inputs:
             try:
                 check_inputs(self.plan, slot.number, store)
             except BaseException:
@@ -414,19 +441,13 @@ class Worker:
         _log.info("a partition runs", extra={**about, "watermark_ms": _known(task.watermark)})
         self._notices.look(task, about)
 
-    def _wait_while(self, behind: Callable[[], bool]) -> None:
-        """Wait for other workers, unless this one is to stop."""
-        while not self.stopping and behind():
-            self._steer()
-            time.sleep(_NAP_S)
-
-    def _put_off(self, slot: Slot, error: TailraceError) -> None:
+    def _defer(self, slot: Slot, error: TailraceError) -> None:
         """Try a partition again later: as it is if it is still running, else restored again."""
         slot.retry_ms = min(max(self.settings.retry_ms, 2 * slot.retry_ms), self.settings.retry_most_ms)
         slot.retry_at_s = time.monotonic() + slot.retry_ms / 1_000
         partition = slot.partition
         if partition is not None and partition.lifecycle.ended:
-            slot.partition = None
+            slot.partition, slot.in_doubt = None, partition.in_doubt
             try:
                 partition.close()
             except TailraceError as again:
@@ -466,29 +487,6 @@ class Worker:
         if found and self._vain > 1:
             # What woke it cannot be taken yet: look again soon, not at once.
             time.sleep(0.005)
-
-    # --- where partitions stand
-
-    def _at_end(self, slot: Slot) -> bool:
-        partition = slot.running
-        # One that is to be tried again does not know what there is to read by now.
-        if partition is None or partition.dirty or slot.retry_ms:
-            return False
-        return all(
-            self._reader.idle.get(TopicPartition(one.name, slot.number), False) for one in self.plan.inputs
-        )
-
-    def _lag(self, slot: Slot) -> int:
-        assert slot.running is not None
-        lag = 0
-        for name, position in slot.running.task.positions.items():
-            place = TopicPartition(name, slot.number)
-            try:
-                end = self.log.end_offset(*place)
-            except LogUnavailableError:
-                continue
-            lag += max(0, end - max(position, self._reader.past_gaps.get(place, 0)))
-        return lag
 
     def _of(self, slot: Slot) -> dict[str, object]:
         return {"app": self.plan.app, "partition": slot.number}

@@ -41,6 +41,7 @@ from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSetti
 from tailrace.log.topic_rules import PlainAdmin
 from tailrace.testing.memory_partition import Partition, Transaction
 from tailrace.testing.memory_reader import MemoryReader
+from tailrace.testing.memory_tasks import MemoryOwners
 
 Operation = Literal[
     "create-topic", "take-over", "append", "commit", "committed", "abort", "fetch", "query", "close-writer"
@@ -52,7 +53,7 @@ _record = InputRecord._make
 _KEYS_REMEMBERED = 1 << 20
 
 
-class MemoryLog:
+class MemoryLog(MemoryOwners):
     """A transactional, fenced log in memory; implements ``tailrace.log.Log``. For one thread.
 
     ``max_record_bytes`` limits key and value together; ``unknown topics`` are errors: nothing creates itself.
@@ -65,6 +66,7 @@ class MemoryLog:
         max_record_bytes: int = 1 << 20,
         on_operation: Callable[[Operation], None] | None = None,
     ) -> None:
+        super().__init__()
         self.on_operation: Callable[[Operation], None] = on_operation or _nothing
         self.markers = markers
         self.max_record_bytes = max_record_bytes
@@ -214,7 +216,8 @@ class MemoryLog:
         return [record for one in chosen for record in one.records]
 
     def crash(self) -> None:
-        """The machine goes down: what was not committed is lost, and every writer of that time is fenced."""
+        """The machine goes down: what was not committed is lost, every writer of that time is fenced, and no task has an owner."""
+        self.owners.clear()
         for writer in self._holders.values():
             writer.end(keep=False)
         self._holders.clear()

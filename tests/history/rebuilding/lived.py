@@ -20,7 +20,8 @@ from tailrace.history.rebuilding.request import Destination, Request, Source
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
-from tailrace.runtime.service import ServiceOptions, serve
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
 from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
 from tailrace.state.snapshots.arrow import parquet
 from tests.runtime.tallies import ticks
@@ -122,7 +123,7 @@ def live_on(folder: Path, app: str, from_snapshot: str = "", replace: str = "") 
         replace_state=bool(replace),
         log_format="json",
     )
-    serve(options, find_app(app).plan())
+    Host(options, find_app(app).plan()).run()
 
 
 def totals(manifest: Manifest) -> list[tape.Totals]:

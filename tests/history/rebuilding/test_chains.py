@@ -13,7 +13,7 @@ import pytest
 from tailrace.core.engine.task import TaskSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.environment import timezones_version
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore

@@ -95,7 +95,8 @@ PROJECT = {
         from tailrace.history.rebuilding.driver import rebuild
         from tailrace.history.rebuilding.engines import LocalEngine
         from tailrace.history.rebuilding.request import Destination, Execution, Request, Source
-        from tailrace.runtime.service import ServiceOptions, serve
+        from tailrace.runtime.host import Host
+        from tailrace.runtime.options import ServiceOptions
         from tailrace.state.snapshots.arrow import parquet
 
 
@@ -110,7 +111,7 @@ PROJECT = {
             writer.commit()
             log.close()
             options = ServiceOptions("till.app:app", Path("log"), Path("state"), until_end=True, create_topics=True)
-            serve(options, find_app("till.app:app").plan())
+            Host(options, find_app("till.app:app").plan()).run()
 
 
         class Stopped(LocalEngine):

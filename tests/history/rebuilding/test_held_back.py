@@ -12,7 +12,7 @@ import tailrace as tr
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore

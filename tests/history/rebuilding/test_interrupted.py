@@ -25,13 +25,13 @@ from tailrace.history.rebuilding.units import run_unit
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.signals import held_back
-from tailrace.processes.task_ownership import TaskOwnership
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.snapshots import Snapshots
 from tailrace.state.snapshots.arrow import parquet
 from tailrace.state.store_cut import decode_store_cut
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import TALLY, changed, live, rebuilt, request
+from tests.log.embedded.owning import owning
 from tests.runtime.processes import Running, wait_until
 
 KEYS, ROUNDS = 200, 30
@@ -336,14 +336,14 @@ def test_two_rebuilds_at_once_that_are_asked_for_otherwise_publish_each_a_whole(
 def test_while_one_rebuild_writes_a_topic_another_does_not(tally: Path, tmp_path: Path) -> None:
     own = shutil.copytree(tally, tmp_path / "own")
     asked = changed(request(own, outputs="topic:-new"), uri=str(tmp_path / "to"))
-    held = TaskOwnership(own / "log", "rebuild-tally-new", [0])
+    held = owning(own / "log", "rebuild-tally-new", [0])
     try:
         with pytest.raises(
             StateInUseError, match="another rebuild of the app 'tally' is writing to the topics"
         ):
             rebuild(asked, LocalEngine(1))
     finally:
-        held.release()
+        held.close()
     assert rebuild(asked, LocalEngine(1)).resumed
 
 

@@ -22,7 +22,7 @@ from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.environment import timezones_version
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore

@@ -21,7 +21,7 @@ from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.options import LogOptions
-from tailrace.runtime.service import prepare_log
+from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore

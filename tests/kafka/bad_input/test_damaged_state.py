@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tailrace.runtime.service import States
+from tailrace.runtime.states import States
 from tests.kafka.bad_input.shop import serving
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from tailrace.core.errors import *
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, claim
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded.tasks import claim
 from tailrace.log.options import LogOptions
 
 folder, *arguments = sys.argv[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -10,6 +11,7 @@ from tailrace.log import Log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.options import LogOptions
 from tests.log.contract import LogContract
+from tests.log.tasks_contract import OpenLog, TasksContract
 
 OPTIONS = {
     "as it comes": LogOptions(),
@@ -24,3 +26,16 @@ class TestContract(LogContract):
         yield log
         log.verify()
         log.close()
+
+
+class TestTasks(TasksContract):
+    @pytest.fixture
+    def open_log(self, tmp_path) -> Iterator[OpenLog]:
+        with ExitStack() as closing:
+
+            def opened() -> EmbeddedLog:
+                log = EmbeddedLog(tmp_path / "log")
+                closing.callback(log.close)
+                return log
+
+            yield opened

@@ -13,7 +13,8 @@ import pytest
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, appending, claim, lock
+from tailrace.log.embedded import EmbeddedLog, appending, lock
+from tailrace.log.embedded.tasks import claim
 from tailrace.log.options import LogOptions
 from tests.log.embedded.processes import running, until
 

@@ -26,7 +26,7 @@ the versions of the code that have run (see ``runtime.task_notes``), snapshots a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, TypeAlias
 
@@ -48,11 +48,8 @@ from tailrace.history.reading.left_inputs import abandoned_inputs
 from tailrace.history.reading.residence import Move, Step, last_move, moves_topic, note_move
 from tailrace.history.reading.same_topics import check_history, still_there
 from tailrace.history.reading.upstream_watermarks import transactional_id
-from tailrace.history.retirement import publishers_of, refuse_members
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.history.retirement import publishers_of
 from tailrace.log.interface import Placer, StoredLog, TopicPartition
-from tailrace.log.kafka import KafkaLog
-from tailrace.processes.task_ownership import TaskOwnership
 
 _Left: TypeAlias = dict[int, dict[str, int]]
 """Where the tasks of an app have left inputs, by partition and topic."""
@@ -215,9 +212,10 @@ class _Moving:
         before = all(_is(self._source, app, "left", self._target) for app in self._apps)
         if not before:
             note_move(self._source, self._apps, _move("left", self._target))
-        if isinstance(self._source, KafkaLog):
+        if self._source.moves_tasks:  # a process may have started meanwhile
             try:
-                _check_stopped(self._plans, self._source)
+                with stopped(self._plans, self._source):
+                    pass
             except TaskOwnedError:
                 if not before:  # else the state may be on the target already
                     note_move(self._source, self._apps, _move("stayed", self._target))
@@ -300,38 +298,18 @@ def _has_arrived(app: str, source: StoredLog, target: StoredLog) -> bool:
 
 @contextmanager
 def stopped(plans: Sequence[Plan], log: StoredLog) -> Generator[None]:
-    """See that no process runs the apps on a log. On the embedded log none can begin to, inside the block.
+    """See that no process runs the apps on a log. Where tasks do not move, none can begin to, inside the block.
 
     Raises:
         TaskOwnedError: A process runs one of them.
     """
-    if isinstance(log, KafkaLog):
-        _check_stopped(plans, log)
-        yield
-        return
-    assert isinstance(log, EmbeddedLog)
     with ExitStack() as held:
         for plan in plans:
-            held.callback(_owned(plan, log).release)
+            try:
+                held.enter_context(log.reserve(plan.app, range(plan.partitions)))
+            except TaskOwnedError as error:
+                raise TaskOwnedError(
+                    f"the app {plan.app!r} runs on the source, and an app that runs is not moved: {error.what}",
+                    hint="Stop it first.",
+                ) from None
         yield
-
-
-def _owned(plan: Plan, log: EmbeddedLog) -> TaskOwnership:
-    try:
-        return TaskOwnership(log.path, plan.app, range(plan.partitions), from_stopped=False)
-    except TaskOwnedError as error:
-        raise _runs(plan.app, error.what) from None
-
-
-def _check_stopped(plans: Collection[Plan], log: KafkaLog) -> None:
-    for plan in plans:
-        try:
-            refuse_members(log, plan.app)
-        except TaskOwnedError as error:
-            raise _runs(plan.app, error.what) from None
-
-
-def _runs(app: str, why: str) -> TaskOwnedError:
-    return TaskOwnedError(
-        f"the app {app!r} runs on the source, and an app that runs is not moved: {why}", hint="Stop it first."
-    )

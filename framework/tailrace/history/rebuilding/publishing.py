@@ -25,7 +25,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby, islice
 from operator import attrgetter
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -43,10 +42,9 @@ from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.results import OutputFile, OutputFiles, TaskResult
 from tailrace.history.retirement import REBUILD, finished_note
-from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 from tailrace.log.opening import open_log
-from tailrace.processes.task_ownership import TaskOwnership
+from tailrace.log.tasks import TaskLog
 from tailrace.state.snapshots import Place
 
 MANIFEST = "outputs.json"
@@ -116,11 +114,11 @@ def _append(job: Job, plan: Plan, results: Sequence[TaskResult]) -> None:
         log = open_log(job.request.source.log)
         closing.callback(log.close)
         holder = None
-        if isinstance(log, EmbeddedLog):
-            closing.callback(_only_writer(job, plan).release)
-        else:
+        if log.moves_tasks:  # no process can reserve anything there
             holder = log.writer(_holder_id(plan, suffix))
             closing.callback(holder.close)
+        else:
+            _reserve(log, job, plan, suffix, closing)
         known = log.topics()
         for name in topics_of(plan):
             settings = known.get(name, TopicSettings(plan.partitions))
@@ -143,13 +141,12 @@ def _append(job: Job, plan: Plan, results: Sequence[TaskResult]) -> None:
             task.finish()
 
 
-def _only_writer(job: Job, plan: Plan) -> TaskOwnership:
-    """The lock of the output topics. Two different requests have different work folders, but only one may
+def _reserve(log: TaskLog, job: Job, plan: Plan, suffix: str, closing: ExitStack) -> None:
+    """Lock the output topics. Two different requests have different work folders, but only one may
     write there.
     """
-    suffix = job.request.to.outputs.removeprefix(TOPIC)
     try:
-        return TaskOwnership(Path(job.request.source.log), _holder_id(plan, suffix), [0], from_stopped=False)
+        closing.enter_context(log.reserve(_holder_id(plan, suffix), [0]))
     except TaskOwnedError as error:
         raise _in_use(job, plan, suffix) from error
 

@@ -32,8 +32,8 @@ from tailrace.history.reading.stretches import batches, last
 from tailrace.history.reading.tape_records import tape_record
 from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.status.holding import Held, Holding, lag_of
-from tailrace.history.status.owners import Owner
 from tailrace.log.interface import Log, TopicPartition
+from tailrace.log.tasks import Owner
 from tailrace.state.looking import StateView
 from tailrace.state.store_cut import UNFINISHED, decode_store_cut
 

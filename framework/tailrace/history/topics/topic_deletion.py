@@ -20,7 +20,7 @@ from tailrace.core.errors import TaskOwnedError, UnknownAppError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.app_topics import apps_in, begun_group, topics_left_by
 from tailrace.history.reading.upstream_watermarks import transactional_id
-from tailrace.history.retirement import publishers_of, refuse_members, retire
+from tailrace.history.retirement import publishers_of, retire
 from tailrace.log.interface import StoredLog
 
 
@@ -77,7 +77,8 @@ def delete_topics(log: StoredLog, planned: Deletion) -> None:
 
 def _refuse_live(log: StoredLog, app: str) -> None:
     try:
-        refuse_members(log, app)
+        with log.reserve(app, ()):
+            pass
     except TaskOwnedError as error:
         raise TaskOwnedError(
             f"the app {app!r} runs, and its topics are not deleted: {error.what}", hint="Stop it first."

@@ -5,13 +5,8 @@
 follow each other's writes.
 """
 
-from tailrace.log.embedded.claims import Claim, Owner, claim, owner_of
 from tailrace.log.embedded.log import EmbeddedLog
 
 __all__ = [
-    "Claim",
     "EmbeddedLog",
-    "Owner",
-    "claim",
-    "owner_of",
 ]

@@ -41,7 +41,7 @@ from tailrace.log.embedded.appending import Appender, now_ms
 from tailrace.log.embedded.database import CLEANINGS, PARTITIONS
 from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.rows import Block, Changes, Rows, Topic
-from tailrace.log.folder import Cleaned
+from tailrace.log.interface import Cleaned
 
 _LOCK = "cleaning"
 """File that is locked during a cleaning."""

@@ -5,7 +5,7 @@
     <folder>/log.sqlite          the database; ``log.sqlite-wal`` and ``-shm`` beside it are parts of it
     <folder>/lock                held during a commit (``lock``)
     <folder>/cleaning            locked while the log is cleaned (``cleaning``)
-    <folder>/owners/             who owns which task (``claims``)
+    <folder>/owners/             who owns which task (``tasks``)
 
     log            one row: the log's identity, the number of commits, a digest of all small tables, one of all publications
     topics         by name: number, place of its first partition, settings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tailrace.core.errors import TopicMismatchError
@@ -19,12 +19,14 @@ from tailrace.log.embedded.lock import AppendLock
 from tailrace.log.embedded.placing import EmbeddedPlacer
 from tailrace.log.embedded.reader import EmbeddedReader
 from tailrace.log.embedded.rows import Bounds, Rows, Topic
+from tailrace.log.embedded.tasks import EmbeddedTasks, owner_of
 from tailrace.log.embedded.view import View, check_note, warn_of_loss
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
-from tailrace.log.folder import Cleaned, Copied
-from tailrace.log.interface import Ends, PublishedAt, TopicPartition, TopicSettings
+from tailrace.log.folder import Copied
+from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
 from tailrace.log.options import LogOptions
 from tailrace.log.routing import Router
+from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Owner, nothing
 from tailrace.log.topic_rules import PlainAdmin
 
 
@@ -55,9 +57,7 @@ class EmbeddedLog:
             lock.close()
             raise
         self.admin = PlainAdmin(self, self._keep_all)
-        self.check_owned: Callable[[], None] = lambda: None
-        """Called by ``writer`` under the append lock, right before it takes an id over; may raise. If every process checks here
-        that it owns the id, a replaced owner can never fence its replacement."""
+        self._joined: list[EmbeddedTasks] = []
         self._appender = Appender(
             self._view, lock, fsync=options.fsync, fsync_interval_s=options.fsync_interval_s
         )
@@ -190,7 +190,9 @@ class EmbeddedLog:
     def writer(self, transactional_id: str, /) -> EmbeddedWriter:
         """See ``Log.writer``."""
         with self._appender.turn("taking a transactional id over") as changes:
-            self.check_owned()
+            # Under the lock: a replaced owner can never fence its replacement, if every process checks here what it owns.
+            for tasks in self._joined:
+                tasks.check()
             before = changes.get(WRITERS, transactional_id)
             epoch = before[0] + 1 if before else 1
             changes.put(WRITERS, (transactional_id,), (epoch,))
@@ -234,6 +236,47 @@ class EmbeddedLog:
     def placer(self, _scratch: str, /) -> EmbeddedPlacer:
         """See ``MovableLog.placer``."""
         return EmbeddedPlacer(self._appender)
+
+    # --- tasks
+
+    moves_tasks = False
+    transaction_timeout_ms = 0
+
+    def join(
+        self, tasks: AppTasks, on_assigned: OnAssigned = nothing, _on_revoked: OnRevoked = nothing, /
+    ) -> EmbeddedTasks:
+        """See ``TaskLog.join``. The tasks are assigned at the first ``look``, and none is revoked."""
+        made = EmbeddedTasks(self.path, tasks, on_assigned)
+        self._joined.append(made)
+        return made
+
+    def owner(self, app: str, number: int, /) -> Owner | None:
+        """See ``TaskLog.owner``."""
+        return owner_of(self.path, f"{app}-{number}")
+
+    @contextmanager
+    def reserve(
+        self,
+        app: str,
+        numbers: Collection[int],
+        /,
+        *,
+        replacing: bool = False,  # noqa: ARG002  # they have no names
+    ) -> Generator[None]:
+        """See ``TaskLog.reserve``."""
+        tasks = self.join(AppTasks(app, "", 0, numbers, from_suspended=False))
+        try:
+            yield
+        finally:
+            self._joined.remove(tasks)
+            tasks.close()
+
+    def limit_patience(self, patience_s: float, /) -> None:
+        """See ``TaskLog.limit_patience``: a log on a disk answers, or raises."""
+
+    def live_reader(self) -> EmbeddedReader:
+        """See ``ServiceLog.live_reader``: no reader waits."""
+        return self.reader({})
 
     # --- retention and cleaning
 

@@ -74,6 +74,12 @@ class EmbeddedReader:
         """See ``Reader.forget``."""
         self._cursors.pop(TopicPartition(topic, partition), None)
 
+    def behind(self, topic: str, partition: int, /) -> int:
+        """See ``LiveReader.behind``."""
+        cursor = self._cursors[TopicPartition(topic, partition)]
+        with self._view.moment() as rows:
+            return max(0, rows.bounds(cursor.place).end - cursor.position)
+
     def published(self, topic: str, partition: int, /) -> list[Publication]:
         """See ``Reader.published``."""
         cursor = self._cursors[TopicPartition(topic, partition)]

@@ -20,6 +20,7 @@ from tailrace.log.kafka.topic_config import creation_config, described
 from tailrace.log.kafka.topic_rules import TopicRules
 from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS
 from tailrace.log.options import NewTopics
+from tailrace.log.tasks import Owner
 
 _PAUSE_S: Final = 0.1
 _MISSING: Final = object()
@@ -27,11 +28,13 @@ _PROCESS = re.compile(r"tailrace-(.+)-(\d+)")
 
 
 class Member(NamedTuple):
-    """A live member of a consumer group. ``pid`` is 0, and ``host`` the address, if the client has an id of its own choice."""
+    """A live member of a consumer group."""
 
-    host: str
-    pid: int
+    owner: Owner
+    """Its process. ``pid`` is 0, and ``host`` the address, if the client has an id of its own choice."""
     partitions: frozenset[TopicPartition]
+    instance: str = ""
+    """The name of a static member."""
 
 
 class KafkaAdmin:
@@ -159,10 +162,11 @@ class KafkaAdmin:
     def _member(self, found: Any) -> Member:
         places = found.assignment.topic_partitions if found.assignment else ()
         named = _PROCESS.fullmatch(found.client_id or "")
+        host = named[1] if named else str(found.host).lstrip("/")
         return Member(
-            named[1] if named else str(found.host).lstrip("/"),
-            int(named[2]) if named else 0,
+            Owner(int(named[2]) if named else 0, stopped=False, host=host),
             frozenset(self._cluster.place(one) for one in places),
+            found.group_instance_id or "",
         )
 
     def delete_groups(self, groups: Iterable[str], /) -> list[str]:

@@ -5,41 +5,46 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
-from tailrace.core.errors import LogUnavailableError, OptionError
+from tailrace.core.counting import counted as counted_in_words
+from tailrace.core.errors import LogUnavailableError, OptionError, TaskOwnedError
 from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.consistent_ends import consistent_ends
-from tailrace.log.interface import Ends, PublishedAt, TopicPartition, TopicSettings
+from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
 from tailrace.log.kafka import note as notes
-from tailrace.log.kafka.administration import KafkaAdmin
+from tailrace.log.kafka.administration import KafkaAdmin, Member
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.feeds import Feed
 from tailrace.log.kafka.followed import FollowedTopics
 from tailrace.log.kafka.library import Consumer
 from tailrace.log.kafka.listed_topics import ListedTopics
-from tailrace.log.kafka.membership import Membership
 from tailrace.log.kafka.overdue import overdue
 from tailrace.log.kafka.placing import KafkaPlacer
 from tailrace.log.kafka.process_transaction import ProcessTransaction
 from tailrace.log.kafka.reader import KafkaReader
+from tailrace.log.kafka.tasks import KafkaTasks
 from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS, Published, counted, decode
 from tailrace.log.kafka.writer import KafkaProducer
 from tailrace.log.options import LogOptions
 from tailrace.log.routing import Router
 from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
+from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Owner, nothing
 
 _MARKERS_S = 1.0
 """For how long the markers of a commit may be on their way before what it has published counts as not committed."""
 _HANGS_S = 90.0
 """For how long a transaction that hides records is waited for: longer than the coordinator leaves one open (``transaction.timeout.ms``)."""
+
+_MEMBERS_S = 5.0
+"""For how long the members of a group are not asked for again."""
 
 _HIDDEN = (WATERMARKS, PUBLISHERS)
 
@@ -59,12 +64,10 @@ class KafkaLog:
         self._connection = Connection(url, options.settings)
         self._cluster = Cluster(self._connection, options.patience_s, options.new_topics)
         self._topics = WatchedTopics(self._cluster)
-        self.check_owned: Callable[[], None] = lambda: None
-        """Called by ``writer`` right before it takes an id over; may raise."""
         self._mutex = threading.Lock()
         self._outsiders: dict[str, Consumer] = {}
         """By group, a consumer that is no member, for its offsets and metadata."""
-        self._joined: dict[str, Membership] = {}
+        self._joined: dict[str, KafkaTasks] = {}
         self._processes: dict[str, ProcessTransaction] = {}
         """By app that was joined."""
         self._followed = FollowedTopics(
@@ -75,6 +78,8 @@ class KafkaLog:
         )
         self._commits = Counter[TopicPartition]()
         """The number of commits of this process to each partition."""
+        self._known_members: dict[str, tuple[float, list[Member]]] = {}
+        """By app, when the members of its group were asked for, and who they are."""
 
     @property
     def place(self) -> str:
@@ -246,7 +251,6 @@ class KafkaLog:
 
     def writer(self, transactional_id: str, /) -> SharedWriter:
         """See ``Log.writer``. A task of an app that this process has joined gets a writer of the transaction of the process."""
-        self.check_owned()
         app, _, number = transactional_id.rpartition("-")
         process = self._processes.get(app)
         if process is not None and number.isdigit():
@@ -314,24 +318,62 @@ class KafkaLog:
             follow=self._followed.follow,
         )
 
-    @property
-    def is_static_member(self) -> bool:
-        """Whether the settings make the processes of an app static members of its group (``group.instance.id``)."""
-        return bool({"group.instance.id", "consumer.group.instance.id"} & self._connection.settings.keys())
+    def live_reader(self) -> KafkaReader:
+        """See ``ServiceLog.live_reader``."""
+        return self.reader({}, live=True)
+
+    def cleaning_is_due(self) -> bool:
+        """See ``ServiceLog.cleaning_is_due``: brokers delete and compact by themselves."""
+        return False
+
+    def clean(self) -> Cleaned:
+        """See ``ServiceLog.clean``. Does nothing."""
+        return Cleaned()
+
+    # --- tasks
+
+    moves_tasks = True
 
     def join(
-        self,
-        app: str,
-        tape: str,
-        *,
-        given: Callable[[Collection[int]], None],
-        taken: Callable[[Collection[int], bool], None],
-    ) -> Membership:
-        """Become a member of an app's group; see ``Membership``. Its metadata goes with all commits for the group."""
-        made = Membership(self._connection, self._cluster, app, tape, given=given, taken=taken)
-        self._joined[app] = made
-        self._processes[app] = ProcessTransaction(app, made, self._producer)
+        self, tasks: AppTasks, on_assigned: OnAssigned = nothing, on_revoked: OnRevoked = nothing, /
+    ) -> KafkaTasks:
+        """See ``TaskLog.join``: become a member of the app's group. Its metadata goes with all commits for the group."""
+        made = KafkaTasks(self._connection, self._cluster, tasks, on_assigned, on_revoked)
+        self._joined[tasks.app] = made
+        self._processes[tasks.app] = ProcessTransaction(tasks.app, made, self._producer)
         return made
+
+    def owner(self, app: str, number: int, /) -> Owner | None:
+        """See ``TaskLog.owner``. A process that was killed counts until ``session.timeout.ms`` is over."""
+        place = TopicPartition(f"{app}.tape", number)
+        return next((one.owner for one in self._members(app) if place in one.partitions), None)
+
+    @contextmanager
+    def reserve(self, app: str, _numbers: Collection[int], /, *, replacing: bool = False) -> Generator[None]:
+        """See ``TaskLog.reserve``. A process that starts inside the block is not refused. A static member may be of a run before."""
+        names = ("group.instance.id", "consumer.group.instance.id")
+        mine = {self._connection.settings.get(name) for name in names} if replacing else ()
+        found = [
+            one.owner
+            for one in self._members(app, fresh=True)
+            if not one.instance or one.instance not in mine
+        ]
+        if found:
+            named = ", ".join(sorted(set(map(str, found))))
+            raise TaskOwnedError(
+                f"its group has {counted_in_words(len(found), 'member')}: {named}. A process that was killed counts until "
+                "session.timeout.ms is over"
+            )
+        yield
+
+    def _members(self, app: str, *, fresh: bool = False) -> list[Member]:
+        """The members of an app's group. They are not asked for again for a while, unless ``fresh``."""
+        at_s, found = self._known_members.get(app, (0.0, []))
+        now_s = time.monotonic()
+        if fresh or not at_s or now_s - at_s > _MEMBERS_S:
+            found = self.admin.members(app)
+            self._known_members[app] = (now_s, found)
+        return found
 
     def append_all(
         self, outputs: Iterable[Output], /, partition: int | None = None
@@ -344,8 +386,8 @@ class KafkaLog:
         finally:
             writer.close()
 
-    def hurry(self, patience_s: float) -> None:
-        """From now on, do not wait longer than this for brokers that do not answer. May be called from a signal handler."""
+    def limit_patience(self, patience_s: float, /) -> None:
+        """See ``TaskLog.limit_patience``."""
         self._cluster.patience_s = min(patience_s, self._cluster.patience_s)
 
     def close(self) -> None:

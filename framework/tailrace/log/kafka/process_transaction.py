@@ -2,7 +2,7 @@
 
 Theory. An owner must not restore a task before the transactions of all earlier owners are settled: what they commit later, it would
 not see. So a new owner has to know the producers that may have an open transaction with records of the task. The group keeps the
-id of one with each task, or nothing (see ``membership``): it is *named*.
+id of one with each task, or nothing (see ``tasks``): it is *named*.
 
 Rule 1: A process names its producer before its first record of a task. At any time the named producer is the only one that may have
 records of the task in an open transaction.
@@ -43,7 +43,7 @@ from collections.abc import Callable, Collection
 from uuid import uuid4
 
 from tailrace.core.errors import FencedError
-from tailrace.log.kafka.membership import Membership
+from tailrace.log.kafka.tasks import KafkaTasks
 from tailrace.log.kafka.writer import KafkaProducer
 from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
 
@@ -51,7 +51,7 @@ from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
 class ProcessTransaction:
     """Writers for the tasks of an app that this process owns. ``producer`` takes a transactional id over."""
 
-    def __init__(self, app: str, member: Membership, producer: Callable[[str], KafkaProducer]) -> None:
+    def __init__(self, app: str, member: KafkaTasks, producer: Callable[[str], KafkaProducer]) -> None:
         self._app = app
         self._member = member
         self._producer = producer

@@ -191,10 +191,8 @@ class KafkaReader:
         if waiting is not None:
             self._feeds[topic + WATERMARKS].drop(waiting)
 
-    def behind(self, topic: str, partition: int) -> int | None:
-        """The number of offsets from the position to the last stable offset known; None before the first answer, which a fetch
-        would wait for.
-        """
+    def behind(self, topic: str, partition: int, /) -> int | None:
+        """See ``LiveReader.behind``."""
         self._pump(0)
         part = self._parts[self._cluster.prefix + topic, partition]
         return max(0, part.stable - part.position) if part.answered else None

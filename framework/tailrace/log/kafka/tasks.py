@@ -32,6 +32,7 @@ from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.failures import kafka_error
 from tailrace.log.kafka.library import At, Consumer, KafkaError, in_thread, library
+from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Tasks
 
 _NOTES_S: Final = 10.0
 _LINE: Final = "\n"
@@ -42,52 +43,45 @@ _POLLED_TOO_LATE: Final = "_MAX_POLL_EXCEEDED"
 """The library has left the group for a process that was suspended for too long. It calls ``on_lost``, and joins again by itself."""
 
 
-class Membership:
-    """A member of an app's group, until ``close``. For one thread.
-
-    ``given`` is called with the numbers of new tasks. ``taken`` is called with those that go to others, and whether they can still
-    be committed.
-    """
+class KafkaTasks(Tasks):
+    """A member of an app's group. See ``Tasks`` and the head of this file."""
 
     def __init__(
         self,
         connection: Connection,
         cluster: Cluster,
-        app: str,
-        tape: str,
-        *,
-        given: Callable[[Collection[int]], None],
-        taken: Callable[[Collection[int], bool], None],
+        tasks: AppTasks,
+        on_assigned: OnAssigned,
+        on_revoked: OnRevoked,
     ) -> None:
-        self.owned: set[int] = set()
-        """The tasks of this process."""
+        self._numbers: set[int] = set()
+        self.owned: Collection[int] = self._numbers
         self.joined = False
-        """Whether the group has answered; it may have given nothing."""
         self.times_lost = 0
         """How often the group has given the tasks of this process to others without asking it."""
         self.settled: set[int] = set()
         """Tasks that were closed here, and of which no record is in an open transaction."""
-        self._app = app
-        self._tape = tape
+        self._app = tasks.app
+        self._tape = tasks.tape
         self._cluster = cluster
-        self._given = given
-        self._taken = taken
+        self._assigned = on_assigned
+        self._revoked = on_revoked
         self._error: BaseException | None = None
         self._stuck: LogUnavailableError | None = None
         """Why nothing can be asked of the group any more."""
         self._patience_s = cluster.patience_s
         self._kept: dict[int, str] = {}
         """What is kept with tasks of this process: a producer, and a note."""
-        self._consumer: Consumer = connection.consumer(app, **connection.of_members())
+        self._consumer: Consumer = connection.consumer(tasks.app, **connection.of_members())
         self._consumer.subscribe(
-            [cluster.prefix + tape],
+            [cluster.prefix + tasks.tape],
             on_assign=self._guarded(self._on_assign),
             on_revoke=self._guarded(self._on_revoke),
             on_lost=self._guarded(self._on_lost),
         )
 
     def look(self) -> None:
-        """Take part in the group: gives tasks back, and takes new ones. Raises what these raise."""
+        """See ``Tasks.look``."""
         if self._stuck is not None:
             raise self._stuck
         try:
@@ -103,11 +97,11 @@ class Membership:
 
     @property
     def member_id(self) -> str:
-        """The name that the group has for this process; empty before the group has answered."""
+        """See ``Tasks.member_id``: the name of the member. Empty before the group has answered."""
         return self._consumer.memberid() or ""
 
     def notes(self) -> dict[int, str]:
-        """The notes of all tasks that have one, by task. May be called from any thread.
+        """See ``Tasks.notes``.
 
         Raises:
             LogUnavailableError: The group does not answer.
@@ -170,9 +164,9 @@ class Membership:
             FencedError: It is not, or not with its present tasks.
             LogUnavailableError: The group does not answer.
         """
-        if not self.owned:
+        if not self._numbers:
             raise _not_owned()
-        self.confirm(min(self.owned))
+        self.confirm(min(self._numbers))
 
     def confirm(self, number: int) -> None:
         """Ask the group whether this process still owns a task. Raises what ``leave_note`` raises."""
@@ -180,7 +174,7 @@ class Membership:
 
     def _keep(self, number: int, data: str) -> None:
         """Replace what is kept with a task."""
-        if number not in self.owned:
+        if number not in self._numbers:
             raise _not_owned()
         try:
             done = self._committed(self._at(number, data))
@@ -210,9 +204,9 @@ class Membership:
                 return sent.result() or ()
             now_s = time.monotonic()
             answered_s = (answered_s or now_s) if self._cluster.answers() else None
-            is_hurried = self._cluster.patience_s < self._patience_s
+            is_leaving = self._cluster.patience_s < self._patience_s
             if (answered_s is not None and now_s - answered_s > _STUCK_S) or (
-                is_hurried and now_s - begun_s > self._cluster.patience_s
+                is_leaving and now_s - begun_s > self._cluster.patience_s
             ):
                 self._stuck = LogUnavailableError(
                     "Kafka does not answer: the client does not come back from asking the group of the app",
@@ -226,7 +220,7 @@ class Membership:
 
     def _clear(self) -> None:
         """Name no producer for the tasks that this process has left. If that fails, the next owner fences one in vain."""
-        settled, self.settled = self.settled & self._kept.keys() & self.owned, set()
+        settled, self.settled = self.settled & self._kept.keys() & self._numbers, set()
         places = [self._at(number, f"\n{self._kept[number].partition(_LINE)[2]}") for number in settled]
         if places:
             # Not waited for: the coordinator takes it before this member gives the tasks up.
@@ -234,7 +228,7 @@ class Membership:
                 self._consumer.commit(offsets=places)
 
     def close(self) -> None:
-        """Leave the group. The tasks must have been given back before."""
+        """See ``Tasks.close``."""
         if self._stuck is not None:
             return  # it would wait for the same answer; the group misses this member after its session
         self._clear()
@@ -272,9 +266,9 @@ class Membership:
         # Both protocols of a cooperative group give only what is new.
         self._consumer.incremental_assign(places)
         self._consumer.pause(places)
-        numbers = {one.partition for one in places} - self.owned
-        self.owned |= numbers
-        self._given(numbers)
+        numbers = {one.partition for one in places} - self._numbers
+        self._numbers |= numbers
+        self._assigned(numbers)
 
     def _on_revoke(self, places: list[At]) -> None:
         self._leave(places, may_commit=True)
@@ -283,15 +277,15 @@ class Membership:
         self._leave(places, may_commit=False)
 
     def _leave(self, places: list[At], *, may_commit: bool) -> None:
-        numbers = {one.partition for one in places} & self.owned
+        numbers = {one.partition for one in places} & self._numbers
         try:
-            self._taken(numbers, may_commit)
+            self._revoked(numbers, may_commit)
             if may_commit:
                 self._clear()
             else:
                 self.times_lost += 1
         finally:
-            self.owned -= numbers
+            self._numbers -= numbers
             self.settled -= numbers
             for number in numbers:
                 self._kept.pop(number, None)

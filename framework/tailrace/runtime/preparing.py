@@ -1,0 +1,111 @@
+"""Before the tasks of a service run: its options, its topics, and the place where its app lives are checked, once for all processes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.durations import spelled
+from tailrace.core.errors import OptionError, UnknownTopicError, UsageError
+from tailrace.core.suggestions import did_you_mean
+from tailrace.history.reading.app_topics import internal_topics, prepare_topics
+from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.retirement import retire_rebuilds
+from tailrace.history.topics.topic_plan import check_topics
+from tailrace.log.interface import Log, StoredLog
+from tailrace.log.tasks import is_owned
+from tailrace.processes.app_loading import find_app
+from tailrace.runtime.announcing import announce
+from tailrace.runtime.first_positions import note_first_positions
+from tailrace.runtime.options import ServiceOptions
+
+
+def prepare(log: StoredLog, options: ServiceOptions, plan: Plan) -> None:
+    """Check the options, and that the topics fit the app. Log the notices for a start (``announcing``).
+
+    Raises:
+        OptionError: The log cannot honour an option.
+        UnknownTopicError, TopicMismatchError: A declared topic is not there, or a topic has other partitions.
+        AppMovedError: The app lives on another log.
+    """
+    check_options(log, options)
+    check_topics(plan, log, options.app)
+    original = find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
+    if original:
+        check_copy(plan, log, original)
+    prepare_log(log, plan, create_declared=options.create_topics, begins_with_log=not options.from_snapshot)
+    retire_rebuilds(plan, log)
+    # Asked at the start only: see ``TaskLog.owner``.
+    announce(plan, log, partial(is_owned, log), original)
+
+
+def check_options(log: StoredLog, options: ServiceOptions) -> None:
+    """Refuse options that a log cannot honour.
+
+    Raises:
+        OptionError: There is one.
+    """
+    if not log.moves_tasks and (options.standbys or options.downgrade):
+        raise OptionError("--standbys and --downgrade are for a log on Kafka")
+    if log.moves_tasks and options.workers > 1:
+        raise OptionError(
+            "--workers is not for Kafka",
+            hint="Start the service several times: the processes share the tasks.",
+        )
+    if log.moves_tasks and options.from_snapshot and not options.from_snapshot.partition("#")[2]:
+        raise OptionError(
+            "on Kafka --from-snapshot needs the name or id of a snapshot: processes that start at different times would find different "
+            "ones to be the latest",
+            hint=f"Name it: {options.from_snapshot}#SNAPSHOT. `tailrace snapshot list` shows what is there.",
+        )
+    # Brokers abort a transaction that is open for too long, so nothing would ever be committed.
+    if options.commit_interval_ms > log.transaction_timeout_ms // 2 > 0:
+        raise OptionError(
+            f"--commit-interval is {spelled(options.commit_interval_ms)}, and Kafka aborts a transaction that is open for "
+            f"{spelled(log.transaction_timeout_ms)}",
+            hint="Commit at least twice in that time; or set TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS to twice the interval or more, "
+            "within the brokers' transaction.max.timeout.ms (15 minutes by default).",
+        )
+
+
+def check_copy(plan: Plan, log: Log, original: str) -> None:
+    """Refuse another name of an app that reads what it writes itself: each of the two would handle the other's events.
+
+    Raises:
+        UsageError: The original has a history on this log, and there is such a topic.
+    """
+    own = f"{plan.app}."
+    shared = [one.name for one in plan.inputs if one.own and not one.name.startswith(own)]
+    if shared and plan.app != original and f"{original}.tape" in log.topics():
+        raise UsageError(
+            f"{plan.app!r} is another name of {original!r}, and both would read what the other writes to "
+            f"{' and '.join(map(repr, shared))}: each event would count twice in both",
+            hint="Compare them on logs of their own, or with 'tailrace rebuild'; or have the code name such topics after the app.",
+        )
+
+
+def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log: bool = True) -> None:
+    """Check the topics that are there, create those that are missing, and note where the app begins. Raises what ``prepare`` raises."""
+    check_lives_here(log, plan.app)
+    known = log.topics()
+    missing = sorted(
+        {*(one.name for one in plan.inputs), *plan.outputs} - known.keys() - internal_topics(plan).keys()
+    )
+    for name in missing:
+        with suppress(UnknownTopicError):
+            log.partitions(name)  # one that exists may be hidden from this user
+    if missing and not create_declared:
+        others = known.keys() - {*(one.name for one in plan.inputs), *plan.outputs, *internal_topics(plan)}
+        meant = [did_you_mean(name, others) for name in missing]
+        raise UnknownTopicError(
+            f"the log has no topic {' and no '.join(map(repr, missing))}, which the app {plan.app!r} declares",
+            hint=" ".join(
+                [
+                    *filter(None, meant),
+                    "Correct the names, start their writer first, or create them with --create-topics.",
+                ]
+            ),
+        )
+    prepare_topics(log, plan, create_declared=create_declared)
+    note_first_positions(plan, log, told=begins_with_log)

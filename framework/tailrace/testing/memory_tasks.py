@@ -1,0 +1,76 @@
+"""The owners of tasks on an event log in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+
+from tailrace.core.errors import FencedError, TaskOwnedError
+from tailrace.log.tasks import AppTasks, ClaimedTasks, OnAssigned, OnRevoked, Owner, nothing
+
+
+class MemoryTasks(ClaimedTasks):
+    """Tasks of a ``MemoryLog``. ``owners`` has the owner of each task, by app and number."""
+
+    def __init__(
+        self, tasks: AppTasks, on_assigned: OnAssigned, owners: dict[tuple[str, int], MemoryTasks]
+    ) -> None:
+        super().__init__(tasks, on_assigned)
+        self._owners = owners
+        for number in self.owned:
+            if (self.app, number) in owners:
+                raise TaskOwnedError(f"the task {self.app}/{number} is owned already", hint="Close it first.")
+        owners.update(((self.app, number), self) for number in self.owned)
+
+    def check(self) -> None:
+        """See ``Tasks.check``. Raises FencedError after ``MemoryLog.crash``."""
+        for number in self.owned:
+            if self._owners.get((self.app, number)) is not self:
+                raise FencedError(f"the task {self.app}/{number} was taken over", hint="Nothing is lost.")
+
+    def close(self) -> None:
+        """See ``Tasks.close``."""
+        for number in self.owned:
+            if self._owners.get((self.app, number)) is self:
+                del self._owners[self.app, number]
+
+
+class MemoryOwners:
+    """The part of ``MemoryLog`` that knows the owners of tasks."""
+
+    def __init__(self) -> None:
+        self.owners: dict[tuple[str, int], MemoryTasks] = {}
+        """By app and task."""
+
+    moves_tasks = False
+    transaction_timeout_ms = 0
+
+    def join(
+        self, tasks: AppTasks, on_assigned: OnAssigned = nothing, _on_revoked: OnRevoked = nothing, /
+    ) -> MemoryTasks:
+        """See ``TaskLog.join``."""
+        return MemoryTasks(tasks, on_assigned, self.owners)
+
+    def owner(self, app: str, number: int, /) -> Owner | None:
+        """See ``TaskLog.owner``: this process, if a task has an owner."""
+        return Owner(os.getpid(), stopped=False) if (app, number) in self.owners else None
+
+    @contextmanager
+    def reserve(
+        self,
+        app: str,
+        numbers: Collection[int],
+        /,
+        *,
+        replacing: bool = False,  # noqa: ARG002  # there is one process
+    ) -> Generator[None]:
+        """See ``TaskLog.reserve``."""
+        tasks = self.join(AppTasks(app, "", 0, numbers))
+        try:
+            yield
+        finally:
+            tasks.close()
+
+    def limit_patience(self, patience_s: float, /) -> None:
+        """See ``TaskLog.limit_patience``: the log always answers."""

@@ -1,0 +1,15 @@
+"""Owners of tasks on an embedded log, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from tailrace.log.embedded.tasks import EmbeddedTasks
+from tailrace.log.tasks import AppTasks
+
+
+def owning(folder: Path, app: str, numbers: Collection[int], **options: Any) -> EmbeddedTasks:
+    """Tasks of an app, owned until they are closed. ``options`` are those of ``AppTasks``."""
+    return EmbeddedTasks(folder, AppTasks(app, f"{app}.tape", len(numbers), numbers, **options))
