@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tailrace.spark import session
-from tailrace.spark.session import ATTEMPTS, end
+from tailrace.spark.session import end
 from tests.kafka.conftest import kafka, kafka_url
 
 __all__ = ["kafka", "kafka_url", "spark"]
@@ -25,6 +25,6 @@ def spark() -> Iterator[SparkSession]:
         "spark.python.worker.reuse": "true",
     }
     # A rebuild has to survive the death of a worker process.
-    found = session("local[2]", name="tests", config=config, attempts=ATTEMPTS)
+    found = session("local[2,4]", name="tests", config=config)
     yield found
     end(found)

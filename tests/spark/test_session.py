@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.core.errors import MissingExtraError, UnfitJavaError
 from tailrace.core.records import Output
-from tailrace.spark.session import retrying, session
+from tailrace.spark.session import session
 from tests.spark import travel
 
 
@@ -30,16 +30,6 @@ def test_workers_run_this_interpreter_and_find_what_this_process_finds(spark):
 def test_nothing_of_a_local_spark_is_open_to_the_network(spark):
     assert spark.conf.get("spark.driver.host") == spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
-
-
-def test_a_local_master_tries_a_task_again_where_it_is_asked_to(spark):
-    assert spark.sparkContext.master == "local[2,4]"
-    assert [retrying(one, 4) for one in ("local", "local[*]", "local[3,1]", "spark://host:7077")] == [
-        "local[1,4]",
-        "local[*,4]",
-        "local[3,1]",
-        "spark://host:7077",
-    ]
 
 
 def test_an_unfit_java_is_told_before_spark_tries(monkeypatch, tmp_path):
@@ -109,7 +99,7 @@ def read(**more):
     return spark.read.format("tailrace").options(**options).load().count()
 
 with running("local[1]") as spark:
-    assert spark.sparkContext.master == "local[1,1]"
+    assert spark.sparkContext.master == "local[1]"
     for more in ({}, {"columns": "mile"}, {"endingOffsets": "99"}):
         try:
             read(**more)

@@ -244,24 +244,16 @@ def narrow(folder: Path, **options: str) -> list[dict[str, Any]]:
     return answer(**options).rows
 
 
-def test_what_no_column_can_hold_is_kept_as_what_cannot_be_decoded_is(tmp_path):
-    found = {row["_key"]: row for row in narrow(tmp_path, undecodable="keep")}
-    assert len(found) == len(NARROW)
-    for key, value in NARROW:
-        row = found[key]
-        if key in b"bcdf":
-            assert row["_value"] == value
-            assert row["count"] is None
-            assert row["counts"] is None
-        else:
-            assert row["_error"] is None
-            assert row["_value"] is None
-    assert (found[b"e"]["count"], found[b"e"]["counts"]) == (BIG - 1, [-BIG])
-    assert "'count' does not fit a column of type bigint" in found[b"b"]["_error"]
-    assert "'counts' does not fit" in found[b"c"]["_error"]
-    assert "'span' does not fit" in found[b"f"]["_error"]
-    with pytest.raises(BadRecordError, match=r"'count' does not fit.*offset 1.*keep"):
-        narrow(tmp_path, endingOffsets="2")
+def test_what_no_column_can_hold_is_refused_by_its_place_also_where_undecodable_records_are_kept(tmp_path):
+    for option in ("fail", "keep"):
+        with pytest.raises(BadRecordError, match=r"'count' does not fit a column of type bigint.*offset 1"):
+            narrow(tmp_path, endingOffsets="2", undecodable=option)
+    with pytest.raises(BadRecordError, match=r"'counts' does not fit.*offset 2"):
+        narrow(tmp_path, startingOffsets="2", undecodable="keep")
+    with pytest.raises(BadRecordError, match=r"'span' does not fit.*offset 5"):
+        narrow(tmp_path, startingOffsets="3", undecodable="keep")
+    found = narrow(tmp_path, startingOffsets="3", endingOffsets="5", undecodable="keep")
+    assert [(row["count"], row["_value"]) for row in found] == [(None, NARROW[3][1]), (BIG - 1, None)]
 
 
 def test_a_key_that_cannot_be_decoded_is_kept_with_its_reason(tmp_path):

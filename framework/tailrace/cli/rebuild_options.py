@@ -65,7 +65,7 @@ def _engines(*, engine: str, master: str | None, workers: int | None) -> Generat
         raise MissingExtraError(
             f"the engine 'spark' needs {error.name}", hint="pip install 'tailrace[spark]'"
         ) from error
-    with sessions.running(master or "local[*]", attempts=sessions.ATTEMPTS) as spark:
+    with sessions.running(master or "local[*,4]") as spark:
         yield engines.SparkEngine(spark)
 
 

@@ -25,13 +25,34 @@ def batch(schema: Any, columns: Sequence[Column], values: Sequence[Sequence[Any]
     """A record batch of plain values, column by column; one may also be a ``pyarrow.Array`` already.
 
     Raises:
-        ArrowInvalid, OverflowError: A value does not fit the type of its column.
+        MisfitError: A value does not fit the type of its column.
     """
     arrays = [
-        given if isinstance(given, pa.Array) else pa.array(column.values(given), type=one.type)
+        given if isinstance(given, pa.Array) else _array(column, given, one.type)
         for column, given, one in zip(columns, values, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class MisfitError(Exception):
+    """The value in a row does not fit the type of its column."""
+
+    def __init__(self, column: Column, row: int, why: Exception) -> None:
+        type_ = column.type.simpleString()
+        super().__init__(f"the value of {column.name!r} does not fit a column of type {type_}: {why}")
+        self.row = row
+
+
+def _array(column: Column, given: Sequence[Any], type_: Any) -> Any:
+    try:
+        return pa.array(column.values(given), type=type_)
+    except (OverflowError, pa.ArrowException):
+        for row, value in enumerate(given):
+            try:
+                pa.array(column.values([value]), type=type_)
+            except (OverflowError, pa.ArrowException) as why:
+                raise MisfitError(column, row, why) from None
+        raise
 
 
 def constant(value: object, count: int, type_: Any) -> Any:

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from tailrace.core.errors import BadRecordError, UsageError
+from tailrace.core.errors import BadRecordError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition
-from tailrace.spark.arrow import arrow_schema, batch, constant, pa
+from tailrace.spark.arrow import MisfitError, arrow_schema, batch, constant, pa
 from tailrace.spark.columns import Column, complete, plain, struct_type
 from tailrace.spark.events import TYPE, Events
 
 ERROR, VALUE = "_error", "_value"
 """The columns with the reason why a record could not be decoded, and with its content."""
 _NO_EVENT: dict[str, Any] = {}
-_KEEP = 'Write .option("undecodable", "keep") to have such records in the table, with the reason'
-
-
-class _Misfit(NamedTuple):
-    """A value that does not fit the type of its column, by the numbers of column and row."""
-
-    column: int
-    row: int
-    why: str
 
 
 class _Rows:
@@ -36,12 +27,6 @@ class _Rows:
         self.events: list[dict[str, Any]] = []
         self.errors: list[str | None] = []
         self.keys: list[Any] = []
-
-    def refuse(self, at: int, why: str) -> None:
-        """Keep a record without its fields, with the first reason."""
-        self.events[at] = _NO_EVENT
-        if self.errors[at] is None:
-            self.errors[at] = why
 
 
 class Batches:
@@ -67,24 +52,12 @@ class Batches:
     def batch(self, records: list[InputRecord]) -> Any:
         """A batch of these records."""
         rows = self._decoded(records)
-        values = [self._values(one, rows) for one in self._columns]
         try:
-            return batch(self._schema, self._columns, values)
-        except (OverflowError, pa.ArrowException) as error:
-            misfits = [*self._misfits(values)]
-            if not misfits:
-                raise UsageError(f"a batch could not be made: {error}") from error
-            if not self._keeps_undecodable:
-                raise self._refused(records, misfits[0]) from error
-        for one in misfits:
-            values[one.column][one.row] = None
-            rows.refuse(one.row, self._why(one))
-        decoded = self._fields | {ERROR, VALUE}
-        values = [
-            self._values(one, rows) if one.name in decoded else given
-            for one, given in zip(self._columns, values, strict=True)
-        ]
-        return batch(self._schema, self._columns, values)
+            return batch(self._schema, self._columns, [self._values(one, rows) for one in self._columns])
+        except MisfitError as error:
+            hint = "Leave the column out, or read the topic as bytes."
+            refused = BadRecordError(str(error), reason="wrong-type", hint=hint)
+            raise self._placed(refused, records[error.row]) from error
 
     def _values(self, one: Column, rows: _Rows) -> Any:
         """A column: a list of plain values, or a ``pyarrow.Array``."""
@@ -134,7 +107,9 @@ class Batches:
                 except BadRecordError as error:
                     if not self._keeps_undecodable:
                         raise self._placed(error, record) from None
-                    rows.refuse(at, f"the key cannot be decoded: {error.what}")
+                    if self._decodes:
+                        rows.events[at] = _NO_EVENT
+                        rows.errors[at] = rows.errors[at] or f"the key cannot be decoded: {error.what}"
         return rows
 
     def _decoded_events(
@@ -151,11 +126,9 @@ class Batches:
                 except (msgspec.MsgspecError, ValueError) as refused:
                     error = str(refused)
                     if not keeps:
-                        said = BadRecordError(
-                            f"the value cannot be decoded: {refused}",
-                            hint=f"{_KEEP}.",
-                        )
-                        raise self._placed(said, record) from None
+                        hint = 'To have such records in the table, write .option("undecodable", "keep").'
+                        bad = BadRecordError(f"the value cannot be decoded: {refused}", hint=hint)
+                        raise self._placed(bad, record) from None
             found.append(event)
             errors.append(error)
         shown: list[Any] = plain(complete(found) if events.omits else found)
@@ -171,28 +144,3 @@ class Batches:
         error.topic, error.partition, error.offset = self._topic, self._partition, record.offset
         error.key = record.key
         return error
-
-    def _misfits(self, values: Sequence[Any]) -> Iterator[_Misfit]:
-        """The values that do not fit their columns, in the order of columns."""
-        for at, (one, given, field) in enumerate(zip(self._columns, values, self._schema, strict=True)):
-            if isinstance(given, pa.Array):
-                continue
-            try:
-                pa.array(one.values(given), type=field.type)
-            except (OverflowError, pa.ArrowException):
-                for row, value in enumerate(given):
-                    try:
-                        pa.array(one.values([value]), type=field.type)
-                    except (OverflowError, pa.ArrowException) as why:
-                        yield _Misfit(at, row, str(why))
-
-    def _why(self, one: _Misfit) -> str:
-        name, type_ = self._columns[one.column].name, self._columns[one.column].type
-        return f"the value of {name!r} does not fit a column of type {type_.simpleString()}: {one.why}"
-
-    def _refused(self, records: list[InputRecord], one: _Misfit) -> BadRecordError:
-        """Name the record and the column whose value does not fit."""
-        hint = "Leave the column out, or read the topic as bytes."
-        if self._events is not None:
-            hint = f"{_KEEP}, or leave the column out."
-        return self._placed(BadRecordError(self._why(one), reason="wrong-type", hint=hint), records[one.row])

@@ -6,7 +6,6 @@ A session of your own does as well: ``register(spark)`` is all that the data sou
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -19,26 +18,19 @@ from tailrace.spark.java import check_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ATTEMPTS = 4
-"""How often a cluster tries a task, unless it is configured: Spark's own default."""
 _TASK_LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 
 def session(
-    master: str = "local[*]",
-    *,
-    name: str = "tailrace",
-    config: Mapping[str, str] | None = None,
-    attempts: int | None = None,
+    master: str = "local[*]", *, name: str = "tailrace", config: Mapping[str, str] | None = None
 ) -> SparkSession:
     """The Spark session of this process, started if needed, with the data source ``tailrace``.
 
     ``config`` takes precedence over the settings made here. With a local master all traffic stays on the
     loopback. Workers run this Python interpreter and find the modules that this process finds.
 
-    ``attempts`` is the number of times that Spark tries a task that fails (default: 1 with a local master, so
-    that an error in the data is reported at once; 4 on a cluster). Give a local session more for a rebuild
-    that must survive the death of a worker process.
+    A local session tries a task once, so that an error in the data is reported at once. For a rebuild that
+    must survive the death of a worker process, name more attempts: ``local[*,4]``.
 
     Raises:
         MissingExtraError: PySpark is not installed.
@@ -49,13 +41,12 @@ def session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    tries = attempts or (1 if is_local(master) else ATTEMPTS)
-    builder = builder_of().appName(name).master(retrying(master, tries))
-    for key, value in {**_settings(master, tries), **(config or {})}.items():
+    builder = builder_of().appName(name).master(master)
+    for key, value in {**_settings(master), **(config or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    if is_local(master) and str(spark.sparkContext.master).endswith(",1]"):
+    if is_local(master) and "," not in str(spark.sparkContext.master):
         _log_no_task(spark)
     register(spark)
     return spark
@@ -70,14 +61,10 @@ def register(spark: SparkSession) -> None:
 
 @contextmanager
 def running(
-    master: str = "local[*]",
-    *,
-    name: str = "tailrace",
-    config: Mapping[str, str] | None = None,
-    attempts: int | None = None,
+    master: str = "local[*]", *, name: str = "tailrace", config: Mapping[str, str] | None = None
 ) -> Generator[SparkSession]:
     """A ``session`` that is stopped at the end, with its Java process and workers."""
-    spark = session(master, name=name, config=config, attempts=attempts)
+    spark = session(master, name=name, config=config)
     try:
         yield spark
     finally:
@@ -105,14 +92,6 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def retrying(master: str, attempts: int) -> str:
-    """A local master that tries a task this often (``local[2,4]``). A cluster has a setting for it."""
-    if master == "local":
-        return f"local[1,{attempts}]"
-    found = re.fullmatch(r"local\[(\*|\d+)\]", master)
-    return master if found is None else f"local[{found[1]},{attempts}]"
-
-
 def _log_no_task(spark: SparkSession) -> None:
     """Leave the failure of a task to the query's exception: the log repeats it as a stack of Java."""
     jvm = cast("Any", spark.sparkContext)._jvm.org.apache.logging.log4j
@@ -120,11 +99,10 @@ def _log_no_task(spark: SparkSession) -> None:
         jvm.core.config.Configurator.setLevel(name, jvm.Level.OFF)
 
 
-def _settings(master: str, attempts: int) -> dict[str, str]:
+def _settings(master: str) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.task.maxFailures": str(attempts),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),

@@ -15,7 +15,7 @@ Of a full snapshot, only the needed Parquet columns and row groups are read. For
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from tailrace.core.errors import UsageError
 from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.processes.app_loading import find_app
-from tailrace.spark.arrow import arrow_schema, batch, compute, pa
+from tailrace.spark.arrow import MisfitError, arrow_schema, batch, compute, pa
 from tailrace.spark.bounds import Bounds
 from tailrace.spark.columns import Column, plain, struct_type
 from tailrace.spark.options import Options
@@ -164,23 +164,10 @@ class StateTableReader(ds.DataSourceReader):
         for values, count in self._values(partition.partition, names):
             if count:
                 try:
-                    found = batch(schema, self.columns, [values[name] for name in names])
-                except (OverflowError, pa.ArrowException) as error:
-                    raise self._refused(schema, values, error) from error
-                yield found
-
-    def _refused(self, schema: Any, values: Mapping[str, Any], error: Exception) -> UsageError:
-        """Name the column that cannot hold what is stored."""
-        for one, field in zip(self.columns, schema, strict=True):
-            try:
-                pa.array(one.values(values[one.name]), type=field.type)
-            except (OverflowError, pa.ArrowException) as why:
-                return UsageError(
-                    f"a value of {one.name!r} does not fit a column of type {one.type.simpleString()}: {why}",
-                    hint="Leave the column out (option columns), or read the table as it is stored "
-                    "(table=state).",
-                )
-        return UsageError(f"a batch could not be made: {error}")
+                    yield batch(schema, self.columns, [values[name] for name in names])
+                except MisfitError as error:
+                    hint = "Leave the column out (option columns), or read the stored rows (table=state)."
+                    raise UsageError(str(error), hint=hint) from error
 
     # --- the tables
 

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tailrace.spark.session import ATTEMPTS, running
+from tailrace.spark.session import running
 from tests.spark.proof.proving import abroad, prove
 from tests.spark.proof.seeded import never_synced, short_ways
 
@@ -23,7 +23,7 @@ def main(first: int, count: int) -> None:
     begun_s = time.monotonic()
     with (
         TemporaryDirectory() as folder,
-        running("local[2]", name="proof", attempts=ATTEMPTS) as spark,
+        running("local[2,4]", name="proof") as spark,
         abroad(spark, Path(folder) / "marks") as engine,
     ):
         for start in range(first, first + count, AT_ONCE):
