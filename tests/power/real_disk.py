@@ -33,7 +33,7 @@ from tests.power.checks import check
 from tests.power.files import DURABLE
 from tests.power.recording import MARKS, ROOT
 from tests.power.scenario import run_processes
-from tests.state.test_outages import may_mount
+from tests.state.outages import may_mount
 
 _SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN: _IOR('X', 125, __u32)
 _NO_FLUSH = 2

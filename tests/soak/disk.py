@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.soak.processes import wait_until
-from tests.state.test_outages import may_mount
+from tests.state.outages import may_mount
 
 _INSIDE = "SOAK_HAS_MOUNTS_OF_ITS_OWN"
 

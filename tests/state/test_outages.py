@@ -1,20 +1,9 @@
-"""A disk that is full, a file system that is read-only, a folder one may not write: a clear error, and nothing lost.
-
-Each outage is made by the operating system, in a process of its own. A limit on the size of files and another user's
-permissions can be had everywhere; a small disk and a read-only mount where a process may have mounts of its own.
-"""
-
-import functools
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+"""A disk that is full, a file system that is read-only, a folder one may not write: a clear error, and nothing lost."""
 
 import pytest
 
-# A program is COMMON, then an outage, then what happens in it. Its argument is an empty folder.
+from tests.state.outages import FULL, UNWRITABLE, run
+
 COMMON = """
 import os, pathlib, resource, subprocess, sys
 from tailrace.core.errors import *
@@ -38,59 +27,6 @@ def refused(call, *says):
 
 def batch(number):
     return {b"%d of %04d" % (n, number): os.urandom(100) for n in range(1000)}
-"""
-
-FILE_LIMIT = """
-def outage(room=0):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-
-def relief():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-"""
-
-SMALL_DISK = """
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "small", folder], check=True)
-ballast = folder / "ballast"
-
-def outage(room=0):
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while file.write(bytes(4096)) == 4096:
-                pass
-        except OSError:
-            pass
-        file.truncate(file.tell() - room)
-
-def relief():
-    ballast.unlink()
-"""
-
-READ_ONLY_MOUNT = """
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "small", folder], check=True)
-
-def outage():
-    subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
-
-def relief():
-    subprocess.run(["mount", "-o", "remount,bind,rw", folder], check=True)
-"""
-
-# Permissions do not bind root, who becomes nobody, as far as files go.
-PERMISSIONS = """
-def outage():
-    folder.chmod(0o555)
-    for path in (state, *state.rglob("*")):
-        if state.exists():
-            path.chmod(0o555 if path.is_dir() else 0o444)
-    if os.getuid() == 0:
-        os.seteuid(65534)
-
-def relief():
-    if os.getuid() == 0:
-        os.seteuid(0)
-    for path in (folder, state, *state.rglob("*")):
-        if state.exists() or path == folder:
-            path.chmod(0o755 if path.is_dir() else 0o644)
 """
 
 FULL_WHILE_RUNNING = """
@@ -166,50 +102,16 @@ assert (store.cut, dict(store.rows())) == (b"1", {b"a": b"1"})
 """
 
 
-@functools.cache
-def may_mount() -> tuple[str, ...] | None:
-    """How to run a process with mounts of its own, or None where that is forbidden."""
-    if shutil.which("unshare") and shutil.which("mount"):
-        for how in (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount")):
-            trial = [*how, "mount", "-t", "tmpfs", "trial", tempfile.gettempdir()]
-            if subprocess.run(trial, capture_output=True, check=False).returncode == 0:
-                return how
-    return None
-
-
-def run(outage: str, program: str, folder: Path) -> None:
-    before = (may_mount() or ()) if "mount" in outage else ()
-    command = [*before, sys.executable, "-c", COMMON + outage + program, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that every user may enter, as pytest's own is not."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-FULL = {"limit": FILE_LIMIT} | ({"disk": SMALL_DISK} if may_mount() else {})
-UNWRITABLE = {"permissions": PERMISSIONS} | ({"mount": READ_ONLY_MOUNT} if may_mount() else {})
+@pytest.mark.parametrize("outage", FULL)
+def test_a_full_disk_ends_the_store_at_its_last_cut_from_which_it_goes_on_with_room_again(outage) -> None:
+    run(COMMON, FULL[outage], FULL_WHILE_RUNNING)
 
 
 @pytest.mark.parametrize("outage", FULL)
-def test_a_full_disk_ends_the_store_at_its_last_cut_from_which_it_goes_on_with_room_again(
-    outage, folder: Path
-) -> None:
-    run(FULL[outage], FULL_WHILE_RUNNING, folder)
-
-
-@pytest.mark.parametrize("outage", FULL)
-def test_a_disk_that_is_full_at_the_start_stops_this_start_and_no_later_one(outage, folder: Path) -> None:
-    run(FULL[outage], FULL_AT_START, folder)
+def test_a_disk_that_is_full_at_the_start_stops_this_start_and_no_later_one(outage) -> None:
+    run(COMMON, FULL[outage], FULL_AT_START)
 
 
 @pytest.mark.parametrize("outage", UNWRITABLE)
-def test_a_folder_that_cannot_be_written_is_refused_and_opens_unharmed_when_it_can(
-    outage, folder: Path
-) -> None:
-    run(UNWRITABLE[outage], UNWRITABLE_AT_START, folder)
+def test_a_folder_that_cannot_be_written_is_refused_and_opens_unharmed_when_it_can(outage) -> None:
+    run(COMMON, UNWRITABLE[outage], UNWRITABLE_AT_START)

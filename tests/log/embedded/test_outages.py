@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.state.test_outages import FULL, UNWRITABLE, may_mount
+from tests.state.outages import FULL, UNWRITABLE, run
 
-# A program is COMMON, then an outage, then what happens in it. Its argument is an empty folder.
 COMMON = """
 import os, pathlib, resource, subprocess, sys
 from tailrace.core.errors import *
@@ -154,39 +147,22 @@ assert read(opened()) == []
 """
 
 
-def run(outage: str, program: str, folder: Path) -> None:
-    before = (may_mount() or ()) if "mount" in outage else ()
-    command = [*before, sys.executable, "-c", COMMON + outage + program, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that every user may enter, as pytest's own is not."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+@pytest.mark.parametrize("outage", FULL)
+def test_of_a_commit_that_finds_the_disk_full_nothing_is_visible_and_later_ones_work(outage) -> None:
+    run(COMMON, FULL[outage], FULL_WHILE_RUNNING)
 
 
 @pytest.mark.parametrize("outage", FULL)
-def test_of_a_commit_that_finds_the_disk_full_nothing_is_visible_and_later_ones_work(outage, folder) -> None:
-    run(FULL[outage], FULL_WHILE_RUNNING, folder)
+def test_a_cleaning_that_finds_the_disk_full_leaves_everything_as_it_was(outage) -> None:
+    run(COMMON, FULL[outage], FULL_WHILE_CLEANING)
 
 
 @pytest.mark.parametrize("outage", FULL)
-def test_a_cleaning_that_finds_the_disk_full_leaves_everything_as_it_was(outage, folder) -> None:
-    run(FULL[outage], FULL_WHILE_CLEANING, folder)
-
-
-@pytest.mark.parametrize("outage", FULL)
-def test_a_disk_that_is_full_at_the_start_stops_this_start_and_no_later_one(outage, folder) -> None:
-    run(FULL[outage], FULL_AT_START, folder)
+def test_a_disk_that_is_full_at_the_start_stops_this_start_and_no_later_one(outage) -> None:
+    run(COMMON, FULL[outage], FULL_AT_START)
 
 
 @pytest.mark.parametrize("program", [UNWRITABLE_LATER, UNWRITABLE_AT_START], ids=["later", "at the start"])
 @pytest.mark.parametrize("outage", UNWRITABLE)
-def test_a_folder_that_cannot_be_written_can_be_read_and_says_why_it_takes_nothing(
-    outage, program, folder
-) -> None:
-    run(UNWRITABLE[outage], program, folder)
+def test_a_folder_that_cannot_be_written_can_be_read_and_says_why_it_takes_nothing(outage, program) -> None:
+    run(COMMON, UNWRITABLE[outage], program)

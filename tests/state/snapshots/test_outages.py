@@ -1,18 +1,8 @@
-"""A place that is full or may not be written: a clear error, nothing half published, and it goes on with room again.
-
-The outages are those of the state folders' tests, made by the operating system in a process of its own.
-"""
-
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+"""A place that is full or may not be written: a clear error, nothing half published, and it goes on with room again."""
 
 import pytest
 
-from tests.runtime.processes import ROOT
-from tests.state.test_outages import FULL, UNWRITABLE, may_mount
+from tests.state.outages import FULL, UNWRITABLE, run
 
 COMMON = """
 import os, pathlib, resource, subprocess, sys
@@ -81,34 +71,16 @@ assert snapshots.open().verify() == []
 """
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that every user may enter, as pytest's own is not."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-def run(outage: str, program: str, folder: Path) -> None:
-    before = (may_mount() or ()) if "mount" in outage else ()
-    # No bytecode is written: the limit on files would be met there first.
-    command = [*before, sys.executable, "-B", "-c", COMMON + outage + program, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("outage", FULL)
+def test_a_place_that_fills_up_keeps_what_was_published_and_takes_more_when_there_is_room(outage) -> None:
+    run(COMMON, FULL[outage], FULL_WHILE_WRITING)
 
 
 @pytest.mark.parametrize("outage", FULL)
-def test_a_place_that_fills_up_keeps_what_was_published_and_takes_more_when_there_is_room(
-    outage, folder: Path
-) -> None:
-    run(FULL[outage], FULL_WHILE_WRITING, folder)
-
-
-@pytest.mark.parametrize("outage", FULL)
-def test_a_manifest_that_finds_no_room_is_not_there(outage, folder: Path) -> None:
-    run(FULL[outage], FULL_AT_THE_MANIFEST, folder)
+def test_a_manifest_that_finds_no_room_is_not_there(outage) -> None:
+    run(COMMON, FULL[outage], FULL_AT_THE_MANIFEST)
 
 
 @pytest.mark.parametrize("outage", UNWRITABLE)
-def test_a_place_that_may_not_be_written_is_told(outage, folder: Path) -> None:
-    run(UNWRITABLE[outage], UNWRITABLE_PLACE, folder)
+def test_a_place_that_may_not_be_written_is_told(outage) -> None:
+    run(COMMON, UNWRITABLE[outage], UNWRITABLE_PLACE)
