@@ -16,7 +16,7 @@ from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.driving import CommitPolicy, Step, TapeSink, drive_along_tape, replay_of
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
-from tests.history.test_replaying import lived, shops
+from tests.history.sales import lived, shops
 
 
 class Noted(TapeSink):

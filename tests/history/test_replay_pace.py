@@ -15,7 +15,7 @@ from tailrace.history.reading.stretches import scan
 from tailrace.history.replay.replaying import replay
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness
-from tests.history.test_replaying import lived, random_service, shops
+from tests.history.sales import lived, random_service, shops
 
 
 class Counted(MemoryStore):

@@ -14,6 +14,7 @@ import os
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -198,3 +199,12 @@ def _check_complete(operations: list[Operation], folder: Path) -> None:
     assert recorded.keys() == found.keys(), f"not recorded: {sorted(recorded.keys() ^ found.keys())}"
     different = [path for path in found if found[path] != recorded[path] and not path.endswith(UNSEEN)]
     assert not different, f"the recording of these files is not complete: {different}"
+
+
+def record_program(folder: Path, program: str) -> list[Operation]:
+    """Record what a program does in a folder."""
+
+    def run(environment: Mapping[str, str]) -> None:
+        subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment, check=True)
+
+    return record(folder, run)

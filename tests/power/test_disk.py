@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.power.disk import PAGE, Recorded
-from tests.power.test_recording import recorded
+from tests.power.recording import record_program
 
 CUTS = 300
 
@@ -35,7 +35,7 @@ OLD, NEW = b"old" * 3000, b"new" * 3000
 def states(folder: Path, program: str) -> Counter[tuple[str, bytes | None]]:
     """By last promise and content of ``disk/file``, how many crash states there are. None: the file is not there."""
     (folder / "root").mkdir()
-    made = Recorded(recorded(folder / "root", BEGIN + program))
+    made = Recorded(record_program(folder / "root", BEGIN + program))
     found: Counter[tuple[str, bytes | None]] = Counter()
     for seed in range(CUTS):
         cut = made.cut(seed)
@@ -119,7 +119,7 @@ os.unlink("disk/file")
 os.rename("disk/other", "disk/file")
 """
     (tmp_path / "root").mkdir()
-    made = Recorded(recorded(tmp_path / "root", BEGIN + program))
+    made = Recorded(record_program(tmp_path / "root", BEGIN + program))
     found: set[tuple[str, ...]] = set()
     for seed in range(CUTS):
         state = tmp_path / str(seed)

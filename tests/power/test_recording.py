@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.power.recording import FDATASYNC, FSYNC, MARK, Operation, record
+from tests.power.recording import FDATASYNC, FSYNC, MARK, record_program
 
 OF_EVERY_KIND = """
 import os, shutil
@@ -74,13 +71,6 @@ pyarrow.parquet.write_table(table, "table.parquet")
 """
 
 
-def recorded(folder: Path, program: str) -> list[Operation]:
-    def run(environment: Mapping[str, str]) -> None:
-        subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment, check=True)
-
-    return record(folder, run)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "root").mkdir()
@@ -89,22 +79,22 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("program", [OF_EVERY_KIND, BY_SQLITE, BY_ROCKSDB, BY_PYARROW])
 def test_a_recording_carried_out_again_gives_the_same_folder(folder: Path, program: str) -> None:
-    assert len(recorded(folder, program)) > 3
+    assert len(record_program(folder, program)) > 3
 
 
 def test_a_sync_of_every_kind_is_recorded(folder: Path) -> None:
-    kinds = [one.kind for one in recorded(folder, OF_EVERY_KIND)]
+    kinds = [one.kind for one in record_program(folder, OF_EVERY_KIND)]
     assert kinds.count(FSYNC) == 2
     assert kinds.count(FDATASYNC) == 1
 
 
 def test_a_promise_stands_in_the_recording_behind_what_was_done_before_it(folder: Path) -> None:
     program = "from tests.power.recording import mark\nopen('a', 'wb').write(b'a')\nmark('written')\nopen('b', 'wb').close()"
-    found = [(one.kind, one.data) for one in recorded(folder, program)]
+    found = [(one.kind, one.data) for one in record_program(folder, program)]
     assert found[1:3] == [("W", b"a"), (MARK, b"written")]
 
 
 def test_a_file_that_is_written_by_other_ways_fails_the_recording(folder: Path) -> None:
     program = "import mmap\nf = open('a', 'w+b')\nf.truncate(5000)\nmmap.mmap(f.fileno(), 0)[0] = 1"
     with pytest.raises(AssertionError, match=r"mapped for writing.*'a'"):
-        recorded(folder, program)
+        record_program(folder, program)

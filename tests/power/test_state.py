@@ -18,8 +18,7 @@ from tailrace.state.batch_numbers import MOST_UNSYNCED
 from tailrace.state.damaged import SUFFIX, open_or_set_aside
 from tailrace.state.looking import StateView
 from tests.power.disk import Recorded
-from tests.power.recording import CREATE, FDATASYNC, FSYNC, WRITE
-from tests.power.test_recording import recorded
+from tests.power.recording import CREATE, FDATASYNC, FSYNC, WRITE, record_program
 
 BATCHES, ROWS, KEYS = 60, 100, 300
 IDENTITY = StateIdentity("app", 0)
@@ -74,7 +73,7 @@ def rows_after(cut: bytes | None) -> dict[bytes, bytes]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """A store that was opened, filled and closed, three times."""
-    return Recorded(recorded(tmp_path_factory.mktemp("state"), PROGRAM))
+    return Recorded(record_program(tmp_path_factory.mktemp("state"), PROGRAM))
 
 
 def checked(
@@ -119,7 +118,7 @@ def rows_after_small(cut: bytes | None) -> dict[bytes, bytes]:
 
 @pytest.fixture(scope="module")
 def made_small(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    return Recorded(recorded(tmp_path_factory.mktemp("small"), SMALL_PROGRAM))
+    return Recorded(record_program(tmp_path_factory.mktemp("small"), SMALL_PROGRAM))
 
 
 @pytest.mark.one_seed_in(10)

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from tailrace.core.errors import StateUnavailableError
 from tailrace.state import MemoryStore, OverlayStore
-from tests.state.test_stores import Model, assert_same, batches, bounds, everything, row_keys
+from tests.state.model import Model, assert_same, batches, everything, looks
 
-looks = st.tuples(st.lists(bounds, max_size=3), st.lists(row_keys, max_size=5))
 steps = st.lists(st.tuples(batches, st.sampled_from(["", "crash", "close"]), st.none() | looks), max_size=12)
 LARGE = 1 << 30
 

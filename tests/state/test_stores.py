@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 from tailrace.core.storage import Store
 from tailrace.state import MemoryStore, OverlayStore, RocksStore, StateIdentity, StateMemory, open_store
 from tailrace.state.memory import FIRST_ROW
+from tests.state.model import Model, assert_same, batches, everything, looks
 
 OURS = StateIdentity("flights", 0)
-
-# Few keys, close to one another and to the ends of the key space, so that batches and scans meet.
-row_keys = st.binary(min_size=1, max_size=3).filter(lambda row: row >= FIRST_ROW) | st.sampled_from(
-    [b"\1", b"\1\0", b"\xff", b"\xff\xff", b"a", b"a\0"]
-)
-batches = st.dictionaries(row_keys, st.none() | st.binary(max_size=4), max_size=20)
-bounds = st.tuples(st.binary(max_size=3), st.binary(max_size=3))
 
 
 @pytest.fixture(params=["memory", "rocks", "overlay"])
@@ -32,36 +26,8 @@ def store(request, tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-class Model:
-    def __init__(self) -> None:
-        self.rows: dict[bytes, bytes] = {}
-        self.cut: bytes | None = None
-
-    def write(self, batch, cut: bytes) -> None:
-        for row, value in batch.items():
-            if value is None:
-                self.rows.pop(row, None)
-            else:
-                self.rows[row] = value
-        self.cut = cut
-
-    def scan(self, start: bytes, stop: bytes):
-        return [(row, value) for row, value in sorted(self.rows.items()) if start <= row < stop]
-
-
-def assert_same(model: Model, store: Store, scans, asked) -> None:
-    assert store.cut == model.cut
-    for start, stop in scans:
-        assert list(store.scan(start, stop)) == model.scan(start, stop)
-    assert store.get_many(asked) == [model.rows.get(row) for row in asked]
-    for row in asked:
-        assert store.get(row) == model.rows.get(row)
-
-
-looks = st.tuples(st.lists(bounds, max_size=3), st.lists(row_keys, max_size=5))
 # A batch and its cut; then, perhaps, a reopening; then, perhaps, a look. What a store puts off must not show.
 steps = st.lists(st.tuples(batches, st.binary(max_size=5), st.booleans(), st.none() | looks), max_size=8)
-everything = (b"", b"\xff\xff\xff\xff")
 
 
 @given(steps)
