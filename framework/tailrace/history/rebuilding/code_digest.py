@@ -28,6 +28,7 @@ import hashlib
 import pkgutil
 import sys
 import sysconfig
+import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -112,6 +113,9 @@ def compared(parts: Mapping[str, str]) -> str:
     )
 
 
+_PARSING = threading.Lock()
+"""Python 3.11 may fail to parse in several threads at once ("AST constructor recursion depth mismatch")."""
+
 # --- from module to module. "NAME.*" stands for all modules below the package NAME
 
 
@@ -128,7 +132,10 @@ def _reached(name: str, spec: ModuleSpec | None) -> set[str]:
     elif spec is not None and spec.origin is not None:
         package = above if spec.submodule_search_locations is None else name
         try:
-            for node in ast.walk(ast.parse(_data(spec, spec.origin))):
+            source = _data(spec, spec.origin)
+            with _PARSING:
+                parsed = ast.parse(source)
+            for node in ast.walk(parsed):
                 found.update(_imports(node, package or name))
         except (SyntaxError, ValueError, ImportError):  # compiled, or it cannot be imported
             found.add(f"{_top(name)}.*")
