@@ -12,7 +12,7 @@ from tailrace.core.engine import actor_table, input_decoder
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.history.reading import driving
 from tailrace.state import MemoryStore
-from tests.history.test_replaying import compared, random_service, told
+from tests.history.sales import compared, random_service, told
 
 
 class Event(msgspec.Struct, frozen=True):
