@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 
 import tailrace as tr
+from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing import COMMIT, CRASH, Clock, Harness, Watermark
 from tests.testing import everything
 from tests.testing.everything import NAMES, WHATS, Do
@@ -87,3 +90,21 @@ def random_service(seed: int) -> Harness:
             now_ms += random.randrange(60)
             h.run([random.choice((COMMIT, CRASH, Clock(now_ms), Watermark(at_ms)))])
     return h
+
+
+def compared(h: Harness, app: tr.App | None = None, **options: Any) -> ReplayReport:
+    """Replay what a harness did, perhaps with other code, and compare."""
+    plan = h.plan if app is None else app.plan()
+    return replay(
+        plan, h.log, ReplayOptions(compare=True, **options), live=lambda number: [of_service(h, number)]
+    )
+
+
+def of_service(h: Harness, number: int) -> LiveState:
+    store = h._service.stores[number]
+    cut = None if store.cut is None else decode_store_cut(store.cut).core
+    return LiveState("the store", store, cut, indexed=True)
+
+
+def told(report: ReplayReport) -> list[str]:
+    return [str(one) for one in report.differences.shown]

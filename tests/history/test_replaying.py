@@ -20,36 +20,16 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.replay.replaying import replay
-from tailrace.history.replay.report import ReplayOptions, ReplayReport
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.runtime.partition import Partition
 from tailrace.state import MemoryStore
-from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing import Harness, MemoryLog
-from tests.history.sales import Sale, lived, random_service, shops
+from tests.history.sales import Sale, compared, lived, random_service, shops, told
 from tests.testing import everything
 from tests.testing.everything import Do
-
-
-def compared(h: Harness, app: tr.App | None = None, **options: Any) -> ReplayReport:
-    """Replay what a harness did, perhaps with other code, and compare."""
-    plan = h.plan if app is None else app.plan()
-    return replay(
-        plan, h.log, ReplayOptions(compare=True, **options), live=lambda number: [of_service(h, number)]
-    )
-
-
-def of_service(h: Harness, number: int) -> LiveState:
-    store = h._service.stores[number]
-    cut = None if store.cut is None else decode_store_cut(store.cut).core
-    return LiveState("the store", store, cut, indexed=True)
-
-
-def told(report: ReplayReport) -> list[str]:
-    return [str(one) for one in report.differences.shown]
 
 
 class TestComparing:
