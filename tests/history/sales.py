@@ -9,7 +9,8 @@ import msgspec
 
 import tailrace as tr
 from tailrace.history.comparing.replayed_state import LiveState
-from tailrace.history.replay.replaying import ReplayOptions, ReplayReport, replay
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions, ReplayReport
 from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing import COMMIT, CRASH, Clock, Harness, Watermark
 from tests.testing import everything
