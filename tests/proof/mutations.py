@@ -229,7 +229,7 @@ MUTATIONS: dict[str, Mutation] = {
         8, "core.values.event_values", "    return _Look(nan_only).writer(node, encode, checked)", "    return encode"
     ),
     "a-float-in-anything-that-becomes-null": Mutation(
-        8, "core.values.event_values", "        return _searching(encode, checked)", "        return encode"
+        8, "core.values.event_values", "        return searching\n    node = ", "        return encode\n    node = "
     ),
     "a-wrong-type-emitted-in-a-test": Mutation(
         8, "core.declare.checked_context", "            to.codec.check(event)", "            pass"
@@ -254,7 +254,7 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.engine.publications", "for writer in one.writers if", "for writer in one.writers[:1] if"
     ),
     "a-task-of-the-app-left-out": Mutation(
-        9, "history.upstream_watermarks", "for number in range(plan.partitions)]", "for number in range(1)]"
+        9, "history.reading.upstream_watermarks", "for number in range(plan.partitions)]", "for number in range(1)]"
     ),
     "a-circle-waited-for": Mutation(
         9, "core.declare.flow", "return self._follows(edge) and any(", "return False and any("
@@ -266,13 +266,13 @@ MUTATIONS: dict[str, Mutation] = {
         9, "core.engine.watermarks", "        if held:\n", "        if False:\n"
     ),
     "a-publication-applied-before-its-records": Mutation(
-        9, "runtime.slices", "if number == left or self._asked[number] or merge.buffered(number):", "if number == left or self._asked[number] or (merge.buffered(number) and (number not in self._upstream.inputs or self._follow(number) or True)):"
+        9, "runtime.slices", "if number == left or one.asked or merge.buffered(number):", "if number == left or one.asked or (merge.buffered(number) and (number not in self._upstream.inputs or self._follow(number) or True)):"
     ),
     "an-end-of-input-for-all-levels-at-once": Mutation(
         9, "runtime.partition", "            if one.level == level:\n                slices.later(partial(slices.task.ended", "            if level == 0:\n                slices.later(partial(slices.task.ended"
     ),
     "an-input-that-falls-idle-though-its-writers-are-at-work": Mutation(
-        9, "runtime.slices", 'return bool(one.moves) and one.watermark != "upstream"', "return bool(one.moves)"
+        9, "runtime.slices", 'bool(plan.moves) and plan.watermark != "upstream"', "bool(plan.moves)"
     ),
     "timers-of-an-instant-before-what-belongs-to-it": Mutation(
         9, "core.declare.planner", "key=lambda a: (levels[a], a)", "key=lambda a: (-levels[a], a)"
@@ -324,7 +324,7 @@ MUTATIONS: dict[str, Mutation] = {
         10, "core.engine.task", "            self._watermarks.ended_operators[operator] = False\n", ""
     ),
     "a-last-watermark-that-is-not-published": Mutation(
-        10, "runtime.slices", "                if last is not None and last < reached:", "                if False:"
+        10, "runtime.published_watermarks", "                if last is not None and last < reached:", "                if False:"
     ),
     "a-worker-that-reads-before-the-others-have-started": Mutation(
         10, "runtime.worker", "while self.phase == STARTING", "while False"

@@ -218,7 +218,7 @@ class Partition:
             found.cut_headers,
             self._passed,
         )
-        self._promises.publish(self._slices.promised())
+        self._promises.publish(self._slices.published.promised())
         self.lifecycle.on(Event.RESTORED)
         batch, self.in_doubt = self.in_doubt, None
         if batch is not None and batch.cut == found.cut:
@@ -286,7 +286,7 @@ class Partition:
         with self._ending():
             batch = slices.stage()
             offsets = {TopicPartition(name, self.partition): at for name, at in batch.positions.items()}
-            watermarks = slices.to_publish()
+            watermarks = slices.published.wanted()
             self._staged = batch, watermarks
             return Part(slices.writer, offsets, watermarks)
 

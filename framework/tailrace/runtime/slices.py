@@ -19,14 +19,10 @@ records that it still has to read.
 
 When the end of input begins (a bounded run), every source counts again, and none becomes idle until the run is over: see
 ``progress``.
-
-A commit publishes the watermarks that the task has reached. If they differ from the last published ones, that alone is a
-reason for a commit, since a task whose source became idle, or that was restored, may have nothing else to commit.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,10 +30,9 @@ from functools import partial
 from typing import NamedTuple
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import InputPlan, Published
+from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.merge import TOLERANCE_MS, Merge
-from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import LogUnavailableError
@@ -46,8 +41,7 @@ from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.runtime.cut_headers import CutHeaders
 from tailrace.runtime.passed_offsets import NONE_PASSED, PassedOffsets
-
-_log = logging.getLogger("tailrace.worker")
+from tailrace.runtime.published_watermarks import PublishedWatermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +77,49 @@ class _Run(NamedTuple):
     start: int
 
 
+class _Input:
+    """Since when an input has had nothing to read. Times are elapsed time."""
+
+    __slots__ = ("asked", "empty_since_ms", "falls_idle", "idle_since_ms", "is_idle", "plan")
+
+    def __init__(self, plan: InputPlan) -> None:
+        self.plan = plan
+        self.falls_idle = bool(plan.moves) and plan.watermark != "upstream"
+        """Whether it is idle when there is nothing to read for a while: not if its writers publish that, or no
+        watermark needs it.
+        """
+        self.asked = False
+        """Whether this slice has found nothing to read."""
+        self.empty_since_ms: int | None = None
+        self.idle_since_ms: int | None = None
+        """Since when there is no record after its position."""
+        self.is_idle = False
+        """Whether the task was informed that it is idle."""
+
+
 class Slices:
     """The task of a partition with all that feeds it, from a restore on. Dropped as a whole when something fails."""
 
     __slots__ = (
-        "_asked",
         "_clocked",
         "_committed_at",
         "_cut_headers",
         "_drained",
         "_elapsed_ms",
-        "_empty_since",
         "_ending",
         "_followed",
-        "_idle_since",
+        "_inputs",
         "_later",
         "_left",
         "_merge",
         "_moved",
         "_notes",
-        "_owes",
-        "_published",
         "_reader",
         "_settings",
-        "_told_idle",
         "_upstream",
         "now_ms",
         "passed",
+        "published",
         "task",
         "trouble",
         "writer",
@@ -128,7 +138,6 @@ class Slices:
         passed: Mapping[str, int] = NONE_PASSED,
     ) -> None:
         """``published``: what it has published last, by topic and channel. ``passed``: see there. ``cut_headers`` makes those of each cut."""
-        count = len(task.plan.inputs)
         self.task = task
         self.writer = writer
         self.now_ms = now_ms
@@ -145,15 +154,10 @@ class Slices:
         self._later: deque[Callable[[], None]] = deque()
         self._elapsed_ms = self._committed_at = self._moved = 0
         self._drained = self._ending = False
-        self._empty_since: list[int | None] = [None] * count
-        self._idle_since: list[int | None] = [None] * count
-        self._told_idle = [False] * count
-        self._asked = [False] * count
         self._clocked = self._followed = False
+        self._inputs = [_Input(one) for one in task.plan.inputs]
         self._upstream = Upstream(task.plan, task.partition, log, reader)
-        self._published = dict(published)
-        # A task that has never committed holds everybody back as it is, unless it was retired.
-        self._owes = bool(published or any(task.positions.values())) and self._differs()
+        self.published = PublishedWatermarks(task, published)
         self._reopen()
         for name, offset in task.positions.items():
             reader.seek(name, task.partition, self.passed.begin(name, offset))
@@ -189,7 +193,8 @@ class Slices:
             worked = True
             task.clock(now_ms)
         self._clocked = self._followed = False
-        self._asked = [False] * len(self._asked)
+        for one in self._inputs:
+            one.asked = False
         taken = 0
         while taken < most and not task.draining:
             self._read(most)
@@ -208,40 +213,7 @@ class Slices:
     def dirty(self) -> bool:
         """Whether there is something to commit. The end of a drain is, though it is no cause of its own."""
         since_ms = self._elapsed_ms - self._committed_at
-        return self.task.dirty or self._drained or self._owes or self.passed.are_due(since_ms)
-
-    def _differs(self) -> bool:
-        return any(
-            self._published.get(name, NO_WATERMARK) != mark for name, mark in self.to_publish().items()
-        )
-
-    def to_publish(self) -> dict[str, int | None]:
-        """What the next commit publishes."""
-        wanted = publications(self.task)
-        # What it no longer writes holds nobody back any more.
-        wanted |= {name: None for name in self._published if name not in wanted}
-        before = self._published
-        for one in self.task.plan.published:
-            if wanted[one.name] is None:
-                # Its last watermark first, by a commit of its own: readers take it before they let go.
-                reached = self._reached(one)
-                last = before.get(one.name, NO_WATERMARK)
-                if last is not None and last < reached:
-                    wanted[one.name] = reached
-        return wanted
-
-    def _reached(self, one: Published) -> int:
-        marks = self.task.watermarks.of_operator
-        return min(marks[writer] for writer in one.writers) - one.out_of_order_ms
-
-    def promised(self) -> dict[str, int]:
-        """What others go by that was published before. Where nobody is held back now, it is what was published before that."""
-        said, found = publications(self.task), dict[str, int]()
-        for one in self.task.plan.published:
-            if one.name in self._published:
-                marks = (self._published[one.name], said[one.name], self._reached(one))
-                found[one.name] = next(mark for mark in marks if mark is not None)
-        return found
+        return self.task.dirty or self._drained or self.published.owed or self.passed.are_due(since_ms)
 
     def commit_is_due(self) -> bool:
         """Whether there is something to commit, and it is time or there is much of it."""
@@ -270,8 +242,7 @@ class Slices:
     def committed(self, published: Mapping[str, int | None]) -> None:
         """The staged batch is durable, and the store has it; these watermarks were published with it."""
         self.task.committed()
-        self._published |= published
-        self._owes = self._differs()
+        self.published.committed(published)
         self._committed_at = self._elapsed_ms
         self._moved = 0
         self._drained = False
@@ -285,11 +256,12 @@ class Slices:
         due = [task.clock_due_ms - now_ms] if task.clock_due_ms < FOREVER else []
         if self.dirty:
             due.append(self._committed_at + settings.commit_interval_ms - elapsed)
-        for one, idle, empty in zip(task.plan.inputs, self._idle_since, self._empty_since, strict=True):
-            if idle is not None and self._may_fall_idle(one):
-                due.append(idle + one.idle_after_ms - elapsed)
-            if empty is not None and self._merge.buffered(one.index) == 0 and settings.merge_wait_ms:
-                due.append(empty + settings.merge_wait_ms - elapsed)
+        for one in self._inputs:
+            if one.idle_since_ms is not None and self._may_fall_idle(one):
+                due.append(one.idle_since_ms + one.plan.idle_after_ms - elapsed)
+            is_empty = one.empty_since_ms is not None and not self._merge.buffered(one.plan.index)
+            if is_empty and settings.merge_wait_ms:
+                due.append((one.empty_since_ms or 0) + settings.merge_wait_ms - elapsed)
         return max(0, min(due)) if due else None
 
     # --- the parts of a slice
@@ -298,40 +270,39 @@ class Slices:
         """Fetch for every input that has nothing buffered, at most once in vain per slice."""
         merge, task = self._merge, self.task
         left = -1 if self._left is None else self._left.number
-        for number, one in enumerate(task.plan.inputs):
-            if number == left or self._asked[number] or merge.buffered(number):
+        for number, one in enumerate(self._inputs):
+            if number == left or one.asked or merge.buffered(number):
                 continue
             follows = number in self._upstream.inputs
             if follows and self._follow(number):
                 return
             try:
-                records, offset, unread, idle = self._reader.fetch(one.name, task.partition, most)
+                records, offset, unread, idle = self._reader.fetch(one.plan.name, task.partition, most)
             except LogUnavailableError as error:
                 # Nothing is lost, and nothing is known: as long as this lasts the input is waited for.
-                self.trouble, self._asked[number] = error, True
-                self._idle_since[number] = None
+                self.trouble, one.asked = error, True
+                one.idle_since_ms = None
                 merge.unread(number, True)
                 continue
             if records:
                 heads = task.decode(number, records)
                 merge.offer(number, heads)
                 merge.unread(number, unread)
-                self._empty_since[number] = None
+                one.empty_since_ms = None
                 if any(head[3] is not FOR_OTHERS for head in heads):
-                    self._idle_since[number] = None
-                    self._told_idle[number] = False
+                    one.idle_since_ms, one.is_idle = None, False
                 continue
-            self._asked[number] = True
-            self.passed.note(one.name, offset)
-            since = self._empty_since[number]
-            if since is None:
-                since = self._empty_since[number] = self._elapsed_ms
-            merge.unread(number, unread or self._elapsed_ms - since < self._settings.merge_wait_ms)
+            one.asked = True
+            self.passed.note(one.plan.name, offset)
+            if one.empty_since_ms is None:
+                one.empty_since_ms = self._elapsed_ms
+            is_awaited = self._elapsed_ms - one.empty_since_ms < self._settings.merge_wait_ms
+            merge.unread(number, unread or is_awaited)
             if not idle:
-                self._idle_since[number] = None
+                one.idle_since_ms = None
                 continue
-            if self._idle_since[number] is None:
-                self._idle_since[number] = self._elapsed_ms
+            if one.idle_since_ms is None:
+                one.idle_since_ms = self._elapsed_ms
             if follows and self._follow(number, at_end=True):
                 return
 
@@ -395,19 +366,22 @@ class Slices:
     def _fall_idle(self) -> bool:
         """Tell the task of inputs that have had nothing for their declared time."""
         fell = False
-        for one, since in zip(self.task.plan.inputs, self._idle_since, strict=True):
-            if since is None or self._elapsed_ms - since < one.idle_after_ms or not self._may_fall_idle(one):
+        for one in self._inputs:
+            since_ms = one.idle_since_ms
+            if since_ms is None or self._elapsed_ms - since_ms < one.plan.idle_after_ms:
+                continue
+            if not self._may_fall_idle(one):
                 continue
             if not self.task.draining:
                 self._read_clock()
             if self.task.draining:
                 break
-            fell = self._told_idle[one.index] = True
-            self.task.idle(one.index)
+            fell = one.is_idle = True
+            self.task.idle(one.plan.index)
         return fell
 
-    def _may_fall_idle(self, one: InputPlan) -> bool:
-        return not self._ending and not self._told_idle[one.index] and _falls_idle(one)
+    def _may_fall_idle(self, one: _Input) -> bool:
+        return not self._ending and not one.is_idle and one.falls_idle
 
     def _send(self) -> None:
         """Append what has come of a slice to the open transaction, all at once: most runs of a merge are short."""
@@ -415,8 +389,3 @@ class Slices:
         if outputs:
             self._moved += len(outputs)
             self.writer.append(outputs)
-
-
-def _falls_idle(one: InputPlan) -> bool:
-    """Whether an input is idle when there is nothing to read for a while: not if its writers say so, or nobody asks."""
-    return bool(one.moves) and one.watermark != "upstream"

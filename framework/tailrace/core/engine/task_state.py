@@ -7,7 +7,7 @@ that have changed, a cut that is written after them, and the tape record of thei
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,8 @@ from tailrace.core.errors import CorruptStateError, UsageError
 from tailrace.core.records import Headers, InputRecord, Output, output_of
 from tailrace.core.storage import StateReader
 
+Timers: TypeAlias = tuple[TimerQueue, ...]
+"""The timers of all actors, in one domain of time."""
 ORIGIN_HEADER: Final = "tailrace-origin"
 """Header of every output: app, task and running number."""
 
@@ -59,50 +61,23 @@ class TaskState:
         self.plan = plan
         self.partition = partition
         self.settings = settings = TaskSettings() if settings is None else settings
-        start = tape.decode_cut(cut) if cut is not None else None
-        if start is not None and (start.app, start.partition) != (plan.app, partition):
-            raise CorruptStateError(
-                f"the cut is of app {start.app!r} partition {start.partition}, "
-                f"not of app {plan.app!r} partition {partition}"
-            )
+        start = _decoded(cut, plan, partition)
         self.stored = stored_state(plan, state, drop)
         """The stored state compared with the declarations. Its ``state`` hides what is dropped."""
         state, self._dropping = self.stored.state, bool(drop)
         self.lineage = lineage if start is None else start.lineage
         self._base = "" if start is None else start.base
-        most = settings.timers_in_memory // max(1, len(plan.actors))
-        events, processing = (
-            tuple(
-                TimerQueue(domain, state, one.name, plan.order[one.index], most, stored=start is not None)
-                for one in plan.actors
-            )
-            for domain in (rows.EVENT_TIME, rows.PROCESSING_TIME)
-        )
-        self._cells = InstanceCache(
-            plan,
-            partition,
-            state,
-            (events, processing),
-            cache_bytes=settings.cache_bytes,
-            reload=settings.reload,
-            checked=settings.checked,
-            past=self.stored.past,
-        )
+        events, processing = _timer_queues(plan, state, settings, stored=start is not None)
+        self._cells = self._new_cells(state, (events, processing))
         self._unit = self._cells.unit
-        make_context = CheckedContext if settings.checked else Context
-        self._context: Context[Any] = make_context(
-            plan, self.lineage, settings.timer_loop_cap, settings.promises, self._cells.unit
-        )
-        self._cells.context = self._context
-        self._context.metrics._bind(self._cells.undo)
+        self._context = self._new_context()
         self._watermarks = self.make_watermarks(plan)
         self._predecessors = {} if start is None else start.predecessors
         self.addressees = Addressees(plan, self._predecessors)
         """Decides which redriven records this task handles."""
         self._decoders = [InputDecoder(plan, one, self.addressees) for one in plan.inputs]
-        self._inputs = [
-            BoundInput(one, partition, self._cells.tables, self._watermarks) for one in plan.inputs
-        ]
+        tables, marks = self._cells.tables, self._watermarks
+        self._inputs = [BoundInput(one, partition, tables, marks) for one in plan.inputs]
         self.positions = {one.name: (positions or {}).get(one.name, 0) for one in plan.inputs}
         self.totals = tape.Totals() if start is None else msgspec.structs.replace(start.totals)
         self._tape = tape.Tape(0 if start is None else start.tape)
@@ -112,21 +87,45 @@ class TaskState:
         """The identity of the last commit."""
         self._taped_identity: bytes | None = None
         self._fired = self.totals.fired
-        make_units = self.make_units if watch is None else watch.units
-        self._units = make_units(
-            plan, partition, self._cells, self._context, self._watermarks, self.totals, self._tape
-        )
+        self._units = self._new_units(watch)
         self._units.replaying = replaying
         self._firing = self.make_firing(self._units, self._watermarks, events, processing)
-        self._due = [
-            (self._due_of(number, events), self._due_of(number, processing))
-            for number in range(len(plan.inputs))
-        ]
+        numbers = range(len(plan.inputs))
+        self._due = [(self._due_of(one, events), self._due_of(one, processing)) for one in numbers]
         """By input: when the next timer is due, by event and by processing time, of the actors that may get its records."""
         if start is not None:
             self._resume(start)
         # A commit may have fallen in the middle of a drain.
         self._firing.draining = self._firing.is_due()
+
+    def _new_cells(self, state: StateReader, timers: tuple[Timers, Timers]) -> InstanceCache:
+        settings = self.settings
+        return InstanceCache(
+            self.plan,
+            self.partition,
+            state,
+            timers,
+            cache_bytes=settings.cache_bytes,
+            reload=settings.reload,
+            checked=settings.checked,
+            past=self.stored.past,
+        )
+
+    def _new_context(self) -> Context[Any]:
+        settings, unit = self.settings, self._cells.unit
+        make = CheckedContext if settings.checked else Context
+        context: Context[Any] = make(
+            self.plan, self.lineage, settings.timer_loop_cap, settings.promises, unit
+        )
+        self._cells.context = context
+        context.metrics._bind(self._cells.undo)
+        return context
+
+    def _new_units(self, watch: Watch | None) -> Units:
+        make = self.make_units if watch is None else watch.units
+        return make(
+            self.plan, self.partition, self._cells, self._context, self._watermarks, self.totals, self._tape
+        )
 
     def _due_of(self, number: int, queues: Sequence[TimerQueue]) -> TimerQueue | Due:
         concerned = self._watermarks.concerned(number)
@@ -331,3 +330,28 @@ class TaskState:
         self._identified()
         self._tape.committed()
         self._context.metrics._clear()
+
+
+def _decoded(cut: bytes | None, plan: Plan, partition: int) -> tape.Cut | None:
+    found = None if cut is None else tape.decode_cut(cut)
+    if found is not None and (found.app, found.partition) != (plan.app, partition):
+        raise CorruptStateError(
+            f"the cut is of app {found.app!r} partition {found.partition}, "
+            f"not of app {plan.app!r} partition {partition}"
+        )
+    return found
+
+
+def _timer_queues(
+    plan: Plan, state: StateReader, settings: TaskSettings, *, stored: bool
+) -> tuple[Timers, Timers]:
+    """The timers of each actor, by event time and by processing time."""
+    most = settings.timers_in_memory // max(1, len(plan.actors))
+
+    def of(domain: int) -> Timers:
+        return tuple(
+            TimerQueue(domain, state, one.name, plan.order[one.index], most, stored=stored)
+            for one in plan.actors
+        )
+
+    return of(rows.EVENT_TIME), of(rows.PROCESSING_TIME)
