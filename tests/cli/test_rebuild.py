@@ -173,7 +173,6 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
             "the new topics need a suffix that tells them from the service's, such as topic:-new",
         ),
         (["--to", ""], 2, "--to: it is empty"),
-        (["--master", "local[2]"], 2, "--master goes with --engine spark"),
         (["--from-snapshot", "nowhere"], 1, "there is no snapshot yet"),
         (["--archive", "nowhere"], 1, "there is no archive in"),
         (["--split", "0"], 2, "--split"),

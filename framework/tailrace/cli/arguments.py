@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import select
 import sys
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
-from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.declare.topic import Topic
-from tailrace.core.durations import duration, to_ms
-from tailrace.core.errors import TailraceError, UsageError
+from tailrace.core.errors import UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.folder import FolderLog
 from tailrace.log.interface import Log, StoredLog
@@ -201,9 +198,9 @@ def refuse_new_topics_options() -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} {KAFKA_ONLY}.")
 
 
-def opened(folder: Path, *, create: bool = False) -> closing[FolderLog]:
+def opened(folder: Path) -> closing[FolderLog]:
     """The log in a folder. It is closed at the end of the block."""
-    return closing(open_folder(folder, create=create))
+    return closing(open_folder(folder))
 
 
 def name_of(app: str) -> str:
@@ -254,61 +251,6 @@ def outside_of_log(place: str | Path, log: str | Path, hint: str) -> None:
         raise click.BadParameter(
             f"{str(place)!r} is in the log's folder, which must hold only the log", param_hint=hint
         )
-
-
-class TopicPosition(NamedTuple):
-    """Where to start or stop in a topic: at an offset of each partition, or at a time."""
-
-    offset: int | None = None
-    time_ms: int | None = None
-
-
-class TopicPositionType(click.ParamType):
-    """An offset (``17``), or a time: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
-
-    name = "offset|time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TopicPosition:
-        """Parse the position."""
-        if isinstance(value, TopicPosition):
-            return value
-        text = str(value)
-        if text.isascii() and text.isdecimal():
-            return TopicPosition(offset=int(text))
-        try:
-            if found := re.fullmatch(r"(-?\d+)ms", text, re.ASCII):
-                return TopicPosition(time_ms=to_ms(int(found[1])))
-            if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-                day = date.fromisoformat(text)
-                return TopicPosition(time_ms=to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC)))
-            return TopicPosition(time_ms=to_ms(datetime.fromisoformat(text)))
-        except (ValueError, TailraceError):
-            self.fail(
-                f"{text!r} is neither an offset nor a time; write 17, 2013-01-01, 2013-01-01T05:17:00Z or "
-                "1357017420000ms.",
-                param,
-                ctx,
-            )
-
-
-class DurationType(click.ParamType):
-    """A duration such as 500ms, 1h or 7d, of at least ``least_ms``. Its value is in milliseconds."""
-
-    name = "duration"
-
-    def __init__(self, least_ms: int = 0) -> None:
-        self._least_ms = least_ms
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse the duration into milliseconds."""
-        try:
-            found = duration(value)
-        except TailraceError as error:
-            said = error.args[0]
-            self.fail(f"{said}. Write for example 500ms, 1s, 30m, 1h30m or 7d.", param, ctx)
-        if found < self._least_ms:
-            self.fail(f"it must be at least {self._least_ms}ms.", param, ctx)
-        return found
 
 
 @contextmanager

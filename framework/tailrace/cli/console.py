@@ -1,11 +1,9 @@
-"""Output for people: styled lines, tables, and a progress bar on a terminal. rich draws all of them.
+"""Output for people: styled lines, tables, and a progress bar on a terminal.
 
 If the output is not a terminal, the same text is written without styles and without a progress bar. A
-non-empty environment variable ``NO_COLOR`` also turns the styles off on a terminal. JSON and records are
-written with ``click.echo``.
+non-empty environment variable ``NO_COLOR`` also turns the styles off on a terminal.
 
-rich is imported by the functions that draw: a command that draws nothing, such as ``run``, starts faster
-without it.
+rich draws tables and progress bars. Importing it takes time, so only the functions that draw import it.
 """
 
 from __future__ import annotations
@@ -14,19 +12,16 @@ import io
 import logging
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
-from typing import TYPE_CHECKING, TextIO, TypeAlias
+from typing import TypeAlias
 
 import click
 
 from tailrace.core.counting import offsets
 from tailrace.log.interface import TopicPartition
 from tailrace.log.opening import WAITING_LOGGER
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Part: TypeAlias = str | tuple[str, str]
 """A part of a line: text, or text with its style, such as ``("late", "red")``."""
@@ -44,13 +39,22 @@ def say(*parts: Part, err: bool = False) -> None:
     Raises:
         OSError: The line cannot be written; BrokenPipeError if the reader has closed the pipe.
     """
-    from rich.text import Text
+    color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
+    click.echo("".join(map(_styled, parts)), err=err, color=color)
 
-    _console(sys.stderr if err else sys.stdout).print(Text.assemble(*parts), soft_wrap=True)
+
+def _styled(part: Part) -> str:
+    if isinstance(part, str):
+        return part
+    text, style = part
+    if style in ("bold", "dim"):
+        return click.style(text, bold=style == "bold" or None, dim=style == "dim" or None)
+    return click.style(text, fg=style) if style else text
 
 
 def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[str]:
     """The lines of a table, header first; numbers are aligned to the right."""
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -61,8 +65,20 @@ def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> list[str]:
     for row in rows:
         drawn.add_row(*(Text(f"{cell:,}" if type(cell) is int else str(cell)) for cell in row))
     text = io.StringIO()
-    _console(text).print(drawn)
+    Console(file=text, width=_ENDLESS, color_system=None).print(drawn)
     return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def wrapped(text: str) -> list[str]:
+    """The lines of a text below a row of a table: indented, and at most 100 columns wide."""
+    return textwrap.wrap(
+        text,
+        100,
+        initial_indent=" " * 6,
+        subsequent_indent=" " * 8,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 class _Waiting(logging.Handler):
@@ -104,6 +120,7 @@ def progress(*, shown: bool = True) -> Generator[ReportProgress]:
     if not (shown and sys.stderr.isatty()):
         yield _draw_nothing
         return
+    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     with Progress(
@@ -111,7 +128,7 @@ def progress(*, shown: bool = True) -> Generator[ReportProgress]:
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        console=_console(sys.stderr),
+        console=Console(file=sys.stderr, no_color=bool(os.environ.get("NO_COLOR"))),
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
@@ -122,28 +139,3 @@ def progress(*, shown: bool = True) -> Generator[ReportProgress]:
 
 def _draw_nothing(_doing: str, _done: int, _of: int) -> None:
     pass
-
-
-def _console(stream: TextIO) -> Console:
-    return _console_of(stream, colors=not os.environ.get("NO_COLOR"))
-
-
-@lru_cache(maxsize=2)
-def _console_of(stream: TextIO, *, colors: bool) -> Console:
-    """One console for each stream: making one takes longer than writing a line."""
-    from rich.console import Console
-
-    class Plain(Console):
-        """Leaves the handling of a closed pipe to the command: see ``piped``."""
-
-        def on_broken_pipe(self) -> None:
-            raise  # noqa: PLE0704  # called while the BrokenPipeError is handled
-
-    return Plain(
-        file=stream,
-        width=None if stream.isatty() else _ENDLESS,
-        color_system="auto" if colors else None,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )

@@ -11,8 +11,8 @@ import msgspec
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress, say
-from tailrace.cli.limits import TimeType
 from tailrace.cli.showing import changes_as_dicts, printable
+from tailrace.cli.value_types import TimeType
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic

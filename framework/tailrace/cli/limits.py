@@ -2,67 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
-from tailrace.cli.arguments import TopicPosition, TopicPositionType, packed
+from tailrace.cli.arguments import packed
+from tailrace.cli.value_types import EndOffset, EndOffsetType, TimeType
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.replay import Limits
 from tailrace.core.suggestions import did_you_mean
-
-
-class EndOffset(NamedTuple):
-    """The first offset that is not read, in one partition of a topic or in all."""
-
-    topic: str
-    partition: int | None
-    offset: int
-
-
-class EndOffsetType(click.ParamType):
-    """Where an input ends: ``departures:0=1234`` in one partition, ``departures=1234`` in all."""
-
-    name = "topic[:partition]=offset"
-    _form = re.compile(r"([^:=]+)(?::(\d+))?=(\d+)", re.ASCII)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> EndOffset:
-        """Parse the topic, the partition and the offset."""
-        if isinstance(value, EndOffset):
-            return value
-        found = self._form.fullmatch(str(value))
-        if found is None:
-            self.fail(
-                f"{value!r} is not an offset of a topic; write departures:0=1234 for one partition, "
-                "departures=1234 for all.",
-                param,
-                ctx,
-            )
-        topic, partition, offset = found.groups()
-        return EndOffset(topic, None if partition is None else int(partition), int(offset))
-
-
-class TimeType(TopicPositionType):
-    """An instant: ``2013-01-01``, ``2013-01-01T05:17:00Z``, ``1357017420000ms``."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the instant into milliseconds since the epoch."""
-        if isinstance(value, int):
-            return value
-        try:
-            place = super().convert(value, param, ctx)
-        except click.BadParameter:
-            place = TopicPosition()
-        if place.time_ms is None:
-            self.fail(
-                f"{value!r} is not a time; write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
-                param,
-                ctx,
-            )
-        return place.time_ms
 
 
 class GivenLimits(NamedTuple):

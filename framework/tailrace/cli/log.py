@@ -14,9 +14,6 @@ import msgspec
 from tailrace.cli import showing
 from tailrace.cli.append import append
 from tailrace.cli.arguments import (
-    DurationType,
-    TopicPosition,
-    TopicPositionType,
     any_log_option,
     check_is_read,
     json_option,
@@ -31,6 +28,7 @@ from tailrace.cli.arguments import (
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
 from tailrace.cli.log_storage import clean, copy, retain, verify
+from tailrace.cli.value_types import DurationType, TopicPosition, TopicPositionType
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import DurationType, json_option, log_option, opened, piped, refuse_own_topic
+from tailrace.cli.arguments import json_option, log_option, opened, piped, refuse_own_topic
 from tailrace.cli.commands import Command
+from tailrace.cli.value_types import DurationType
 from tailrace.core.counting import counted
 from tailrace.core.errors import LogUnavailableError
 

@@ -19,7 +19,7 @@ from tailrace.cli.arguments import (
     packed,
     workers_option,
 )
-from tailrace.cli.settings import Setting, is_typed
+from tailrace.cli.settings import Setting
 from tailrace.core.declare.topic import ON_ERROR
 from tailrace.core.errors import MissingExtraError
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
@@ -28,21 +28,11 @@ from tailrace.state.snapshots import LATEST, which_where
 
 
 def _source(
-    *,
-    folder: Path | str,
-    archive: str | None,
-    from_snapshot: str | None,
-    after_deleted: bool,
+    *, folder: Path | str, archive: str | None, from_snapshot: str | None, after_deleted: bool
 ) -> Source:
     """The source of a rebuild."""
     base, base_id = (None, LATEST) if from_snapshot is None else which_where(from_snapshot)
-    return Source(
-        log=str(folder),
-        archive=archive,
-        base=base,
-        base_id=base_id,
-        after_deleted=after_deleted,
-    )
+    return Source(log=str(folder), archive=archive, base=base, base_id=base_id, after_deleted=after_deleted)
 
 
 @contextmanager
@@ -50,12 +40,9 @@ def _engines(*, engine: str, master: str | None, workers: int | None) -> Generat
     """The engine. It is closed at the end of the block.
 
     Raises:
-        click.UsageError: ``--master`` is given for the local engine.
         MissingExtraError: Spark is not installed.
     """
     if engine == "local":
-        if master is not None and is_typed("master"):
-            raise click.UsageError("--master goes with --engine spark.")
         yield LocalEngine(workers)
         return
     try:

@@ -46,10 +46,6 @@ def _show(done: Retirement) -> None:
         return
     click.echo(f"retired {done.app!r}: {counted(len(done.publishers), 'task')}")
     rows: list[tuple[object, ...]] = [
-        (one.topic, one.publishers, _when(one.lowest_ms), _when(one.highest_ms)) for one in done.topics
+        (one.topic, one.publishers, instant(one.lowest_ms), instant(one.highest_ms)) for one in done.topics
     ]
     show_table(rows, ("topic", "publishers", "lowest watermark", "highest watermark"))
-
-
-def _when(watermark_ms: int | None) -> str:
-    return "-" if watermark_ms is None else instant(watermark_ms)

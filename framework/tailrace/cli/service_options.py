@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from tailrace.cli.arguments import DurationType, from_snapshot_option, outside_of_log, packed
+from tailrace.cli.arguments import from_snapshot_option, outside_of_log, packed
 from tailrace.cli.settings import Setting, is_typed
+from tailrace.cli.value_types import DurationType
 from tailrace.core.errors import MissingExtraError
 from tailrace.log.options import LogOptions, NewTopics
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule

@@ -80,8 +80,10 @@ def kept(compacted: bool, retention_ms: int | None, retention_bytes: int | None)
     return ", ".join(filter(None, limits)) or "all"
 
 
-def instant(timestamp_ms: int) -> str:
-    """An instant for people, in UTC; as milliseconds if it is outside the range of the calendar."""
+def instant(timestamp_ms: int | None) -> str:
+    """An instant for people, in UTC; in milliseconds outside the calendar; ``-`` if there is none."""
+    if timestamp_ms is None:
+        return "-"
     try:
         return to_datetime(timestamp_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except TailraceError:

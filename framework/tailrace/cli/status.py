@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -13,7 +12,7 @@ import msgspec
 
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped, state_option
 from tailrace.cli.commands import Command
-from tailrace.cli.console import table
+from tailrace.cli.console import table, wrapped
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -31,7 +30,6 @@ from tailrace.log.tasks import Owner, owner_of
 from tailrace.processes.app_loading import find_app
 
 _EVERY_S = 1.0
-_WIDTH = 100
 _UNKNOWN = "?"
 _KAFKA = LogOptions(hidden_s=1.0)
 """Do not wait for records behind an open transaction: its writer may hang."""
@@ -83,17 +81,17 @@ def _lines(report: AppReport, state: Path) -> Iterator[str]:
     what = f"{report.app}, version {report.version}: {counted(len(tasks), 'task')}"
     yield f"{what}, {runs}, {counted(lag, 'record')} to read"
     for problem in report.problems:
-        yield from _wrapped(f"problem: {problem}")
+        yield from wrapped(f"problem: {problem}")
     yield ""
     yield from _tasks(report)
     if passed_over := sum(one.for_others for one in tasks):
         yield f"{counted(passed_over, 'record')} redriven for other apps, skipped"
     for one in tasks:
         if one.state_problem is not None:
-            yield from _wrapped(f"state of task {one.partition}: {one.state_problem}")
+            yield from wrapped(f"state of task {one.partition}: {one.state_problem}")
     elsewhere = [one.partition for one in tasks if one.state_bytes is None and one.committed_ms is not None]
     if elsewhere and any(one.kind == "actor" for one in tasks[0].operators):
-        yield from _wrapped(
+        yield from wrapped(
             f"timers of task {', '.join(map(str, elsewhere))} are not counted: no state in {str(state)!r}. "
             "Name the state folder of its process with --state."
         )
@@ -130,7 +128,7 @@ def _owner(owner: Owner | None) -> str:
 
 def _sources(tasks: tuple[TaskReport, ...]) -> Iterator[str]:
     rows: list[tuple[object, ...]] = [
-        (source.topic, one.partition, source.lag, _when(source.watermark_ms), _about(source))
+        (source.topic, one.partition, source.lag, instant(source.watermark_ms), _about(source))
         for place in range(len(tasks[0].sources))
         for one in tasks
         for source in [one.sources[place]]
@@ -153,7 +151,7 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
     first = some[0][1]
     clocks = [one.processing_timers for _, one in some]
     header = ["task", "watermark"]
-    cells: list[list[int | str]] = [[number, _when(one.watermark_ms)] for number, one in some]
+    cells: list[list[int | str]] = [[number, instant(one.watermark_ms)] for number, one in some]
     for name, timers in (("timers", [one.timers for _, one in some]), ("of the clock", clocks)):
         if first.kind == "actor" and (timers is not clocks or any(one and one.count for one in clocks)):
             header += [name, "next"]
@@ -161,7 +159,7 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
                 row += _timers(one)
     yield f"{first.kind} {first.name}"
     if first.feedback:
-        yield from _wrapped(f"feedback, not waited for: {', '.join(first.feedback)}")
+        yield from wrapped(f"feedback, not waited for: {', '.join(first.feedback)}")
     first_line, *lines = table(cells, header)
     yield first_line
     reasons = [_reason(one) for _, one in some]
@@ -169,9 +167,9 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
     for line, reason in zip(lines, reasons, strict=True):
         yield line
         if not alike:
-            yield from _wrapped(reason)
+            yield from wrapped(reason)
     if alike:
-        yield from _wrapped(f"all tasks: {reasons[0]}")
+        yield from wrapped(f"all tasks: {reasons[0]}")
 
 
 def _reason(one: OperatorReport) -> str:
@@ -183,11 +181,7 @@ def _reason(one: OperatorReport) -> str:
 def _timers(timers: Timers | None) -> list[int | str]:
     if timers is None:
         return [_UNKNOWN, "-"]
-    return [f"{timers.count:,}+" if timers.more else timers.count, _when(timers.earliest_ms)]
-
-
-def _when(time_ms: int | None) -> str:
-    return "-" if time_ms is None else instant(time_ms)
+    return [f"{timers.count:,}+" if timers.more else timers.count, instant(timers.earliest_ms)]
 
 
 def _ago(milliseconds: int) -> str:
@@ -197,7 +191,3 @@ def _ago(milliseconds: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {name} ago"
     return f"{seconds:.1f} s ago"
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8)

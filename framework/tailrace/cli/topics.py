@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,20 +22,18 @@ from tailrace.cli.arguments import (
     piped,
 )
 from tailrace.cli.commands import Commands
-from tailrace.cli.console import say, table
+from tailrace.cli.console import say, table, wrapped
 from tailrace.cli.showing import kept
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.history.topics.topic_deletion import Deletion, delete_topics, plan_deletion
 from tailrace.history.topics.topic_plan import PlannedTopic, apply_topics, in_short, plan_topics
-from tailrace.log.admin import Finding
 from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import note_first_positions
 
 TO_DO = 4
 """Exit code: topics are missing, or differ from what the apps need."""
-_WIDTH = 100
 
 apps_option = click.option(
     "--app", "apps", metavar="APP", multiple=True, required=True, help="An app; may be repeated."
@@ -151,7 +148,8 @@ def _show(found: Sequence[PlannedTopic], *, as_json: bool) -> None:
     for one, line in zip(found, lines, strict=True):
         say(line)
         for finding in one.findings:
-            for text in _wrapped(finding):
+            fix = "`apply` changes it" if finding.is_safe else finding.fix
+            for text in wrapped(f"{finding.level}: {finding}{f'; {fix}' if fix else ''}"):
                 say(text)
     say(in_short(found))
 
@@ -169,19 +167,6 @@ def _cells(one: PlannedTopic) -> tuple[object, ...]:
         "-" if one.min_insync is None else one.min_insync,
         kept(one.compacted, one.retention_ms, one.retention_bytes),
         what,
-    )
-
-
-def _wrapped(found: Finding) -> list[str]:
-    fix = "`apply` changes it" if found.is_safe else found.fix
-    text = f"{found.level}: {found}{f'; {fix}' if fix else ''}"
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=" " * 6,
-        subsequent_indent=" " * 8,
-        break_long_words=False,
-        break_on_hyphens=False,
     )
 
 
