@@ -18,7 +18,6 @@ object that no value is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import Final
 
 from sortedcontainers import SortedList
@@ -30,7 +29,6 @@ _GONE: Final = bytes(bytearray(b"gone"))
 """An object of its own: no value of a row is identical to it."""
 _OVERHEAD_BYTES: Final = 200
 """Of a row that waits, about: two objects, and their places in a dict."""
-_row_of = itemgetter(0)
 
 
 class OverlayStore:

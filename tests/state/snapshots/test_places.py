@@ -18,7 +18,8 @@ from tailrace.core.errors import (
     SnapshotUnavailableError,
     UnknownSnapshotError,
 )
-from tailrace.state.snapshots import Place, Snapshots, arrow, write_task
+from tailrace.core.extras import ExtraModule
+from tailrace.state.snapshots import Place, Snapshots, write_task
 from tests.runtime.processes import ROOT
 from tests.state.snapshots.making import published, some_rows
 from tests.state.snapshots.object_store import ObjectStore, object_store
@@ -172,7 +173,7 @@ def test_a_scheme_that_nothing_reaches_is_told() -> None:
 def test_without_pyarrow_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.feather", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'tailrace\[parquet\]'"):
-        arrow._Module("pyarrow.feather").read_table  # asking for it is the failure
+        ExtraModule("pyarrow.feather", "snapshots", "parquet").read_table  # asking for it is the failure
 
 
 def test_the_framework_is_imported_without_pyarrow() -> None:
