@@ -28,7 +28,7 @@ class Struct(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Plain:
     key: tr.Key[str]
     at: tr.EventTime[int]

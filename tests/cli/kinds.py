@@ -9,7 +9,7 @@ import pydantic
 import tailrace as tr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Visit:
     user: tr.Key[str]
     at: tr.EventTime[int]

@@ -56,7 +56,6 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Notice) -> Make
     decode = topic.decode if topic.settings.format == "json" else msgspec.json.Decoder[Any](topic.type).decode
     fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
     unknown = _UnknownFields(topic, notice)
-    complete = topic.codec.complete
 
     def read(row: Row) -> Any:
         if isinstance(row.content, dict):
@@ -70,8 +69,6 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Notice) -> Make
 
     def make(row: Row, now_ms: int) -> Output:
         event = read(row)
-        if complete is not None:
-            event = complete(event)
         key = topic.encode_key(event)
         time_ms = _event_time(topic, event)
         if stamp is not None:

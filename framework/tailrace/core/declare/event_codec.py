@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import MISSING, fields
 from datetime import datetime
-from typing import Any
+from inspect import getattr_static
+from types import MemberDescriptorType
+from typing import Any, get_origin
 
 import msgspec
 from msgspec import inspect
 
 from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueError, UsageError
-from tailrace.core.values.dataclass_defaults import completer
 from tailrace.core.values.event_values import Change, canonical_writer, change_of, is_comparable, json_writer
 from tailrace.core.values.types import check_emitted, parts_of, spell
 
@@ -28,7 +30,7 @@ class EventCodec:
     ``decode`` is msgspec's own function.
     """
 
-    __slots__ = ("_compare", "_json", "_write", "complete", "decode", "encode", "topic", "type")
+    __slots__ = ("_compare", "_json", "_write", "decode", "encode", "topic", "type")
 
     def __init__(self, topic: str, type: Any, format: str) -> None:
         self.topic = topic
@@ -37,9 +39,7 @@ class EventCodec:
         self.decode: Callable[[bytes], Any] = (
             (msgspec.json if self._json else msgspec.msgpack).Decoder[Any](type).decode
         )
-        self.complete = completer(type)
-        if self.complete is not None:
-            self.decode = _completing(self.decode, self.complete)
+        _check_dataclasses(topic, type)
         self._write = _writer(topic, type, json=self._json)
         self._compare = is_comparable(type)
         self.encode: Callable[[Any], bytes] = (
@@ -92,8 +92,23 @@ class EventCodec:
         return f"an event of type {spell(type(event))} cannot be written as it is: {change}"
 
 
-def _completing(read: Callable[[bytes], Any], complete: Callable[[Any], Any]) -> Callable[[bytes], Any]:
-    return lambda data: complete(read(data))
+def _check_dataclasses(topic: str, declared: Any) -> None:
+    """Refuse a dataclass with defaults on its class.
+
+    msgspec does not set a missing field of a decoded event if its class has the default, and it encodes only the fields
+    that are set. So two equal events would have different records.
+    """
+    for part in parts_of(inspect.type_info(declared), set()):
+        if isinstance(part, inspect.DataclassType):
+            cls = get_origin(part.cls) or part.cls
+            for one in fields(cls):
+                is_slot = isinstance(getattr_static(cls, one.name, None), MemberDescriptorType)
+                if one.default is not MISSING and not is_slot:
+                    raise DefinitionError(
+                        f"the topic {topic!r} cannot hold {spell(cls)}: {one.name} has a default and no slot, so a decoded "
+                        "event would be encoded without it",
+                        hint="Declare the class with @dataclass(slots=True), or as a msgspec.Struct.",
+                    )
 
 
 def _writer(topic: str, declared: Any, *, json: bool) -> Callable[[Any], bytes]:

@@ -48,9 +48,6 @@ class ModelCodec:
         self._validate: Callable[[bytes], Any] = type.__pydantic_validator__.validate_json
         self._dump: Callable[..., Any] = type.__pydantic_serializer__.to_python
 
-    complete: Callable[[Any], Any] | None = None
-    """As in ``EventCodec``. Pydantic always sets all fields."""
-
     def decode(self, data: bytes) -> Any:
         """The event of a record. Raises msgspec.ValidationError, as for structs, with pydantic's message."""
         try:
