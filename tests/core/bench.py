@@ -1,4 +1,6 @@
-"""A task on its own, and actors that do what the event tells them, the forbidden included: for tests of bad input."""
+"""A task on its own, and actors that do what the event tells them, the forbidden included: for tests of bad
+input.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +160,9 @@ def shapes_app(on_error: Any = "dead-letter-all", key: Any = "key") -> tr.App:
 
 
 def leaky_app(field: str) -> tr.App:
-    """A handler that changes the state of the key it has seen before, in a field that is fixed or that is not."""
+    """A handler that changes the state of the key it has seen before, in a field that is fixed or that is
+    not.
+    """
     app = tr.App("shapes", partitions=1, on_error="dead-letter")
     shapes: tr.Topic[Shape, str] = app.topic("shapes", Shape, key="key", event_time="at")
 

@@ -1,4 +1,6 @@
-"""Hypothesis strategies for durable types and values of them, shared by the tests of codec, seal and schema."""
+"""Hypothesis strategies for durable types and values of them, shared by the tests of codec,
+seal and schema.
+"""
 
 import datetime as dt
 import enum
@@ -154,7 +156,9 @@ def durable_values(draw: st.DrawFn) -> tuple[Any, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether no handler could tell two values apart: the types, the order of dicts, the sign of zero, the zone."""
+    """Whether no handler could tell two values apart: the types, the order of dicts, the sign of zero, the
+    zone.
+    """
     if type(one) is not type(other):
         return False
     if isinstance(one, msgspec.Struct):

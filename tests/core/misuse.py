@@ -39,7 +39,9 @@ Misuse = Callable[[Deck], Any]
 
 
 class Table:
-    """Misuses, each with the message it gets. A message that ends in an ellipsis is only the beginning of it."""
+    """Misuses, each with the message it gets. A message that ends in an ellipsis is only the
+    beginning of it.
+    """
 
     def __init__(self) -> None:
         self.rows: list[Any] = []

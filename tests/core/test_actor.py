@@ -237,7 +237,10 @@ class Wrong(tr.Actor):
     [
         (
             "assign",
-            "Wrong has no durable field 'leg'. Did you mean 'legs'? Declare it in the class: leg: type = default.",
+            (
+                "Wrong has no durable field 'leg'. Did you mean 'legs'? Declare it in the class: leg: type = "
+                "default."
+            ),
         ),
         ("read", "Wrong has no durable field 'log'. Declare it in the class: log: type = default."),
         (

@@ -21,7 +21,9 @@ MAP: Any = tr.MapState  # so that a type made here may stand in its brackets
 
 
 def side(values: dict[str, Any], *versions: Fields, at: int = 1) -> tuple[ReadAs, KeyRows]:
-    """What reads the state that versions have left one after another, and the rows of the key set under the first."""
+    """What reads the state that versions have left one after another, and the rows of the key set under the
+    first.
+    """
     lives = Lives(plan_of(versions[0]))
     lives.clock(1)
     lives.report(Set("a", 1, values), Set("other", at, {"kept": 1}))

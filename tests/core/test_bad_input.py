@@ -1,4 +1,6 @@
-"""Bad input: whatever comes, it is refused or taken back as a whole, told with its reason, and the rest goes on."""
+"""Bad input: whatever comes, it is refused or taken back as a whole, told with its reason, and the rest goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +207,9 @@ class TestAHandlerThatFails:
 
 
 class TestAReferenceThatWasKept:
-    """Handlers that keep what is not theirs: found in a checked run, and harmless to what is durable where it can be."""
+    """Handlers that keep what is not theirs: found in a checked run, and harmless to what is durable where it
+    can be.
+    """
 
     @pytest.fixture(autouse=True)
     def nothing_kept(self) -> Any:

@@ -152,7 +152,8 @@ class Life:
         batch = self.task.commit_batch()
         there = {row for row, _ in self.store.rows()}
         for row, value in batch.rows.items():
-            # Of a value, not of what hangs on it: an entry that is set and deleted between two commits is logged.
+            # Of a value, not of what hangs on it: an entry that is set and deleted between two commits is
+            # logged.
             is_value = row[:1] == rows.STATE and not rows.read_state_row(row).rest
             assert value is not None or row in there or not is_value, (
                 f"a deletion of what was not there: {row!r}"

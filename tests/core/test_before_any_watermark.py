@@ -54,7 +54,9 @@ def test_a_timer_relative_to_no_watermark_is_refused() -> None:
 
 @pytest.mark.parametrize("first", [1_000, 0, -1, -5_000, None])
 def test_a_processing_time_timer_happens_right_behind_the_watermark(first: int | None) -> None:
-    """The watermark is the first event's time - 1 ms, also before 1970. Before the first event the event time is 0."""
+    """The watermark is the first event's time - 1 ms, also before 1970. Before the first event the event time
+    is 0.
+    """
     with Harness(app) as h:
         if first is not None:
             h.send(events, Event("b", first))

@@ -1,4 +1,6 @@
-"""Map and list state do what Python's dict and list do, across handlers, restarts and replays; and offer no more than that."""
+"""Map and list state do what Python's dict and list do, across handlers, restarts and replays; and offer no
+more than that.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.core.declare.context import Metrics
+from tailrace.core.declare.user_metrics import Metrics
 from tailrace.testing import RELOAD, Harness
 
 
@@ -77,7 +79,9 @@ class MapModel(dict[Any, Any]):
 
 
 def expected(codes: list[str]) -> list[str]:
-    """What each expression gives on Python's own collections, where an item is nobody else's from the next event on."""
+    """What each expression gives on Python's own collections, where an item is nobody else's from the next
+    event on.
+    """
     said: list[str] = []
     model: dict[str, Any] = {"items": ListModel(), "entries": MapModel(), "others": MapModel()}
     for code in codes:

@@ -1,4 +1,6 @@
-"""Every commit has an identity that chains to the one before; a replay comes to the same, and follows one chain only."""
+"""Every commit has an identity that chains to the one before; a replay comes to the same, and follows one
+chain only.
+"""
 
 from __future__ import annotations
 

@@ -105,7 +105,9 @@ def test_rows_without_a_field_read_the_default_that_it_was_added_with_and_it_can
 
 @dataclass
 class Oracle:
-    """What each key reads: a value once it is stored, the default at which a field was added, else that of now."""
+    """What each key reads: a value once it is stored, the default at which a field was added, else that of
+    now.
+    """
 
     defaults: dict[str, int]
     stored: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -20,7 +20,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def emitting(at: Callable[[tr.Context[str]], Any]) -> tr.App:
-    """Emits each step to ``plain``, whose event time is the timestamp, with the timestamp ``at``; counted by ``Taker``."""
+    """Emits each step to ``plain``, whose event time is the timestamp, with the timestamp ``at``; counted by
+    ``Taker``.
+    """
     app = tr.App("emitting", partitions=1)
     steps = app.topic("steps", Step, key="key", event_time="at")
     plain = app.topic("plain", Step, key="key", event_time=tr.RECORD_TIME)

@@ -1,4 +1,6 @@
-"""Messages, the search for names itself, and ``emits=`` with the check at each emit. The rules of names: test_references.py."""
+"""Messages, the search for names itself, and ``emits=`` with the check at each emit. The rules of names:
+test_references.py.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_modules_in_one_folder_are_one_app_but_not_where_packages_are_installed(
 
 
 def routing(emits: list[str] | None = None) -> tuple[tr.App, Any]:
-    """An app that chooses a topic by the event: one that is taken, one that is not, or one that its code does not name."""
+    """An app that chooses a topic by the event: one that is taken, one that is not, or one that its code does
+    not name.
+    """
     shop = tr.App("shop", partitions=1)
     topics = {
         name: shop.topic(name, Event, key="key", key_type=str) for name in ("orders", "sales", "unnamed")

@@ -1,4 +1,6 @@
-"""Key and event time declared on the event type: every topic knows them, and what a topic says itself goes first."""
+"""Key and event time declared on the event type: every topic knows them, and what a topic says itself goes
+first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is emitted is what its readers get: no number becomes null, no value becomes another one, in silence."""
+"""What is emitted is what its readers get: no number becomes null, no value becomes another
+one, in silence.
+"""
 
 from __future__ import annotations
 

@@ -162,7 +162,9 @@ def test_what_is_stored_is_the_same_however_often_it_is_merged() -> None:
 
 
 def orphaned_world() -> tuple[MemoryStore, Any]:
-    """A store with state of two actors, one of them with a map, a list and a timer; and the plan without them."""
+    """A store with state of two actors, one of them with a map, a list and a timer; and the plan without
+    them.
+    """
 
     class Event(msgspec.Struct):
         key: str

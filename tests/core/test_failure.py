@@ -44,8 +44,8 @@ def shop(on_error: OnError) -> tuple[tr.App, tr.Topic[Order, str]]:
 
 
 HINTS = {
-    "misspell": "AttributeError: 'Customer' object has no attribute 'bougt'. Customer has no durable field 'bougt'. "
-    "Did you mean 'bought'? Declare it in the class: bougt: type = default.",
+    "misspell": "AttributeError: 'Customer' object has no attribute 'bougt'. Customer has no durable "
+    "field 'bougt'. Did you mean 'bought'? Declare it in the class: bougt: type = default.",
     "note": "ValueError: no such thing. Ask the caretaker.",
 }
 

@@ -1,4 +1,6 @@
-"""A topic whose key becomes another field of its events: the state is under the old keys, and that is found at the start."""
+"""A topic whose key becomes another field of its events: the state is under the old keys, and that is found
+at the start.
+"""
 
 from __future__ import annotations
 

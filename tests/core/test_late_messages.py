@@ -1,4 +1,6 @@
-"""A message from outside of its receiver's circle may be late, as an event may: it is handled, told and counted."""
+"""A message from outside of its receiver's circle may be late, as an event may: it is handled, told and
+counted.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class Told(msgspec.Struct, frozen=True):
 
 
 def sending(*, answer: bool = False) -> tuple[tr.App, tr.Topic[Event, str], tr.Topic[Event, str]]:
-    """``First`` tells ``Second`` of its events by timers; both have an input. With ``answer`` they form a circle."""
+    """``First`` tells ``Second`` of its events by timers; both have an input. With ``answer`` they form a
+    circle.
+    """
     app = tr.App("sending", partitions=1)
     ones = app.topic("ones", Event, key="key", event_time="at")
     twos = app.topic("twos", Event, key="key", event_time="at")

@@ -1,4 +1,6 @@
-"""The order of inputs: by event time within a tolerance, never against the offsets, waiting only where it must."""
+"""The order of inputs: by event time within a tolerance, never against the offsets, waiting only where it
+must.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which failures stop a task although its app sends failures to the dead letters: those of the code, not of the event."""
+"""Which failures stop a task although its app sends failures to the dead letters: those of the code, not of
+the event.
+"""
 
 from __future__ import annotations
 

@@ -133,7 +133,8 @@ def function_of_another_event(d: Deck) -> None:
 
 
 @said(
-    "@app.process on clean names no topic. Write @app.process(topic) with the topics and streams that it takes."
+    "@app.process on clean names no topic. Write @app.process(topic) with the topics and streams that it "
+    "takes."
 )
 def function_without_topic(d: Deck) -> None:
     @d.app.process
@@ -166,7 +167,8 @@ def topic_name(d: Deck) -> None:
 
 
 @said(
-    "the topic 'departures' is declared twice with different arguments. Declare it once, and import it where it "
+    "the topic 'departures' is declared twice with different arguments. Declare it once, and import it where "
+    "it "
     "is used."
 )
 def topic_declared_twice(d: Deck) -> None:
@@ -200,7 +202,8 @@ def topic_of_no_struct(d: Deck) -> None:
 
 
 @said(
-    "the topic 'both' holds Departure | Arrival, which cannot be distinguished. Make each a struct with a tag: class "
+    "the topic 'both' holds Departure | Arrival, which cannot be distinguished. Make each a struct with a "
+    "tag: class "
     "A(msgspec.Struct, tag=True)."
 )
 def union_without_tags(d: Deck) -> None:
@@ -234,28 +237,32 @@ def key_type_that_contradicts(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more': 1 is not a key. Give the name of a field, a tuple of names, or a function of the event."
+    "the topic 'more': 1 is not a key. Give the name of a field, a tuple of names, or a function of the "
+    "event."
 )
 def key_that_is_a_number(d: Deck) -> None:
     d.app.topic("more", Departure, key=1)
 
 
 @said(
-    "the topic 'more': the event time 'when' of Departure: Departure has no field 'when'. Its fields are: tail, ..."
+    "the topic 'more': the event time 'when' of Departure: Departure has no field 'when'. Its fields are: "
+    "tail, ..."
 )
 def event_time_that_is_no_field(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="when")
 
 
 @said(
-    "the topic 'more': the event time 'gate' of Departure is of type str. Name an int of milliseconds since 1970 ..."
+    "the topic 'more': the event time 'gate' of Departure is of type str. Name an int of milliseconds since "
+    "1970 ..."
 )
 def event_time_that_is_text(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="gate")
 
 
 @said(
-    "the topic 'more': the event time 'at.ms' of Departure looks for 'ms' in int, which has no fields. Name ..."
+    "the topic 'more': the event time 'at.ms' of Departure looks for 'ms' in int, which has no fields. Name "
+    "..."
 )
 def event_time_inside_a_number(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="at.ms")
@@ -278,7 +285,8 @@ def disorder_that_is_no_duration(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has a wrong out_of_order: the duration 9223372036854775807 is longer than 100000d, the longest "
+    "the topic 'more' has a wrong out_of_order: the duration 9223372036854775807 is longer than 100000d, the "
+    "longest "
     "there is (about 270 years). Give a shorter one, and check its unit: an int is milliseconds."
 )
 def disorder_without_end(d: Deck) -> None:
@@ -328,7 +336,8 @@ def late_topic_of_another_type(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has no option 'out_of_ordr'. Did you mean 'out_of_order'? The options are: key, key_type, ..."
+    "the topic 'more' has no option 'out_of_ordr'. Did you mean 'out_of_order'? The options are: key, "
+    "key_type, ..."
 )
 def topic_option_misspelt(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", out_of_ordr="30m")
@@ -355,14 +364,16 @@ def topic_watermark_misspelt(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more': the event time 'dealy' of Departure: Departure has no field 'dealy'. Did you mean 'delay'? ..."
+    "the topic 'more': the event time 'dealy' of Departure: Departure has no field 'dealy'. Did you mean "
+    "'delay'? ..."
 )
 def topic_event_time_misspelt(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="dealy")
 
 
 @said(
-    "the app 'flights' has code_files='rates.csv'. Give a list of paths, relative to the folder of its module: ..."
+    "the app 'flights' has code_files='rates.csv'. Give a list of paths, relative to the folder of its "
+    "module: ..."
 )
 def app_code_files_as_one_text(d: Deck) -> None:
     tr.App("flights", code_files="rates.csv")
@@ -384,7 +395,8 @@ def topic_format(d: Deck) -> None:
 
 
 @said(
-    "the topic 'more' has no option 'lateness'. Did you mean 'late'? The options are: key, key_type, event_time, "
+    "the topic 'more' has no option 'lateness'. Did you mean 'late'? The options are: key, key_type, "
+    "event_time, "
     "out_of_order, late, "
     "watermark, idle_after, on_error, repartition, format, time_range."
 )

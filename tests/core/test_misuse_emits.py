@@ -64,7 +64,8 @@ def twice(d: Deck) -> None:
 
 
 @said(
-    "forward has 'arrivals' in its emits=, the name of a topic or stream. List the topic or stream itself, as "
+    "forward has 'arrivals' in its emits=, the name of a topic or stream. List the topic or stream itself, "
+    "as "
     "app.topic or app.stream returned it."
 )
 def topic_by_its_name(d: Deck) -> None:
@@ -96,7 +97,8 @@ def actor_of_no_app(d: Deck) -> None:
 
 
 @said(
-    "forward has Aircraft in its emits=, which takes no messages. Leave it out, or give Aircraft a method with "
+    "forward has Aircraft in its emits=, which takes no messages. Leave it out, or give Aircraft a method "
+    "with "
     "@tr.on_message."
 )
 def actor_without_messages(d: Deck) -> None:
@@ -104,7 +106,8 @@ def actor_without_messages(d: Deck) -> None:
 
 
 @said(
-    "Aircraft has Aircraft in its emits=, which takes no messages. Leave it out, or give Aircraft a method with "
+    "Aircraft has Aircraft in its emits=, which takes no messages. Leave it out, or give Aircraft a method "
+    "with "
     "@tr.on_message."
 )
 def actor_without_messages_by_its_name(d: Deck) -> None:

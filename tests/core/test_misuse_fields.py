@@ -25,7 +25,8 @@ class Seen(msgspec.Struct):
 
 
 @said(
-    "Aircraft.legs has ttl_time='procesing'. Did you mean 'processing'? Write ttl_time=\"event\" or \"processing\"."
+    "Aircraft.legs has ttl_time='procesing'. Did you mean 'processing'? Write ttl_time=\"event\" or "
+    '"processing".'
 )
 def field_ttl_time_misspelt(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -200,7 +201,8 @@ def ttl_that_is_no_duration(d: Deck) -> None:
 
 
 @said(
-    "Aircraft.legs has a wrong ttl: the duration 9223372036854775807 is longer than 100000d, the longest there is "
+    "Aircraft.legs has a wrong ttl: the duration 9223372036854775807 is longer than 100000d, the longest "
+    "there is "
     "(about 270 years). Give a shorter one, and check its unit: an int is milliseconds."
 )
 def ttl_without_end(d: Deck) -> None:
@@ -265,7 +267,7 @@ def constructor(d: Deck) -> None:
 
 @said(
     "Aircraft defines __post_init__, which an actor cannot have. No method runs when an instance is loaded. "
-    "Set what depends on the first event in its handler."
+    "Set fields in the first event's handler."
 )
 def post_init(d: Deck) -> None:
     class Aircraft(tr.Actor):
@@ -299,7 +301,8 @@ def class_options(d: Deck) -> None:
 
 
 @said(
-    "Aircraft has 2 actors as bases: Plane, Ship. Keep one. Share methods through a plain class with __slots__ = ()."
+    "Aircraft has 2 actors as bases: Plane, Ship. Keep one. Share methods through a plain class with "
+    "__slots__ = ()."
 )
 def two_actors_as_bases(d: Deck) -> None:
     class Plane(tr.Actor): ...

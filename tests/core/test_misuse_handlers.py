@@ -162,7 +162,8 @@ def wrong_key_type(d: Deck) -> None:
 
 
 @said(
-    "the parameter 'ctx' of Aircraft.departed is the context, but is declared as str. Declare ctx: tr.Context[...],"
+    "the parameter 'ctx' of Aircraft.departed is the context, but is declared as str. Declare ctx: "
+    "tr.Context[...],"
     " with the key's type in the brackets."
 )
 def context_of_another_type(d: Deck) -> None:

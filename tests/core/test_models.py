@@ -1,4 +1,6 @@
-"""Events as pydantic models: decoded as pydantic validates, written so that every reader gets what was emitted."""
+"""Events as pydantic models: decoded as pydantic validates, written so that every reader gets what was
+emitted.
+"""
 
 from __future__ import annotations
 

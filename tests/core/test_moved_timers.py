@@ -1,4 +1,6 @@
-"""Timers that are set, moved and cancelled go off when they were last set for, whatever the queue names meanwhile."""
+"""Timers that are set, moved and cancelled go off when they were last set for, whatever the queue names
+meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -102,7 +102,9 @@ def test_what_is_read_ahead_is_forgotten_when_the_store_changes() -> None:
 
 @pytest.mark.one_seed_in(10)  # one takes 60 ms
 def test_reading_ahead_changes_nothing(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replays that commit at every tape record, with nothing cached and all read ahead, beside runs that do neither."""
+    """Replays that commit at every tape record, with nothing cached and all read ahead, beside runs that do
+    neither.
+    """
     for seed in seeds:
         with random_service(seed) as h, monkeypatch.context() as patched:
             patched.setattr(driving, "ENTRIES_AT_ONCE", 0)

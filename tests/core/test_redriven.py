@@ -1,4 +1,6 @@
-"""Redriven records come behind the watermark by no fault of their own: they are handled, whatever the topic does with late ones."""
+"""Redriven records come behind the watermark by no fault of their own: they are handled, whatever the topic
+does with late ones.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,9 @@ def test_a_record_redriven_for_another_app_is_passed_over_and_counted(broken: se
 
 @pytest.mark.one_seed_in(5)  # one takes 40 ms
 def test_what_was_redriven_for_other_apps_changes_nothing(seeds: range, broken: set[int]) -> None:
-    """Neither watermarks, idleness, the order of inputs nor the clock: the same run without those records is the same."""
+    """Neither watermarks, idleness, the order of inputs nor the clock: the same run without those records is
+    the same.
+    """
     for seed in seeds:
         with_them, without = (_run_beside_redriven(Random(seed), redriven=one) for one in (True, False))
         assert with_them == without, seed
@@ -321,8 +325,9 @@ def test_a_redriven_event_is_late_for_some_operators_and_goes_to_all_of_them(bro
 
 
 def expected(history: list[InputRecord], corrected_at: int) -> tuple[Counter[str], int]:
-    """What the customers have bought, and how many were late, by plain reading: the records from ``corrected_at`` on were
-    handled by the corrected code."""
+    """What the customers have bought, and how many were late, by plain reading: the records from
+    ``corrected_at`` on were handled by the corrected code.
+    """
     bought: Counter[str] = Counter()
     highest = late = 0
     for number, one in enumerate(history):

@@ -1,4 +1,6 @@
-"""Which topics and actors a handler may reach is found by the names in its code, and in the code that it names."""
+"""Which topics and actors a handler may reach is found by the names in its code, and in the code that it
+names.
+"""
 
 from __future__ import annotations
 

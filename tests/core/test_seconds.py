@@ -1,4 +1,6 @@
-"""Event times that look like seconds since 1970 are refused, unless the topic says that they are milliseconds."""
+"""Event times that look like seconds since 1970 are refused, unless the topic says that they are
+milliseconds.
+"""
 
 from datetime import UTC, datetime
 from typing import Any

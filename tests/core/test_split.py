@@ -1,4 +1,6 @@
-"""A task split by key, where the random apps of the proof do not go: keyless records, other keys, odd watermarks."""
+"""A task split by key, where the random apps of the proof do not go: keyless records, other keys, odd
+watermarks.
+"""
 
 from __future__ import annotations
 

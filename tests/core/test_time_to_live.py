@@ -18,7 +18,9 @@ class Seen(msgspec.Struct):
 
 
 def fading_app(*, required: bool) -> tr.App:
-    """An actor whose field is a float with an int as its default, or that has a field without default, too."""
+    """An actor whose field is a float with an int as its default, or that has a field without
+    default, too.
+    """
     app = tr.App("fading", partitions=1)
     topic = app.topic("seen", Seen, key="key", event_time="at")
 

@@ -1,6 +1,8 @@
-"""A TTL that is added, changed or undeclared for a while. It cannot be removed or moved to the other time domain.
+"""A TTL that is added, changed or undeclared for a while. It cannot be removed or moved to the other time
+domain.
 
-The rule: a value keeps the expiry with which it was written. tests/docs/test_upgrades.py has each single change.
+The rule: a value keeps the expiry with which it was written. tests/docs/test_upgrades.py has each single
+change.
 """
 
 from __future__ import annotations

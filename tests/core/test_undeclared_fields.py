@@ -1,4 +1,6 @@
-"""A plain field that is no longer declared is named at the start, and its values are carried until they are dropped."""
+"""A plain field that is no longer declared is named at the start, and its values are carried until they are
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ class Told(msgspec.Struct, frozen=True):
 def plan_of(fields: dict[str, tuple[Any, Any]]) -> Plan:
     """The plan of an app with one actor that has these fields: type and default, or None for a collection.
 
-    An event sets the field that it names (``legs=3``), clears (``clear``), fails after it has done so (``fail clear``), or
-    only looks.
+    An event sets the field that it names (``legs=3``), clears (``clear``), fails after it has done so (``fail
+    clear``), or only looks.
     """
     app = tr.App("flights", partitions=1, on_error="dead-letter")
     topic = app.topic("told", Told, key="key", event_time="at")

@@ -17,7 +17,9 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def marks_of(*takers: str, plain: str = "") -> Watermarks:
-    """Of an app whose functions take the inputs a, b, c... that each string names; those in ``plain`` have no watermark."""
+    """Of an app whose functions take the inputs a, b, c... that each string names; those in ``plain`` have no
+    watermark.
+    """
     app = tr.App("marks", partitions=1)
     topics = {
         name: app.topic(name, Event, key="key", event_time="at", watermark=name not in plain)

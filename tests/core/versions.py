@@ -22,7 +22,9 @@ Restart = Literal["local", "restored"]
 
 
 class Set(msgspec.Struct, frozen=True):
-    """An event that sets fields (``name``), entries (``name[entry]``), appends (``name[]``), deletes (None) or clears."""
+    """An event that sets fields (``name``), entries (``name[entry]``), appends (``name[]``), deletes (None)
+    or clears.
+    """
 
     key: str
     at: int

@@ -189,7 +189,8 @@ class Everything(tr.Actor):
         seen = (
             f"{self.count} {self.ratio} {self.tags[-3:]} {self.nested} {self.fading} {self.fading_by_clock} "
             f"[{numbers}] [{boxes}] {list(self.history)[-3:]} {len(self.by_clock)} "
-            f"{ctx.event_time} {ctx.watermark} {ctx.now} {ctx.is_late} {ctx.timer_name} {before and before.what}"
+            f"{ctx.event_time} {ctx.watermark} {ctx.now} {ctx.is_late} {ctx.timer_name} "
+            f"{before and before.what}"
         )
         ctx.emit(did, Did(ctx.key, what, seen))
 

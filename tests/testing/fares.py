@@ -1,4 +1,6 @@
-"""A chain of apps: fares per driver and hour, from these the sums per region and hour, from these those of the day."""
+"""A chain of apps: fares per driver and hour, from these the sums per region and hour, from these those of
+the day.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ class Drivers:
 
 
 class Regions:
-    """The second: what each region has taken in each hour. Nothing of an hour may come once it has told of it."""
+    """The second: what each region has taken in each hour. Nothing of an hour may come once it has told of
+    it.
+    """
 
     def __init__(self, partitions: int = 3, name: str = "regions") -> None:
         app = self.app = tr.App(name, partitions=partitions)

@@ -1,4 +1,6 @@
-"""An app whose event time goes ways: a join by order of payments and re-keyed checkouts, and messages for the customer."""
+"""An app whose event time goes ways: a join by order of payments and re-keyed checkouts, and messages for the
+customer.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Shop:
 
         @app.actor
         class Customer(tr.Actor):
-            """Learns of its paid orders by messages; ``settled`` counts those that came in event time's order."""
+            """Learns of its paid orders by messages; ``settled`` counts those that came in event time's
+            order.
+            """
 
             paid: list[str] = []
             reviewed: bool = False

@@ -1,4 +1,6 @@
-"""Faults in the list of the input: each does what it is named for, and no list of them changes a committed byte."""
+"""Faults in the list of the input: each does what it is named for, and no list of them changes a committed
+byte.
+"""
 
 import pytest
 from hypothesis import given

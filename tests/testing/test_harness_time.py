@@ -1,4 +1,6 @@
-"""Event time in the harness goes the ways that it goes live: by input, by actor, by what tasks publish, by idleness."""
+"""Event time in the harness goes the ways that it goes live: by input, by actor, by what tasks publish, by
+idleness.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ ORDERS = [f"o{number}" for number in range(40)]
 
 
 def sold(h: Harness, shop: Shop, orders: list[str]) -> None:
-    """One big customer and some others check out each second, and pay a minute later, all but the last order."""
+    """One big customer and some others check out each second, and pay a minute later, all but
+    the last order.
+    """
     h.send(
         shop.checkouts,
         *(Checkout("big" if n % 2 else f"u{n % 7}", order, n * 1_000) for n, order in enumerate(orders)),

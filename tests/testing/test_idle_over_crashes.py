@@ -1,4 +1,6 @@
-"""Idleness over a crash of a harness: a crash changes nothing, unless events have come while the service was down."""
+"""Idleness over a crash of a harness: a crash changes nothing, unless events have come while the service was
+down.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Any instant works in the harness, from the first one to the last; what is none is refused, and the harness goes on."""
+"""Any instant works in the harness, from the first one to the last; what is none is refused, and the harness
+goes on.
+"""
 
 from __future__ import annotations
 

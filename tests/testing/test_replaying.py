@@ -1,4 +1,6 @@
-"""The harness's proof can fail: whatever is not on the tape, and whatever is not what the log says, turns it red."""
+"""The harness's proof can fail: whatever is not on the tape, and whatever is not what the log says, turns it
+red.
+"""
 
 import itertools
 from typing import Any

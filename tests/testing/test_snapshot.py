@@ -1,4 +1,6 @@
-"""A start from a snapshot in the harness: an older state, old or new code, and what came from outside since."""
+"""A start from a snapshot in the harness: an older state, old or new code, and what came from
+outside since.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ def test_a_harness_can_be_restarted_from_a_snapshot_as_often_as_wanted() -> None
 
 @pytest.mark.one_seed_in(10)  # it writes a snapshot, a file for each task: 0.1 s
 def test_from_an_older_snapshot_on_all_comes_to_what_it_came_to_before(seeds: range) -> None:
-    """In an app with a topic of its own and messages: what was emitted up to the snapshot is there once, later nothing."""
+    """In an app with a topic of its own and messages: what was emitted up to the snapshot is there once,
+    later nothing.
+    """
     for seed in seeds:
         random = Random(seed)
         shop = Shop(partitions=random.choice([1, 3]), repartition=random.random() < 0.5)

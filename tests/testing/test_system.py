@@ -81,7 +81,9 @@ def test_the_order_in_which_the_apps_are_given_does_not_matter() -> None:
 
 @pytest.mark.one_seed_in(5)  # one takes 45 ms
 def test_sums_of_sums_are_those_of_plain_python_however_time_goes(seeds: range) -> None:
-    """The law of the chain: nothing comes to an hour after it was told of, none is missed, and no commit is seen."""
+    """The law of the chain: nothing comes to an hour after it was told of, none is missed, and no commit is
+    seen.
+    """
     for seed in seeds:
         random = Random(seed)
         fares = some_fares(random, random.randrange(1, 60))

@@ -3,8 +3,8 @@
 An instant is an ``int``: milliseconds since 1970-01-01T00:00:00Z. A duration is an ``int`` of milliseconds.
 Both are exact. A part of a millisecond is refused in a duration and rounded down in an instant.
 
-Both have limits, checked where a user writes them, so that every sum of an instant and durations fits into the 64 bits
-in which times are stored, and nothing overflows at run time::
+Both have limits, checked where a user writes them, so that every sum of an instant and durations fits into
+the 64 bits in which times are stored, and nothing overflows at run time::
 
     NO_WATERMARK            -2**62                  before any event: below every instant less a duration
     an instant              -2**61 < t < 2**61      73 million years around 1970
@@ -30,7 +30,8 @@ LONGEST_MS: Final = 100_000 * 86_400_000
 
 SECONDS_FIRST_MS: Final = 1_000_000_000
 SECONDS_LAST_MS: Final = 4_102_444_800
-"""The years 2001 to 2100 in seconds since 1970. As milliseconds they are five weeks from 12 January 1970 on."""
+"""The years 2001 to 2100 in seconds since 1970. As milliseconds they are five weeks from 12 January 1970 on.
+"""
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
@@ -107,13 +108,14 @@ def _shown(value: object) -> str:
 def to_ms(instant: datetime | int) -> int:
     """An instant as milliseconds since the epoch, rounded down. An int must already be that.
 
-    Raises UsageError for a naive datetime, whose instant depends on where the program runs, and for an int of 2**61 or
-    more, on either side of 1970.
+    Raises UsageError for a naive datetime, whose instant depends on where the program runs, and for an int of
+    2**61 or more, on either side of 1970.
     """
     if type(instant) is int:
         if not -INSTANT_LIMIT_MS < instant < INSTANT_LIMIT_MS:
             raise UsageError(
-                f"the instant {_shown(instant)} ms is out of range: instants are less than 2**61 ms from 1970",
+                f"the instant {_shown(instant)} ms is out of range: instants are less than 2**61 ms from "
+                "1970",
                 hint="Give milliseconds since 1970 in UTC, and check for another unit.",
             )
         return instant

@@ -1,7 +1,8 @@
 """Every error that Tailrace raises. Each class is named for what the operator has to do about it.
 
-The place of an error (``topic``, ``partition``, ``offset``, ``key``) is kept in typed attributes as well as in the text, so a
-caller further up can complete it. A codec, for example, does not know the offset of the record that it decodes.
+The place of an error (``topic``, ``partition``, ``offset``, ``key``) is kept in typed attributes as well as
+in the text, so a caller further up can complete it. A codec, for example, does not know the offset of the
+record that it decodes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ HANDLER_FAILED: Final = "handler-failed"
 
 
 class Place(TypedDict, total=False):
-    """The attributes that give the place of an error, as keywords. A class of errors names those that it has."""
+    """The attributes that give the place of an error, as keywords. A class of errors names those
+    that it has.
+    """
 
     app: str | None
     actor: str | None
@@ -40,7 +43,9 @@ class Place(TypedDict, total=False):
 
 
 class TailraceError(Exception):
-    """The root of all errors. The message says what happened (``what``), where, and what to do next (``hint``). Can be pickled."""
+    """The root of all errors. The message says what happened (``what``), where, and what to do next
+    (``hint``). Can be pickled.
+    """
 
     places: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that give the place of the error, in the order of the message."""
@@ -62,11 +67,15 @@ class TailraceError(Exception):
 
 
 class DefinitionError(TailraceError, TypeError):
-    """A declaration (app, topic, actor, handler) is wrong: change the code. Raised on import, or by ``App.plan``."""
+    """A declaration (app, topic, actor, handler) is wrong: change the code. Raised on import, or by
+    ``App.plan``.
+    """
 
 
 class DurableTypeError(DefinitionError):
-    """A field (``owner.field``) has a type that cannot be stored and read back unchanged, such as a set: change the type."""
+    """A field (``owner.field``) has a type that cannot be stored and read back unchanged, such as a set:
+    change the type.
+    """
 
     places = ("owner", "field")
 
@@ -86,11 +95,15 @@ class UsageError(TailraceError):
 
 
 class OptionError(UsageError):
-    """An option of a command, or the same argument of a function, is wrong, or is not available on this log: correct it."""
+    """An option of a command, or the same argument of a function, is wrong, or is not available on this log:
+    correct it.
+    """
 
 
 class DurableValueError(UsageError):
-    """A handler set a field to a value that is not of the declared type. A restart would change or lose the value."""
+    """A handler set a field to a value that is not of the declared type. A restart would change or lose the
+    value.
+    """
 
     places = ("owner", "field")
 
@@ -112,7 +125,9 @@ class StateLeakError(UsageError):
 
 
 class EmittedTypeError(UsageError):
-    """A reader of an emitted event, or of a sent message, would get a different value. Raised in checked runs."""
+    """A reader of an emitted event, or of a sent message, would get a different value. Raised in checked
+    runs.
+    """
 
     places = ("topic",)
 
@@ -133,8 +148,9 @@ class TimerLoopError(UsageError):
 class HandlerError(TailraceError):
     """A handler raised an exception, which is ``__cause__``. Everything that the handler did is undone.
 
-    The attributes give the place: ``app``, ``actor``, ``handler``, ``topic``, ``partition``, ``offset``, ``key``, ``timer``. With
-    ``on_error="stop"`` the task stops. A harness raises this error from the call that sent the event.
+    The attributes give the place: ``app``, ``actor``, ``handler``, ``topic``, ``partition``, ``offset``,
+    ``key``, ``timer``. With ``on_error="stop"`` the task stops. A harness raises this error from the call
+    that sent the event.
     """
 
     places = ("app", "actor", "handler", "topic", "partition", "offset", "key", "timer")
@@ -163,7 +179,9 @@ class QueryError(TailraceError):
 
 
 class RecordError(TailraceError):
-    """An error about one record. Its place in the log is set as far as it was known where the error was raised."""
+    """An error about one record. Its place in the log is set as far as it was known where the error was
+    raised.
+    """
 
     places: ClassVar[tuple[str, ...]] = ("topic", "partition", "offset", "key")
 
@@ -174,7 +192,9 @@ class RecordError(TailraceError):
 
 
 class BadRecordError(RecordError):
-    """A record cannot be handled: it is undecodable, of the wrong type, without a key, or its time makes no sense."""
+    """A record cannot be handled: it is undecodable, of the wrong type, without a key, or its time makes no
+    sense.
+    """
 
     places = ("reason", *RecordError.places)
 
@@ -182,7 +202,9 @@ class BadRecordError(RecordError):
 
 
 class EventValueError(RecordError):
-    """An event has a value that its record cannot hold: readers would get another value, or none. It was not written."""
+    """An event has a value that its record cannot hold: readers would get another value, or none. It was not
+    written.
+    """
 
     places = ("topic",)
 
@@ -210,7 +232,9 @@ class TopicMismatchError(RecordError):
 
 
 class TopicReplacedError(RecordError):
-    """A topic was deleted and created again: the offsets that an app has read up to mean other records now."""
+    """A topic was deleted and created again: the offsets that an app has read up to mean other
+    records now.
+    """
 
 
 # --- The stored state cannot be used: look at the state folder or the versions ---
@@ -244,7 +268,9 @@ class NewerFormatError(StateFolderError):
 
 
 class OldFormatError(StateFolderError):
-    """State or tape was written by a development version of Tailrace, before its first release: it is not read."""
+    """State or tape was written by a development version of Tailrace, before its first release: it is not
+    read.
+    """
 
 
 class CorruptStateError(StateFolderError):
@@ -256,11 +282,15 @@ class ForeignStateError(StateFolderError):
 
 
 class StateUnavailableError(StateFolderError):
-    """The state folder cannot be written or read now: it is full, read-only or missing. Nothing committed is lost."""
+    """The state folder cannot be written or read now: it is full, read-only or missing. Nothing committed is
+    lost.
+    """
 
 
 class StateInUseError(StateUnavailableError):
-    """Another process, or another store of this process, has the state folder open. A task has one owner at a time."""
+    """Another process, or another store of this process, has the state folder open. A task has one owner at a
+    time.
+    """
 
 
 # --- A snapshot cannot be used or taken: look at it, or at its location ---
@@ -304,7 +334,9 @@ class SnapshotInUseError(SnapshotError):
 
 
 class SnapshotUnavailableError(SnapshotError):
-    """The location of a snapshot cannot be read or written now: it is full, denied or missing. No partial snapshot was published."""
+    """The location of a snapshot cannot be read or written now: it is full, denied or missing. No partial
+    snapshot was published.
+    """
 
 
 # --- The log or another process is in the way: retry, restart or look there ---
@@ -332,7 +364,9 @@ class LogFolderError(TailraceError):
 
 
 class CorruptLogError(LogFolderError):
-    """The log is damaged: a checksum does not match. It is left unchanged, and nothing after the damage is read."""
+    """The log is damaged: a checksum does not match. It is left unchanged, and nothing after the damage is
+    read.
+    """
 
 
 class ForeignLogError(LogFolderError):
@@ -348,7 +382,9 @@ class TaskOwnedError(TailraceError):
 
 
 class AppMovedError(TailraceError):
-    """The app lives on another log or is being moved, or a move to this log is refused (``tailrace migrate``)."""
+    """The app lives on another log or is being moved, or a move to this log is refused (``tailrace
+    migrate``).
+    """
 
 
 class WorkerLostError(TailraceError):
@@ -360,7 +396,9 @@ class CommitUnknownError(TailraceError):
 
 
 class OffsetsDisagreeError(TailraceError):
-    """The committed offsets of a group differ from those in the changelog's last cut. One of the two was changed by hand."""
+    """The committed offsets of a group differ from those in the changelog's last cut. One of the two was
+    changed by hand.
+    """
 
 
 class LifecycleError(UsageError):
@@ -372,15 +410,21 @@ class ReplacedVersionError(TailraceError):
 
 
 class ReplayDivergedError(TailraceError):
-    """A replay gave other results than the first run: the code was changed, or a handler depends on what is not recorded."""
+    """A replay gave other results than the first run: the code was changed, or a handler depends on what is
+    not recorded.
+    """
 
 
 class UnsplittableError(TailraceError):
-    """A task cannot be split by key, or the results of its parts do not add up to those of the whole: run it whole."""
+    """A task cannot be split by key, or the results of its parts do not add up to those of the whole: run it
+    whole.
+    """
 
 
 class EnvironmentMismatchError(TailraceError):
-    """A rebuild runs on another Python, msgspec or tzdata than the tape names, so its results could differ."""
+    """A rebuild runs on another Python, msgspec or tzdata than the tape names, so its results
+    could differ.
+    """
 
 
 # --- Batch work: look at the installation or at the archive ---
@@ -407,4 +451,6 @@ class ArchiveError(TailraceError):
 
 
 class SetAsideError(TailraceError):
-    """A command could not handle some items (dead letters, rows of a file) and set them aside. All others are done."""
+    """A command could not handle some items (dead letters, rows of a file) and set them aside. All others are
+    done.
+    """

@@ -20,7 +20,8 @@ def check_format(what: str, found: int, known: int, *, path: str | None = None, 
         )
     if found < known:
         raise OldFormatError(
-            f"{what} has format {found}, which only development versions of tailrace wrote; this version reads only format {known}",
+            f"{what} has format {found}, which only development versions of tailrace wrote; this version "
+            f"reads only format {known}",
             path=path,
             hint=hint
             or "Begin with a new log, or with another prefix, and give the events to the app again.",

@@ -1,12 +1,13 @@
 """The inputs and outputs of a task: records, heads and outputs.
 
-``InputRecord`` is a record as it was read from the log. A *head* is the same record decoded, with its event time and key.
-It is a plain tuple because one is made for every event::
+``InputRecord`` is a record as it was read from the log. A *head* is the same record decoded, with its event
+time and key. It is a plain tuple because one is made for every event::
 
     (offset, event_time_ms, key, event, record)
 
-``event_time_ms`` is None if the event takes its time from the clock (arrival time), or is not to be handled. In the latter
-case ``event`` is a ``Refused`` with the reason, or ``FOR_OTHERS`` if the record was redriven for another app.
+``event_time_ms`` is None if the event takes its time from the clock (arrival time), or is not to be handled.
+In the latter case ``event`` is a ``Refused`` with the reason, or ``FOR_OTHERS`` if the record was redriven
+for another app.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ import msgspec
 from tailrace.core.errors import BadReason
 
 CHANNEL: Final = "#"
-"""Separates a topic from a channel in it, which has a watermark of its own. Names of topics do not contain it."""
+"""Separates a topic from a channel in it, which has a watermark of its own. Names of topics do not contain
+it.
+"""
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
-"""Names and values, in their order; a name may occur twice. A header of Kafka without a value (null) has an empty value here."""
+"""Names and values, in their order; a name may occur twice. A header of Kafka without a value (null) has an
+empty value here.
+"""
 Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]
 
 
@@ -73,7 +78,9 @@ record_of: Callable[[tuple[int, int, bytes | None, bytes | None, Headers]], Inpu
 
 
 class Refused(NamedTuple):
-    """Why a record cannot be given to a handler: a short ``reason`` code, and ``detail`` and ``hint`` for messages."""
+    """Why a record cannot be given to a handler: a short ``reason`` code, and ``detail`` and ``hint`` for
+    messages.
+    """
 
     reason: BadReason
     detail: str

@@ -7,11 +7,12 @@ All rows of one key of one actor are adjacent, so that one scan reads or clears 
     s <actor> 00 <key> 0000 l <list> 00 <index>      entry      of a list
     s <actor> 00 <key> 0000 m <map> 00 <map key>     entry      of a map
     s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth
-    i <domain> <actor> 00 <time> <key> 0000 <name>   index      empty; derived from the rows above, local to a store
+    i <domain> <actor> 00 <time> <key> 0000 <name>   index      empty; derived from the rows above, local to a
+                                                                store
     k <name>                                         the task's own rows: cut, schema
 
-A key is escaped (00 becomes 00 FF) so that no key is a prefix of another and byte order is key order. Index rows are
-never in the changelog: a restore derives them with ``derived_index_rows``.
+A key is escaped (00 becomes 00 FF) so that no key is a prefix of another and byte order is key order. Index
+rows are never in the changelog: a restore derives them with ``derived_index_rows``.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def timer_row(prefix: bytes, domain: int, name: bytes) -> bytes:
 
 
 def index_prefix(domain: int, actor: bytes) -> bytes:
-    """The prefix of all index rows of one actor in one time domain. A scan returns them in the order of time."""
+    """The prefix of all index rows of one actor in one time domain. A scan returns them in the
+    order of time.
+    """
     return INDEX + bytes((domain,)) + actor + b"\0"
 
 
@@ -108,7 +111,9 @@ def read_index_row(row: bytes) -> tuple[int, str, bytes, bytes]:
 
 
 class StateRow(msgspec.Struct, frozen=True):
-    """The parts of a state row: the actor, the key, and the rest, which begins with its kind ('' for the value)."""
+    """The parts of a state row: the actor, the key, and the rest, which begins with its kind ('' for the
+    value).
+    """
 
     actor: str
     key: bytes
@@ -127,10 +132,13 @@ def is_local(row: bytes) -> bool:
     return row[:1] == INDEX
 
 
-# --- entries that expire ---------------------------------------------------------------------------------------------
+# --- entries that expire
+# ---------------------------------------------------------------------------------------------
 
 EXPIRES = {EVENT_TIME: b"E", PROCESSING_TIME: b"P"}
-"""First byte of an entry's value where the entry expires; eight bytes of time follow. Others begin with ``STAYS``."""
+"""First byte of an entry's value where the entry expires; eight bytes of time follow. Others begin with
+``STAYS``.
+"""
 STAYS = b"-"
 _TIMED = 9
 
@@ -193,7 +201,8 @@ def prefix_end(prefix: bytes) -> bytes:
 
 Rows = Mapping[bytes, bytes | None]
 
-# --- messages --------------------------------------------------------------------------------------------------------
+# --- messages
+# --------------------------------------------------------------------------------------------------------
 
 encode_envelope = msgspec.msgpack.Encoder().encode
 decode_envelope = msgspec.msgpack.Decoder(tuple[str, str, bytes]).decode

@@ -1,7 +1,7 @@
 """The interface through which the core reads state, and the guarantees of a store.
 
-The core never opens a file: it gets a ``StateReader`` and reads rows from it. A row is a pair of byte strings; ``rows``
-defines their meaning. Rows are ordered by their key bytes.
+The core never opens a file: it gets a ``StateReader`` and reads rows from it. A row is a pair of byte
+strings; ``rows`` defines their meaning. Rows are ordered by their key bytes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class StateReader(Protocol):
 class Store(StateReader, Protocol):
     """A durable home for the rows of one task.
 
-    A store is written only after the log has committed the same rows, so it is never ahead of the log. The cut of each
-    batch is its position: an opaque blob, stored and returned unchanged.
+    A store is written only after the log has committed the same rows, so it is never ahead of the log. The
+    cut of each batch is its position: an opaque blob, stored and returned unchanged.
     """
 
     @property
@@ -40,7 +40,9 @@ class Store(StateReader, Protocol):
         ...
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Apply a batch and its cut atomically: after a crash all of it is there, or none. A value of None deletes a row."""
+        """Apply a batch and its cut atomically: after a crash all of it is there, or none. A value of None
+        deletes a row.
+        """
         ...
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-"""What tests services without a server: harness, systems of apps, in-memory log, faults as values, simulator, race detector,
-pytest plugin.
+"""What tests services without a server: harness, systems of apps, in-memory log, faults as values, simulator,
+race detector, pytest plugin.
 
 A test drives the same task and the same commit as a live worker, so a service behaves as in its tests.
 """

@@ -1,7 +1,8 @@
 """Drives services in a test: input, time, crashes and the end, for one app or for several on one log.
 
-Every method has its effect and then runs all of its consequences: services take records and commit until no app has anything
-left to do. If the test commits itself (``commit_every="manual"``), they run as far as possible without a commit.
+Every method has its effect and then runs all of its consequences: services take records and commit until no
+app has anything left to do. If the test commits itself (``commit_every="manual"``), they run as far as
+possible without a commit.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class Driver:
         self._closed = False
 
     def _drive(self, services: Sequence[Service], end_order: Sequence[Collection[Service]]) -> None:
-        """Drive these from now on. ``end_order``: those whose inputs end together, those that end first before others."""
+        """Drive these from now on. ``end_order``: those whose inputs end together, those that end first
+        before others.
+        """
         self._services, self._end_order = services, end_order
         self._inputs = Inputs(services)
 
@@ -82,8 +85,8 @@ class Driver:
     def send(self, topic: Topic[E, Any], *events: E, timestamp_ms: int | datetime | None = None) -> Emitted:
         """Append events to a topic, handle them and all of their consequences, and return the emitted events.
 
-        The records have the timestamp ``timestamp_ms`` (default: the clock's time). An event without a key is appended to
-        the log without one.
+        The records have the timestamp ``timestamp_ms`` (default: the clock's time). An event without a key is
+        appended to the log without one.
 
         Raises:
             UsageError: No handler takes the topic, or an event is not of its type.
@@ -106,7 +109,8 @@ class Driver:
     ) -> Emitted:
         """Append a record of raw bytes, such as one that cannot be decoded; otherwise like ``send``.
 
-        The key selects the partition. With ``partition``, it is appended there, as by a producer with another partitioner.
+        The key selects the partition. With ``partition``, it is appended there, as by a producer with another
+        partitioner.
         """
         self._inputs.of(topic)
         at_ms = self._timestamp(timestamp_ms)
@@ -118,11 +122,13 @@ class Driver:
     # --- time
 
     def advance_watermark(self, to: int | datetime, *, topic: Topic[Any, Any] | None = None) -> Emitted:
-        """Raise the watermark of every input from outside, in every partition, as if its producers had published it.
+        """Raise the watermark of every input from outside, in every partition, as if its producers had
+        published it.
 
-        With ``topic``, only of that input. Topics that the app both writes and reads follow, commit by commit; so do topics
-        that one app of a system writes and another reads with ``watermark="upstream"``. Returns the emitted events, including
-        those of timers that became due. A watermark never goes back: a lower value has no effect.
+        With ``topic``, only of that input. Topics that the app both writes and reads follow, commit by
+        commit; so do topics that one app of a system writes and another reads with ``watermark="upstream"``.
+        Returns the emitted events, including those of timers that became due. A watermark never goes back: a
+        lower value has no effect.
 
         Raises:
             UsageError: No input from outside has a watermark, or ``topic`` is not such an input.
@@ -138,11 +144,12 @@ class Driver:
         return self._news()
 
     def advance_clock(self, to: int | datetime) -> Emitted:
-        """Set the clock. Due processing-time timers fire and due inputs become idle. Returns the emitted events.
+        """Set the clock. Due processing-time timers fire and due inputs become idle. Returns the emitted
+        events.
 
-        An input from outside becomes idle as in a live service: when no record has come for its ``idle_after`` (default: 60 s).
-        A topic of the app whose writers are all idle then no longer holds its readers back. The clock may be set back, as
-        real clocks sometimes are; handlers never see it go back.
+        An input from outside becomes idle as in a live service: when no record has come for its
+        ``idle_after`` (default: 60 s). A topic of the app whose writers are all idle then no longer holds its
+        readers back. The clock may be set back, as real clocks sometimes are; handlers never see it go back.
         """
         self._now_ms = to_ms(to)
         with self._driving():
@@ -150,15 +157,17 @@ class Driver:
         return self._news()
 
     def advance_clock_by(self, time: str | int | timedelta) -> Emitted:
-        """Advance the clock by milliseconds or a duration such as ``"1s"``. Otherwise like ``advance_clock``."""
+        """Advance the clock by milliseconds or a duration such as ``"1s"``. Otherwise like
+        ``advance_clock``.
+        """
         return self.advance_clock(self._now_ms + duration(time))
 
     def fall_idle(self, topic: Topic[Any, Any]) -> Emitted:
         """Make an input idle now, in every partition: it holds no actor's watermark back until it wakes.
 
-        It wakes with its next record, or, for a topic that the app writes itself, with the next watermark that the tasks
-        publish. It stays idle in a crash, in which no time passes. Records sent while the service is down wake it
-        before any other input is read.
+        It wakes with its next record, or, for a topic that the app writes itself, with the next watermark
+        that the tasks publish. It stays idle in a crash, in which no time passes. Records sent while the
+        service is down wake it before any other input is read.
         """
         found = self._inputs.of(topic)
         with self._driving():
@@ -170,11 +179,12 @@ class Driver:
         return self._news()
 
     def end_of_input(self) -> Emitted:
-        """End all inputs and return the emitted events. After all messages are delivered, event time rises to the last timer.
+        """End all inputs and return the emitted events. After all messages are delivered, event time rises to
+        the last timer.
 
-        The watermark of each actor rises to the latest event-time timer that is pending then. Later timers that are set
-        meanwhile stay pending, and so do processing-time timers. It commits, whatever ``commit_every`` is. Afterwards no
-        events can be sent.
+        The watermark of each actor rises to the latest event-time timer that is pending then. Later timers
+        that are set meanwhile stay pending, and so do processing-time timers. It commits, whatever
+        ``commit_every`` is. Afterwards no events can be sent.
         """
         with self._driving():
             self._commit_until_quiet()
@@ -189,8 +199,9 @@ class Driver:
     def run(self, items: Iterable[faults.Item]) -> Emitted:
         """Take a list of events and faults, one after the other, and return all events that became visible.
 
-        Unlike ``send``, it commits only at COMMIT, RELOAD, REBALANCE and END, by ``commit_every``, and at the end of the list
-        unless commits are manual. So a CRASH loses all work since the last commit, as in a live service.
+        Unlike ``send``, it commits only at COMMIT, RELOAD, REBALANCE and END, by ``commit_every``, and at the
+        end of the list unless commits are manual. So a CRASH loses all work since the last commit, as in a
+        live service.
         """
         start, manual = self._told, self._manual
         self._manual = True
@@ -237,7 +248,8 @@ class Driver:
     # --- life
 
     def commit(self) -> Emitted:
-        """Take all available records, commit, and return the events that became visible. For ``commit_every="manual"``.
+        """Take all available records, commit, and return the events that became visible. For
+        ``commit_every="manual"``.
 
         Messages that become visible with this commit are handled by the next call.
         """
@@ -249,7 +261,8 @@ class Driver:
         return self._news()
 
     def crash(self) -> None:
-        """Kill the service, or all services of a system. Uncommitted work is lost. The next call starts it again.
+        """Kill the service, or all services of a system. Uncommitted work is lost. The next call starts it
+        again.
 
         An error of a service that a call raises has the same effect.
         """
@@ -318,7 +331,9 @@ class Driver:
             self._commit_until_quiet()
 
     def _commit_until_quiet(self) -> None:
-        """Take and commit, app after app, until nothing moves: what one commits may be what another waits for."""
+        """Take and commit, app after app, until nothing moves: what one commits may be what another waits
+        for.
+        """
         running, quiet = self._running, 0
         for one in cycle(running):
             # One that has committed is quiet now, and all others are asked once more.

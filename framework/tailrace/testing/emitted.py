@@ -25,7 +25,9 @@ _first: Callable[[tuple[Any, Any]], Any] = itemgetter(0)
 
 
 class Out(msgspec.Struct, frozen=True, gc=False):
-    """An emitted event: ``topic`` (its name), ``key`` (None in a topic without keys), ``event``, ``timestamp_ms``, ``headers``."""
+    """An emitted event: ``topic`` (its name), ``key`` (None in a topic without keys), ``event``,
+    ``timestamp_ms``, ``headers``.
+    """
 
     topic: str
     key: Any
@@ -35,7 +37,9 @@ class Out(msgspec.Struct, frozen=True, gc=False):
 
 
 class Emitted(list[Out]):
-    """A list of emitted events (``Out``): by commit, then by the partition that emitted them, then in order of emission."""
+    """A list of emitted events (``Out``): by commit, then by the partition that emitted them, then in order
+    of emission.
+    """
 
     __slots__ = ()
 
@@ -53,9 +57,9 @@ class Emitted(list[Out]):
 class DeadLetter(NamedTuple):
     """A record, or a timer's firing, that could not be handled.
 
-    ``reason`` is a short code (``"handler-failed"``, ``"undecodable"``, ...), ``error`` the text of the exception.
-    ``topic``, ``key`` and ``value`` are those of the record, all None for a timer. ``headers`` has the rest (offset, handler,
-    actor, timer, traceback), under names that begin with ``tailrace-``.
+    ``reason`` is a short code (``"handler-failed"``, ``"undecodable"``, ...), ``error`` the text of the
+    exception. ``topic``, ``key`` and ``value`` are those of the record, all None for a timer. ``headers`` has
+    the rest (offset, handler, actor, timer, traceback), under names that begin with ``tailrace-``.
     """
 
     topic: str | None

@@ -1,9 +1,10 @@
 """One small run, struck once at every point at which it can be struck.
 
-The simulator tries random faults; this tries all. A run without faults counts the operations of the log and the store, in
-their order. Then the run is repeated for every operation, every fault that can strike there, and every recovery: the next
-owner has the same store, or none. The worst zombie is included, too: an owner that is suspended at this point, between two
-of its own operations, and resumes after another has taken over and done all of its work.
+The simulator tries random faults; this tries all. A run without faults counts the operations of the log and
+the store, in their order. Then the run is repeated for every operation, every fault that can strike there,
+and every recovery: the next owner has the same store, or none. The worst zombie is included, too: an owner
+that is suspended at this point, between two of its own operations, and resumes after another has taken over
+and done all of its work.
 """
 
 from __future__ import annotations

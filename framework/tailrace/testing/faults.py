@@ -2,8 +2,9 @@
 
     harness.run([(readings, warm), CRASH, (readings, hot), Clock(5_000), END])
 
-The idea is bytewax's (``EOF`` and ``ABORT`` in the input of its test source). A value compares by what it holds and
-prints as it is written, so that a failing example of a property test can be copied into a test of its own.
+The idea is bytewax's (``EOF`` and ``ABORT`` in the input of its test source). A value compares by what it
+holds and prints as it is written, so that a failing example of a property test can be copied into a test of
+its own.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ CRASH: Final = Fault("CRASH")
 COMMIT: Final = Fault("COMMIT")
 """Commit everything taken so far; outputs and messages become visible."""
 RELOAD: Final = Fault("RELOAD")
-"""Stop the worker in good order, and start it again on the same state folder: everything in memory is loaded again."""
+"""Stop the worker in good order, and start it again on the same state folder: everything in memory is loaded
+again.
+"""
 REBALANCE: Final = Fault("REBALANCE")
-"""Hand all partitions over, in good order, to a worker without state, which restores it from the changelog."""
+"""Hand all partitions over, in good order, to a worker without state, which restores it from the changelog.
+"""
 END: Final = Fault("END")
 """End all inputs: event time rises to the latest timer pending then. Only faults may follow."""
 
@@ -49,7 +53,9 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Raise the watermark of every input from outside, or of ``topic``, to ``to_ms``, as if its producers had published it."""
+    """Raise the watermark of every input from outside, or of ``topic``, to ``to_ms``, as if its producers had
+    published it.
+    """
 
     to_ms: int
     topic: Topic[Any, Any] | None = None
@@ -72,7 +78,9 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """An event whose record has the timestamp ``timestamp_ms``. Events given as (topic, event) have the clock's time."""
+    """An event whose record has the timestamp ``timestamp_ms``. Events given as (topic, event) have the
+    clock's time.
+    """
 
     timestamp_ms: int
     topic: Topic[Any, Any]
@@ -83,11 +91,14 @@ class At:
 
 
 Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | Fault
-"""An item of the list that ``Harness.run`` takes: an event as (topic, event), or a value of one of these classes."""
+"""An item of the list that ``Harness.run`` takes: an event as (topic, event), or a value of one of these
+classes.
+"""
 
 
 def sent(item: Item) -> tuple[Topic[Any, Any], Any, int | None]:
-    """Topic, event and timestamp of an item that is an event; without a timestamp the record bears the clock's time.
+    """Topic, event and timestamp of an item that is an event; without a timestamp the record bears the
+    clock's time.
 
     Raises:
         UsageError: It is a fault.

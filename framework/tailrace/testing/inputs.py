@@ -63,14 +63,17 @@ class Inputs:
         if not found:
             raise UsageError(
                 f"no handler of {self._apps} takes the topic {topic.name!r}",
-                hint=f"Its inputs are {', '.join(sorted({one.plan.name for one in self._inputs})) or 'none'}.",
+                hint="Its inputs are "
+                f"{', '.join(sorted({one.plan.name for one in self._inputs})) or 'none'}.",
             )
         if self.ended:
             raise UsageError(f"the input {topic.name!r} has ended", hint="Send before end_of_input.")
         return found
 
     def from_outside(self, topic: Topic[Any, Any]) -> list[ServiceInput]:
-        """Those that read a topic and have a watermark that comes from outside. Raises UsageError if there is none."""
+        """Those that read a topic and have a watermark that comes from outside. Raises UsageError if there is
+        none.
+        """
         inputs = self.of(topic)
         found = [one for one in inputs if one.from_outside]
         if found:
@@ -79,11 +82,13 @@ class Inputs:
         if writer is not None:
             raise UsageError(
                 f"the watermark of {topic.name!r} follows what the app {writer!r} writes to it",
-                hint="Raise the watermarks of the inputs that come from outside, or give no topic: then all of them rise.",
+                hint="Raise the watermarks of the inputs that come from outside, or give no topic: then all "
+                "of them rise.",
             )
         raise UsageError(
             f"the input {topic.name!r} has no watermark",
-            hint="It is declared with watermark=False, or feeds its own writers, so it holds no watermark back.",
+            hint="It is declared with watermark=False, or feeds its own writers, so it holds no watermark "
+            "back.",
         )
 
     def all_from_outside(self) -> list[ServiceInput]:

@@ -1,11 +1,14 @@
-"""Invariants of an app's log and stores, checked after every step: the laws, as far as they are visible from outside.
+"""Invariants of an app's log and stores, checked after every step: the laws, as far as they are visible from
+outside.
 
-The observer is a reader like any other: it sees what is committed and nothing else. It reads on from where it stood, so
-looking after every step costs no more than looking once.
+The observer is a reader like any other: it sees what is committed and nothing else. It reads on from where it
+stood, so looking after every step costs no more than looking once.
 
-    every commit      is one cut and one tape record; cuts never go back in position, watermark, clock or count
-    every output      bears its task and running number: in a partition they ascend, none is there twice, none is past
-                      what the last cut says, and once no open transaction hides any more, none is missing
+    every commit      is one cut and one tape record; cuts never go back in position, watermark, clock or
+                      count
+    every output      bears its task and running number: in a partition they ascend, none is there twice, none
+                      is past what the last cut says, and once no open transaction hides any more, none is
+                      missing
     offsets           of the group are those of the last cut
     a store           stands at a cut that was committed, never past it
 """

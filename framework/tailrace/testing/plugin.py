@@ -7,10 +7,10 @@
         h.send(departures, Departure("D-ABCD", 0))
         assert h.query(Aircraft, "D-ABCD", "status") == "in the air"
 
-When the test has passed, every harness it made replays what was committed, and the test fails if a byte differs.
-``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out.
-``tailrace_system(app, other, ...)`` does the same for several apps on one log. ``--tailrace-reload`` runs all of them with
-``reload=True``. Nothing of the framework is imported here before it is used.
+When the test has passed, every harness it made replays what was committed, and the test fails if a byte
+differs. ``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out.
+``tailrace_system(app, other, ...)`` does the same for several apps on one log. ``--tailrace-reload`` runs all
+of them with ``reload=True``. Nothing of the framework is imported here before it is used.
 
 ::
 
@@ -20,9 +20,10 @@ When the test has passed, every harness it made replays what was committed, and 
         h.send(checkouts, Checkout("o1", 0))
         h.send(payments, Payment("o1", 60_000))
 
-A test with this mark is explored when it has passed: what it sent is run under 50 schedules (200 by default), and it fails
-if the results depend on the schedule. The arguments are those of ``Harness.explore``; ``--tailrace-schedules N`` takes N
-schedules for all such tests. It explores events: a test's own crashes, clocks and watermarks are left out.
+A test with this mark is explored when it has passed: what it sent is run under 50 schedules (200 by default),
+and it fails if the results depend on the schedule. The arguments are those of ``Harness.explore``;
+``--tailrace-schedules N`` takes N schedules for all such tests. It explores events: a test's own crashes,
+clocks and watermarks are left out.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class MakeHarness(Protocol):
     """What the fixture gives: ``Harness`` with one argument more."""
 
     def __call__(self, app: App, *, replay: bool = True, **options: Any) -> Harness:
-        """Make a harness; ``replay=False`` for one that is not replayed at the end, ``options`` as for ``Harness``."""
+        """Make a harness; ``replay=False`` for one that is not replayed at the end, ``options`` as for
+        ``Harness``.
+        """
         ...
 
 
@@ -50,7 +53,9 @@ class MakeSystem(Protocol):
     """What the fixture gives: ``System`` with one argument more."""
 
     def __call__(self, *apps: App, replay: bool = True, **options: Any) -> System:
-        """Make a system; ``replay=False`` for one that is not replayed at the end, ``options`` as for ``System``."""
+        """Make a system; ``replay=False`` for one that is not replayed at the end, ``options`` as for
+        ``System``.
+        """
         ...
 
 
@@ -104,7 +109,9 @@ def _tailrace_made(request: pytest.FixtureRequest) -> Generator[list[tuple[Harne
 def tailrace_harness(
     request: pytest.FixtureRequest, _tailrace_made: list[tuple[Harness | System, bool]]
 ) -> MakeHarness:
-    """Makes harnesses: ``tailrace_harness(app, **options)``. They are replayed and closed when the test is over."""
+    """Makes harnesses: ``tailrace_harness(app, **options)``. They are replayed and closed when the test is
+    over.
+    """
     # pytest imports this module in every run, but the framework only where a test uses it.
     from tailrace.testing.harness import Harness  # noqa: PLC0415
 
@@ -120,7 +127,9 @@ def tailrace_harness(
 def tailrace_system(
     request: pytest.FixtureRequest, _tailrace_made: list[tuple[Harness | System, bool]]
 ) -> MakeSystem:
-    """Makes systems: ``tailrace_system(app, other, **options)``. They are replayed and closed when the test is over."""
+    """Makes systems: ``tailrace_system(app, other, **options)``. They are replayed and closed when the test
+    is over.
+    """
     from tailrace.testing.system import System  # noqa: PLC0415
 
     def make(*apps: App, replay: bool = True, **options: Any) -> System:
@@ -165,7 +174,8 @@ def _explore(
     if not made:
         raise UsageError(
             "the mark explore is on a test that makes no harness",
-            hint="Make it with the fixture tailrace_harness or tailrace_system, or call explore(app, history).",
+            hint="Make it with the fixture tailrace_harness or tailrace_system, or call explore(app, "
+            "history).",
         )
     if schedules is not None:
         options["schedules"] = schedules

@@ -1,9 +1,10 @@
-"""The proof: everything that a service has committed is replayed along its tape, from an empty state, and compared.
+"""The proof: everything that a service has committed is replayed along its tape, from an empty state, and
+compared.
 
-Compared are every state row, the cut (positions, watermarks, counts), and every output: topic, key, value, headers and
-timestamp, by the number that its task gave it. The changelog is folded as well, and must give the same rows. The replay
-runs with the reloading of instances turned the other way, so a live object that is not what its encoding says
-shows here, too.
+Compared are every state row, the cut (positions, watermarks, counts), and every output: topic, key, value,
+headers and timestamp, by the number that its task gave it. The changelog is folded as well, and must give the
+same rows. The replay runs with the reloading of instances turned the other way, so a live object that is not
+what its encoding says shows here, too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from tailrace.state.store_cut import decode_store_cut
 
 __all__ = ["ReplayReport", "replay"]
 
-_HINT = "The handlers depend on something that is not on the tape (a clock, randomness, a global, an object kept outside)."
+_HINT = (
+    "The handlers depend on what is not on the tape (a clock, randomness, a global, an object kept outside)."
+)
 
 
 def replay(plan: Plan, log: OneCommitLog, stores: Sequence[Store], settings: TaskSettings) -> ReplayReport:

@@ -1,10 +1,11 @@
-"""A whole service in one thread: every partition of an app over an in-memory log, driven as a worker drives it.
+"""A whole service in one thread: every partition of an app over an in-memory log, driven as a worker drives
+it.
 
-An influence that a worker gets from outside (an upstream watermark, an input that becomes idle) is a *signal* here.
-A signal belongs to the position at which it was given. A service that starts again after a crash gets it again at that
-position, as a live reader finds the publications of its producers again. An input that was idle at the last commit becomes
-idle again at once if it has nothing to read: a live service waits for its ``idle_after``, but in a test no time passes while
-a service is down.
+An influence that a worker gets from outside (an upstream watermark, an input that becomes idle) is a *signal*
+here. A signal belongs to the position at which it was given. A service that starts again after a crash gets
+it again at that position, as a live reader finds the publications of its producers again. An input that was
+idle at the last commit becomes idle again at once if it has nothing to read: a live service waits for its
+``idle_after``, but in a test no time passes while a service is down.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ LINEAGE = b"harness"
 
 
 class _Signal(NamedTuple):
-    """A signal on an input, given when a task was at these positions: a watermark, or that the input becomes idle."""
+    """A signal on an input, given when a task was at these positions: a watermark, or that the input becomes
+    idle.
+    """
 
     input: int
     positions: dict[str, int]
@@ -122,7 +125,9 @@ class Service:
             start_from(self.plan, number, self._log, store, start, self._clock())
 
     def start(self) -> None:
-        """Restore every partition. All take their ids over before any reads on, so nothing left open is in the way."""
+        """Restore every partition. All take their ids over before any reads on, so nothing left open is in
+        the way.
+        """
         if not self.stores:
             self.stores = [self._open(number) for number in range(self.plan.partitions)]
         self.partitions = [
@@ -148,7 +153,9 @@ class Service:
                 one.commit()
 
     def _note_idle(self, number: int) -> None:
-        """An input that was idle is so again, if nothing has come: in a test no time passes while a service is down."""
+        """An input that was idle is so again, if nothing has come: in a test no time passes while a service
+        is down.
+        """
         task = self.task(number)
         for one in self.plan.inputs:
             end = self._log.end_offset(one.name, number)
@@ -158,7 +165,9 @@ class Service:
                 self._to_repeat[number].appendleft(_Signal(one.index, dict(task.positions), "idle"))
 
     def stop(self, *, keep_state: bool) -> None:
-        """Commit, and hand every partition back in good order; without its state, who comes next has to restore it."""
+        """Commit, and hand every partition back in good order; without its state, who comes next has to
+        restore it.
+        """
         for one in self.partitions:
             one.revoke()
         self._look()

@@ -2,13 +2,14 @@
 
     report = Simulator(app.plan(), seed=7, inputs=[(topic, event), ...]).run()
 
-Theory. One seed gives one run. A run is a list of steps; a step lets a worker do something, with or without a fault
-armed at one of the log's or the store's operations, or changes the environment: a clock that jumps, a
-producer that sends twice, a store that is lost. The former owner of a partition that was taken over may live on as a
-*zombie* and try to continue. After every step the ``Observer`` checks the committed records. At the end all inputs are
-read, without faults, and the whole history is replayed from an empty state.
+Theory. One seed gives one run. A run is a list of steps; a step lets a worker do something, with or without a
+fault armed at one of the log's or the store's operations, or changes the environment: a clock that jumps, a
+producer that sends twice, a store that is lost. The former owner of a partition that was taken over may live
+on as a *zombie* and try to continue. After every step the ``Observer`` checks the committed records. At the
+end all inputs are read, without faults, and the whole history is replayed from an empty state.
 
-    kill         the process ends before, in or after any operation     the next owner finds what was committed
+    kill         the process ends before, in or after any operation     the next owner finds what was
+                                                                        committed
     unknown      a commit took effect, or not, and nobody says which    the owner looks
     log away     the log does not answer                                the owner ends, or waits
     disk full    the store cannot be written                            the owner ends; the log knows
@@ -16,10 +17,11 @@ read, without faults, and the whole history is replayed from an empty state.
     rebalance    handed over to a worker with no store, or an old one   restored from the changelog
     lost store   deleted, or without its tail                           restored from the changelog
     duplicate    a producer sends a record twice                        two records
-    flaky        what a handler depends on outside fails (``flaky``)    stops or goes to the dead letters, once
+    flaky        what a handler depends on outside fails (``flaky``)    stops or goes to the dead letters,
+                                                                        once
 
-The idea is that of Kafka's ``RaftEventSimulationTest``: small pieces, invariants after every event, validations in
-the end.
+The idea is that of Kafka's ``RaftEventSimulationTest``: small pieces, invariants after every event,
+validations in the end.
 """
 
 from __future__ import annotations
@@ -79,9 +81,9 @@ class Owner(NamedTuple):
 class Simulator:
     """One run. See the head of this file.
 
-    ``inputs`` are appended in their order, bit by bit. ``settings`` gives the settings of each new owner. ``check`` is
-    called after every step with the observer, for laws of the app itself. ``flaky`` is called with
-    whether the outside world may fail now.
+    ``inputs`` are appended in their order, bit by bit. ``settings`` gives the settings of each new owner.
+    ``check`` is called after every step with the observer, for laws of the app itself. ``flaky`` is called
+    with whether the outside world may fail now.
     """
 
     def __init__(
@@ -118,7 +120,9 @@ class Simulator:
         self._copies: dict[tuple[int, int], SimulatedStore] = {}
 
     def run(self) -> SimulationReport:
-        """Do it all. Raises LawBrokenError, or whatever else came out, with the seed and the end of the trace."""
+        """Do it all. Raises LawBrokenError, or whatever else came out, with the seed and the end of the
+        trace.
+        """
         try:
             for _ in range(self._steps):
                 self._step()
@@ -276,7 +280,7 @@ class Simulator:
         fenced = False
         try:
             if zombie.partition.state is State.IN_DOUBT:
-                zombie.partition.close()  # to continue it would have to take the task over, which its worker decides
+                zombie.partition.close()  # only its worker may decide to take the task over again
             elif zombie.partition.state is State.RUNNING:
                 zombie.partition.poll(5)
                 zombie.partition.revoke()
@@ -291,7 +295,9 @@ class Simulator:
             raise LawBrokenError(f"a zombie of task {number} has committed")
 
     def _hand_over(self, number: int) -> None:
-        """The owner commits and gives the partition back; the next one is another worker, or this one again."""
+        """The owner commits and gives the partition back; the next one is another worker, or
+        this one again.
+        """
         owner = self.owners[number]
         if owner is None:
             return
@@ -374,7 +380,9 @@ class Simulator:
         return isinstance(writer, MemoryWriter) and self.log.is_holder(writer)
 
     def _restored(self, number: int) -> SimulatedStore:
-        """A store filled from the changelog alone. Those that stand where it stands must hold the same rows."""
+        """A store filled from the changelog alone. Those that stand where it stands must hold
+        the same rows.
+        """
         store = SimulatedStore(_never)
         partition = Partition(self.plan, number, self.log, store, lambda: self.now_ms, lineage=LINEAGE)
         partition.restore()

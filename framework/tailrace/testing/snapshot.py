@@ -1,8 +1,9 @@
 """A snapshot of an app under test, and the log that a service reads on in when it starts from it.
 
-It is taken and started from as a real one (``history.snapshots.taking``, ``history.snapshots.start_from_snapshot``), in a temporary folder. A real
-service starts from an older snapshot in another log, where the app has no state yet: what it had emitted after the snapshot
-would be there twice in its own. So a start gets a log of its own, a copy of the one that the snapshot was taken of:
+It is taken and started from as a real one (``history.snapshots.taking``,
+``history.snapshots.start_from_snapshot``), in a temporary folder. A real service starts from an older
+snapshot in another log, where the app has no state yet: what it had emitted after the snapshot would be there
+twice in its own. So a start gets a log of its own, a copy of the one that the snapshot was taken of:
 
     what comes from outside                    all of it, also what came after the snapshot
     what the app wrote into other topics       what it had written up to the snapshot
@@ -31,7 +32,9 @@ from tailrace.testing.memory_log import MemoryLog
 
 
 class HarnessSnapshot:
-    """The committed state of an app in a harness, taken by ``Harness.snapshot``. Its folder is deleted with the last reference."""
+    """The committed state of an app in a harness, taken by ``Harness.snapshot``. Its folder is deleted with
+    the last reference.
+    """
 
     def __init__(self, plan: Plan, log: MemoryLog, now_ms: int) -> None:
         self.app = plan.app

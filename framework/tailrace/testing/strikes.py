@@ -1,7 +1,7 @@
 """What strikes a worker in the simulator, and the disks it has: exceptions that come out of operations.
 
-An operation is a call of the log or of a store; it passes a hook before it takes effect, and the ones that matter also
-after (``committed``, ``stored``). What the hook raises comes out of the operation.
+An operation is a call of the log or of a store; it passes a hook before it takes effect, and the ones that
+matter also after (``committed``, ``stored``). What the hook raises comes out of the operation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ STRIKES = (KILL, UNKNOWN, AWAY, FULL)
 
 
 class SimulatedStore(MemoryStore):
-    """A disk: it outlives its worker, passes a hook before and after each write, and can lose what it held last."""
+    """A disk: it outlives its worker, passes a hook before and after each write, and can lose what it held
+    last.
+    """
 
     def __init__(self, on_operation: Callable[[str], None]) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""A whole system in a test: several apps at once on one log, chained by topics that one writes and another reads.
+"""A whole system in a test: several apps at once on one log, chained by topics that one writes and another
+reads.
 
     with System(shipping, billing) as s:
         s.send(parcels, Parcel("p1", 0, 12.5), Parcel("p2", 90_000, 3.0))
@@ -7,9 +8,9 @@
         assert s[billing].state(Account, "shipping").open == 15.5
         s.replay()
 
-The methods are those of ``Harness``. Watermarks travel from app to app as in live services: each task publishes its own with
-its commits, and an input declared with ``watermark="upstream"`` follows the lowest of them. ``advance_watermark`` raises the
-watermarks of inputs from outside of the system.
+The methods are those of ``Harness``. Watermarks travel from app to app as in live services: each task
+publishes its own with its commits, and an input declared with ``watermark="upstream"`` follows the lowest of
+them. ``advance_watermark`` raises the watermarks of inputs from outside of the system.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ E = TypeVar("E")
 
 
 class AppView(View):
-    """One app of a system, ``system[app]``: what it has emitted, its committed state, its late events, its replay."""
+    """One app of a system, ``system[app]``: what it has emitted, its committed state, its late events, its
+    replay.
+    """
 
     def __init__(self, service: Service, log: MemoryLog, recover: Callable[[Service], None]) -> None:
         super().__init__(service.plan, log, service)
@@ -54,11 +57,13 @@ class AppView(View):
 class System(Driver):
     """Runs several apps in a test, on one log. Use it as a context manager, or call ``close``.
 
-    The options are those of ``Harness``, and apply to every app; ``commit_every`` counts the records of each app separately.
-    ``system[app]`` gives the state and outputs of one app. A call returns when no app has anything left to do. If it raises
-    an error from an app, all apps are down, and the next call starts them again.
+    The options are those of ``Harness``, and apply to every app; ``commit_every`` counts the records of each
+    app separately. ``system[app]`` gives the state and outputs of one app. A call returns when no app has
+    anything left to do. If it raises an error from an app, all apps are down, and the next call starts them
+    again.
 
-    Topics are identified by their names: a topic that one app writes and another reads under the same name is one topic.
+    Topics are identified by their names: a topic that one app writes and another reads under the same name is
+    one topic.
     """
 
     def __init__(
@@ -90,7 +95,8 @@ class System(Driver):
         read = [frozenset(one.name for one in plan.inputs) for plan in plans]
         order = _end_order([written_topics(plan) for plan in plans], read)
         for together in reversed(order):
-            # Those that read a topic first: it has their number of partitions, whatever those that write it have.
+            # Those that read a topic first: it has their number of partitions, whatever those that write it
+            # have.
             for number in together:
                 prepare_topics(self.log, plans[number], create_declared=True)
         services = [
@@ -118,8 +124,8 @@ class System(Driver):
     def end_of_input(self) -> Emitted:
         """End all inputs, app after app, along the topics between them: see ``Harness.end_of_input``.
 
-        An app ends after all apps that write its inputs; apps in a circle end together. Later timers that are set meanwhile
-        stay pending, and so do processing-time timers. Afterwards no events can be sent.
+        An app ends after all apps that write its inputs; apps in a circle end together. Later timers that are
+        set meanwhile stay pending, and so do processing-time timers. Afterwards no events can be sent.
         """
         if self._down:
             raise UsageError(
@@ -163,7 +169,8 @@ class System(Driver):
     def explore(self, **options: Unpack[ExploreOptions]) -> dict[str, ExploreReport]:
         """Explore every app by itself, over what has come to it so far: see ``Harness.explore``.
 
-        Raises ScheduleDependentError for the first app whose results depend on the schedule, UsageError if nothing came to any.
+        Raises ScheduleDependentError for the first app whose results depend on the schedule, UsageError if
+        nothing came to any.
         """
         feeds = {view.plan.app: feed_of_log(view.plan, self.log) for view in self._views}
         chosen = [view for view in self._views if feeds[view.plan.app].count] or self._views[:1]
@@ -213,7 +220,9 @@ def _check_apart(apps: Sequence[App]) -> None:
 
 
 def _end_order(written: Sequence[frozenset[str]], read: Sequence[frozenset[str]]) -> list[list[int]]:
-    """The apps, by number, in the order in which their inputs end: those that end together, one after the other."""
+    """The apps, by number, in the order in which their inputs end: those that end together, one after the
+    other.
+    """
     numbers = range(len(written))
     following = {
         one: {other for other in numbers if not written[one].isdisjoint(read[other])} for one in numbers

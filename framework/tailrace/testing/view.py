@@ -40,7 +40,9 @@ class View(ABC):
         """Start the service, if it is down."""
 
     def emitted(self, topic: Topic[E, Any]) -> list[E]:
-        """All committed events that were emitted to a topic so far, in the order in which they became visible."""
+        """All committed events that were emitted to a topic so far, in the order in which they became
+        visible.
+        """
         return Emitted(self._service.visible).to(topic)
 
     def state(self, actor: type[A], key: Any) -> A | None:
@@ -66,7 +68,8 @@ class View(ABC):
     def timers(self, actor: type[Actor], key: Any) -> dict[tuple[str, str | int], int]:
         """The committed pending timers of a key, with the time in milliseconds at which each is due.
 
-        The keys of the dict are pairs: ``"event"`` or ``"processing"``, and the timer's name, or its time if it has none.
+        The keys of the dict are pairs: ``"event"`` or ``"processing"``, and the timer's name, or its time if
+        it has none.
         """
         return self._reader(actor, key).timers(actor, key)
 
@@ -81,8 +84,8 @@ class View(ABC):
     def watermark(self, partition: int = 0, *, actor: type[Actor] | None = None) -> int:
         """The watermark of one partition's task in milliseconds, or that of one of its actors.
 
-        Each actor has a watermark of its own, which follows its own inputs; the task's is the lowest of them. Before the
-        first event it is ``tr.NO_WATERMARK``.
+        Each actor has a watermark of its own, which follows its own inputs; the task's is the lowest of them.
+        Before the first event it is ``tr.NO_WATERMARK``.
         """
         self.recover()
         task = self._service.task(partition)
@@ -92,36 +95,45 @@ class View(ABC):
 
     @property
     def late(self) -> int:
-        """Number of events so far that were late for an actor or function, whatever ``late=`` did with them."""
+        """Number of events so far that were late for an actor or function, whatever ``late=``
+        did with them.
+        """
         self.recover()
         return sum(one.task.totals.late for one in self._service.partitions)
 
     @property
     def behind(self) -> Mapping[Behind, int]:
-        """Number of events that were emitted behind the watermark published for their topic, by topic and handler.
+        """Number of events that were emitted behind the watermark published for their topic, by topic and
+        handler.
 
-        Readers that follow the topic's watermark find them late. Counted since the last start, from the first commit on.
+        Readers that follow the topic's watermark find them late. Counted since the last start, from the first
+        commit on.
         """
         self.recover()
         return sum((Counter(one.behind) for one in self._service.partitions), Counter[Behind]())
 
     @property
     def metrics(self) -> dict[str, float | list[float]]:
-        """The committed ``ctx.metrics``, by name: the sum of a count, the last value of a gauge, all observed values."""
+        """The committed ``ctx.metrics``, by name: the sum of a count, the last value of a gauge, all observed
+        values.
+        """
         return {
             name: list(value) if isinstance(value, list) else value
             for name, value in self._service.metrics.items()
         }
 
     def dead_letters(self) -> list[DeadLetter]:
-        """The committed dead letters: records and timers that could not be handled, with the reason, by partition."""
+        """The committed dead letters: records and timers that could not be handled, with the reason, by
+        partition.
+        """
         return [dead_letter(record) for record in self.log.read(self.plan.dead_letters_topic)]
 
     def replay(self) -> ReplayReport:
-        """Replay everything that was committed from the beginning, and compare state, outputs and positions byte by byte.
+        """Replay everything that was committed from the beginning, and compare state, outputs and positions
+        byte by byte.
 
-        It runs in this process, so it does not find results that depend on the order of a set or on ``hash()``. On the log
-        of a service, ``tailrace replay --compare`` finds them.
+        It runs in this process, so it does not find results that depend on the order of a set or on
+        ``hash()``. On the log of a service, ``tailrace replay --compare`` finds them.
 
         Raises:
             ReplayDivergedError: Something differs; the message names the first difference.

@@ -42,7 +42,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def shop(*, by_events: bool = False, repartition: bool = False) -> tr.App:
-    """Orders join checkouts with payments, and both have to be re-keyed. ``by_events``: its watermark follows its events."""
+    """Orders join checkouts with payments, and both have to be re-keyed. ``by_events``: its watermark follows
+    its events.
+    """
     app = tr.App("shop", partitions=4)
     done = app.topic("done", Outcome, key="order")
     checkouts = app.topic("checkouts", Checkout, key="order", event_time="at")
@@ -180,7 +182,9 @@ def reference_data() -> tr.App:
 
 
 def timer_at_once() -> tr.App:
-    """A timer at an event's own time, to answer "right after it": by then later events may have been handled."""
+    """A timer at an event's own time, to answer "right after it": by then later events may have
+    been handled.
+    """
     app = tr.App("at-once", partitions=2)
     ones = app.topic("ones", Tick, key="key", event_time="at")
     twos = app.topic("twos", Tick, key="key", event_time="at")
@@ -203,7 +207,9 @@ def timer_at_once() -> tr.App:
 
 
 def windows() -> tr.App:
-    """Windows of a minute by hand, over two inputs, per key; and of those the sums by minute, in a second step."""
+    """Windows of a minute by hand, over two inputs, per key; and of those the sums by minute, in a second
+    step.
+    """
     app = tr.App("windows", partitions=3)
     ones = app.topic("ones", Tick, key="key", event_time="at", out_of_order="5s")
     twos = app.topic("twos", Tick, key="key", event_time="at", out_of_order="5s")

@@ -9,7 +9,9 @@ from tests.testing.exploring.apps import Said, Tick
 
 
 def late_events(late: Literal["drop", "route", "handle"] = "drop") -> tr.App:
-    """Two inputs, of which one is out of order by more than it declares: what is late depends on how far the other is."""
+    """Two inputs, of which one is out of order by more than it declares: what is late depends on how far the
+    other is.
+    """
     app = tr.App("late", partitions=2)
     too_late = app.topic("too-late", Tick, key="key", event_time="at")
     ones = app.topic("ones", Tick, key="key", event_time="at", late=too_late if late == "route" else late)
@@ -138,7 +140,9 @@ def falls_idle() -> tr.App:
 
 
 def draws() -> tr.App:
-    """Samples what it has re-keyed: which numbers are drawn follows from offsets that the app itself has written."""
+    """Samples what it has re-keyed: which numbers are drawn follows from offsets that the app itself has
+    written.
+    """
     app = tr.App("draws", partitions=2)
     ones = app.topic("ones", Tick, key="key", event_time="at")
     again = app.topic("again", Tick, key=lambda one: one.n % 3, key_type=int, event_time="at")

@@ -1,4 +1,6 @@
-"""One run of a schedule: it repeats itself, loses nothing in its faults, and ends where every other run ends."""
+"""One run of a schedule: it repeats itself, loses nothing in its faults, and ends where every
+other run ends.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,8 @@ def test_an_input_that_follows_its_writers_is_told_how_far_they_are() -> None:
         def complete(self, ctx: tr.Context[str]) -> None:
             ctx.emit(sums, Tick(ctx.key, ctx.watermark, self.open.pop(ctx.event_time + 1)))
 
-    # Events of a window come in any order: no disorder is declared, as it is the writers who say how far they are.
+    # Events of a window come in any order: no disorder is declared, as it is the writers who say how far they
+    # are.
     items = [(ones, Tick("k", at * 1_000, 1)) for at in (5, 3, 9, 1, 14, 12, 18, 11, 25, 22, 29)]
     of = feed(app, items)
     ends = Ends.of(app.plan(), of)

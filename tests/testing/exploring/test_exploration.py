@@ -1,4 +1,6 @@
-"""The race detector on whole apps: what depends on the schedule is found and explained, and nothing else is."""
+"""The race detector on whole apps: what depends on the schedule is found and explained, and
+nothing else is.
+"""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def test_event_time_comes_as_far_as_the_events_that_can_come_to_an_operator() ->
     plan = app.plan()
     feed = feed_of(plan, outputs(app, list(apps.sales(app, 3))[:-1]))
     found = {plan.operators[number].name: at for number, at in horizons(plan, feed).items()}
-    # The last payment is left out: what is re-keyed comes to two minutes, and the last checkout is of then, too.
+    # The last payment is left out: what is re-keyed comes to two minutes, and the last checkout is of then,
+    # too.
     assert found["rekey"] == 2 * apps.MINUTE_MS
     assert found["Order"] == 2 * apps.MINUTE_MS
     assert set(horizons(plan, feed_of(plan, [])).values()) == {NO_WATERMARK}

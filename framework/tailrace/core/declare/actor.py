@@ -1,11 +1,12 @@
 """Actors: the classes whose instances live one per key and whose fields are durable.
 
-An actor is a msgspec struct. ``ActorMeta`` reads its class body: annotations become fields (``fields``), decorated
-methods become handlers (``handlers``), and a mistake is refused at once. An annotation that names something defined
-further down is resolved when the app is planned.
+An actor is a msgspec struct. ``ActorMeta`` reads its class body: annotations become fields (``fields``),
+decorated methods become handlers (``handlers``), and a mistake is refused at once. An annotation that names
+something defined further down is resolved when the app is planned.
 
-An instance also has slots that are not fields and are never encoded. The task that loads the instance sets them: its key,
-its place in the task's tables, its collections and timers, and fields of its row that are not declared.
+An instance also has slots that are not fields and are never encoded. The task that loads the instance sets
+them: its key, its place in the task's tables, its collections and timers, and fields of its row that are not
+declared.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tailrace.core.values.types import spell
 _REFUSED_METHODS = {
     "__init__": "Give fields defaults, or tr.field(default_factory=...): the framework creates instances, "
     "and loads them without calling a constructor.",
-    "__post_init__": "No method runs when an instance is loaded. Set what depends on the first event in its handler.",
+    "__post_init__": "No method runs when an instance is loaded. Set fields in the first event's handler.",
     "__new__": "Give fields defaults; the framework creates instances.",
     "__setattr__": "Write a method that sets the field, and call that.",
     "__delattr__": "Set the field to its default instead.",
@@ -53,7 +54,9 @@ _KIND_NAMES = {"value": "a plain field", "map": "a MapState", "list": "a ListSta
 
 @dataclass(slots=True)
 class Declaration:
-    """What a class body and those of its bases declare. ``resolved`` is True once every annotation is checked."""
+    """What a class body and those of its bases declare. ``resolved`` is True once every annotation is
+    checked.
+    """
 
     fields: tuple[Field, ...] = ()
     handlers: tuple[Handler, ...] = ()
@@ -69,8 +72,8 @@ class Declaration:
 
 
 if TYPE_CHECKING:
-    # For type checkers: fields in any order, all by keyword. If a checker saw actors as msgspec structs, which is an
-    # implementation detail, fields with a default would have to come last.
+    # For type checkers: fields in any order, all by keyword. If a checker saw actors as msgspec structs,
+    # which is an implementation detail, fields with a default would have to come last.
     @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
     class ActorMeta(type):
         """See below."""
@@ -81,7 +84,9 @@ if TYPE_CHECKING:
 else:
 
     class ActorMeta(msgspec.StructMeta):
-        """Reads an actor's class body. What it refuses, it refuses with DefinitionError or DurableTypeError."""
+        """Reads an actor's class body. What it refuses, it refuses with DefinitionError or
+        DurableTypeError.
+        """
 
         def __new__(mcls, name: str, bases: tuple[type, ...], body: dict[str, Any], **options: Any) -> Any:
             """Make the class."""
@@ -113,13 +118,13 @@ else:
                 def departed(self, event: Departure, ctx: tr.Context[str]) -> None:
                     self.legs += 1
 
-        There is one instance per key. Tailrace creates and loads instances, so an actor has no constructor. A handler may read,
-        assign and change fields in place; all of that is durable. If it raises, everything it did is undone. It must
-        not keep ``self``, or anything mutable from it, for later.
+        There is one instance per key. Tailrace creates and loads instances, so an actor has no constructor. A
+        handler may read, assign and change fields in place; all of that is durable. If it raises, everything
+        it did is undone. It must not keep ``self``, or anything mutable from it, for later.
 
-        An instance whose fields are all at their defaults, without timers and entries, is not stored. The types of fields are
-        those that come back from storage unchanged: numbers, text, bytes, dates, enums, structs, lists, dicts, tuples and
-        unions of them, but no sets, no ``Any`` and no plain classes.
+        An instance whose fields are all at their defaults, without timers and entries, is not stored. The
+        types of fields are those that come back from storage unchanged: numbers, text, bytes, dates, enums,
+        structs, lists, dicts, tuples and unions of them, but no sets, no ``Any`` and no plain classes.
         """
 
 
@@ -150,7 +155,8 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
     if options:
         raise DefinitionError(
             f"{name} is declared with {', '.join(f'{key}={value!r}' for key, value in options.items())}",
-            hint="Leave it out: an actor has no class options. Its stable name is given to @app.actor(name=...).",
+            hint="Leave it out: an actor has no class options. Its stable name is given to "
+            "@app.actor(name=...).",
         )
     for attr, hint in _REFUSED_METHODS.items():
         if attr in body:
@@ -174,7 +180,8 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
         if isinstance(value, MUTABLE) and attr not in annotated and not _dunder(attr):
             raise DefinitionError(
                 f"{name}.{attr} is a class attribute that all instances would share, not a durable field",
-                hint=f"Annotate it ({attr}: {type(value).__name__}[...] = ...), or make a constant of it: a tuple.",
+                hint=f"Annotate it ({attr}: {type(value).__name__}[...] = ...), or make a constant of it: a "
+                "tuple.",
             )
 
 
@@ -273,7 +280,8 @@ def _read_handlers(cls: type[Any], scope: Scope) -> tuple[Handler, ...]:
             if not roles:
                 if attr in found:
                     raise DefinitionError(
-                        f"{owner.__name__}.{attr} replaces the handler {found[attr].where}, but is not a handler",
+                        f"{owner.__name__}.{attr} replaces the handler {found[attr].where}, but is not a "
+                        "handler",
                         hint="Decorate it too, or give it another name.",
                     )
                 continue
@@ -290,7 +298,8 @@ def _check_keys(handler: Handler) -> None:
         if isinstance(edge, Topic) and edge.key_of is None:
             raise DefinitionError(
                 f"{handler.where} takes {edge.name!r}, which has no key, so no instance can be found",
-                hint="Declare the topic with key=, or take it with an @app.process function that emits to a topic with a key.",
+                hint="Declare the topic with key=, or take it with an @app.process function that emits to a "
+                "topic with a key.",
             )
 
 
@@ -334,7 +343,8 @@ def _key_type(cls: type[Any], handlers: tuple[Handler, ...]) -> Any:
             raise DefinitionError(
                 f"{cls.__name__} would have keys of two types: {spell(first[0])} ({first[1]}) "
                 f"and {spell(key_type)} ({where})",
-                hint="All inputs of an actor have keys of one type: re-key one of them with an @app.process function.",
+                hint="All inputs of an actor have keys of one type: re-key one of them with an @app.process "
+                "function.",
             )
     return first[0]
 

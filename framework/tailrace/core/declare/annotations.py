@@ -1,8 +1,8 @@
 """Annotations resolved to types, in the scope where they were written, as soon as their names are known.
 
-With ``from __future__ import annotations`` an annotation is a string until its names are looked up. They are looked up in
-the module and, for a class or function defined inside a function (as in a test), among that function's locals. A name
-that is defined further down is looked up again when the app is planned.
+With ``from __future__ import annotations`` an annotation is a string until its names are looked up. They are
+looked up in the module and, for a class or function defined inside a function (as in a test), among that
+function's locals. A name that is defined further down is looked up again when the app is planned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _RUN_TIME_HINT = "Import or define it at the top of the module, and not only und
 
 
 class UnresolvedName(Exception):
-    """A name in an annotation is not known, or not yet. It becomes a DefinitionError where it should be known by now."""
+    """A name in an annotation is not known, or not yet. It becomes a DefinitionError where it should be known
+    by now.
+    """
 
 
 class _Annotated:
@@ -53,7 +55,9 @@ class Scope:
         return cls(globals_, seen)
 
     def for_function(self, function: Any, owner: Mapping[str, Any]) -> Scope:
-        """The scope of a function's annotations: its module, these locals, and the classes defined in its class."""
+        """The scope of a function's annotations: its module, these locals, and the classes defined in its
+        class.
+        """
         nested = {name: value for name, value in owner.items() if isinstance(value, type)}
         return Scope(function.__globals__, {**nested, **self._locals})
 
@@ -69,7 +73,9 @@ class Scope:
             raise UnresolvedName(str(error)) from None
 
     def resolve_now(self, annotation: Any, where: str) -> Any:
-        """Like ``resolve``, but an unknown name, or an annotation that is not a type, is a DefinitionError about ``where``."""
+        """Like ``resolve``, but an unknown name, or an annotation that is not a type, is a DefinitionError
+        about ``where``.
+        """
         try:
             return self.resolve(annotation)
         except UnresolvedName as error:

@@ -40,16 +40,17 @@ Emits = Sequence[Declared]
 class App(Declarations):
     """A service: topics, streams, actors and stateless functions under one name.
 
-    - ``name``: the prefix of the app's internal topics, and the name of its state. Letters, digits, ``.``, ``_``, ``-``.
-    - ``partitions``: number of tasks (default: 4), from 1 to 10000. Every input has as many partitions. It cannot be changed
-      once the app has state.
-    - ``on_error``: what happens when a record cannot be decoded or a handler raises. ``"stop"`` (the default) stops the task.
-      ``"dead-letter"`` sends the event to the app's dead letters with the reason, and continues; a mistake in the code
-      (NameError, AttributeError, TypeError, ``tr.UsageError``) still stops the task.
-      ``"dead-letter-all"`` continues after those, too. A topic may have an ``on_error`` of its own.
+    - ``name``: the prefix of the app's internal topics, and the name of its state. Letters, digits, ``.``,
+      ``_``, ``-``.
+    - ``partitions``: number of tasks (default: 4), from 1 to 10000. Every input has as many partitions. It
+      cannot be changed once the app has state.
+    - ``on_error``: what happens when a record cannot be decoded or a handler raises. ``"stop"`` (the default)
+      stops the task. ``"dead-letter"`` sends the event to the app's dead letters with the reason, and
+      continues; a mistake in the code (NameError, AttributeError, TypeError, ``tr.UsageError``) still stops
+      the task. ``"dead-letter-all"`` continues after those, too. A topic may have an ``on_error`` of its own.
     - ``version``: recorded with the history. Change it when a change of the code changes results.
-    - ``code_files``: data files that handlers or their modules read, relative to the folder of the app's module
-      (``["rates.csv"]``). An interrupted rebuild is resumed only if code and files are unchanged.
+    - ``code_files``: data files that handlers or their modules read, relative to the folder of the app's
+      module (``["rates.csv"]``). An interrupted rebuild is resumed only if code and files are unchanged.
 
     Raises:
         DefinitionError: An argument is unknown or not allowed.
@@ -104,7 +105,8 @@ class App(Declarations):
         return f"<app {self.name!r}>"
 
     def renamed(self, name: str) -> App:
-        """Return an app with the same declarations and another name. It has its own state, history and positions in the topics.
+        """Return an app with the same declarations and another name. It has its own state, history and
+        positions in the topics.
 
         It emits to the same topics, too. The records carry its name.
 
@@ -180,36 +182,41 @@ class App(Declarations):
     ) -> Topic[Any, Any]:
         """Declare a topic of events of one msgspec struct, or of a union of tagged ones.
 
-        Key and event time are best declared once, on the event type: ``tail: tr.Key[str]``, ``at: tr.EventTime[int]``.
-        Arguments given here take precedence. A topic without a key (``key=None``) can be written to, and read by stateless
-        functions.
+        Key and event time are best declared once, on the event type: ``tail: tr.Key[str]``, ``at:
+        tr.EventTime[int]``. Arguments given here take precedence. A topic without a key (``key=None``) can be
+        written to, and read by stateless functions.
 
-        - ``key``: a field (``"tail"``), a nested one (``"plane.tail"``), several (``("airline", "number")``), or a function
-          of the event.
-        - ``key_type``: needed for a function that does not annotate its return type. A type checker knows the type of the key
-          from it, from ``tr.Keyed[str]``, and from a function of a typed event; otherwise the key is ``Any`` to it.
+        - ``key``: a field (``"tail"``), a nested one (``"plane.tail"``), several (``("airline", "number")``),
+          or a function of the event.
+        - ``key_type``: needed for a function that does not annotate its return type. A type checker knows the
+          type of the key from it, from ``tr.Keyed[str]``, and from a function of a typed event; otherwise the
+          key is ``Any`` to it.
 
         Options, all by keyword:
 
-        - ``event_time``: a field holding an int of milliseconds or an aware datetime, a function of the event,
-          ``tr.RECORD_TIME`` (the record's timestamp, the default) or ``tr.ARRIVAL_TIME``.
-        - ``out_of_order``: how far event times may be behind the highest seen without being late, a duration; default 0.
-        - ``late``: ``"handle"`` (the default; the handler sees ``ctx.is_late``), ``"drop"`` (counted), or another topic,
-          to which late events go unhandled.
-        - ``watermark``: True for the highest event time seen less ``out_of_order``; False for slow reference data, which
-          never holds the other inputs back; ``"upstream"`` for what the producing service publishes. By default a topic
-          that the app itself writes follows its writers, and any other topic its events.
-        - ``idle_after``: how long a partition with nothing to read holds the watermark back, a duration; default ``"60s"``.
+        - ``event_time``: a field holding an int of milliseconds or an aware datetime, a function of the
+          event, ``tr.RECORD_TIME`` (the record's timestamp, the default) or ``tr.ARRIVAL_TIME``.
+        - ``out_of_order``: how far event times may be behind the highest seen without being late, a duration;
+          default 0.
+        - ``late``: ``"handle"`` (the default; the handler sees ``ctx.is_late``), ``"drop"`` (counted), or
+          another topic, to which late events go unhandled.
+        - ``watermark``: True for the highest event time seen less ``out_of_order``; False for slow reference
+          data, which never holds the other inputs back; ``"upstream"`` for what the producing service
+          publishes. By default a topic that the app itself writes follows its writers, and any other topic
+          its events.
+        - ``idle_after``: how long a partition with nothing to read holds the watermark back, a duration;
+          default ``"60s"``.
         - ``on_error``: as for the app, for this topic only.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.
-        - ``time_range``: the accepted event times; a record with another time is a bad record. Default: 1970 to 2200,
-          without those of early 1970 that look like seconds.
+        - ``time_range``: the accepted event times; a record with another time is a bad record. Default: 1970
+          to 2200, without those of early 1970 that look like seconds.
 
         The same topic may be declared again with the same arguments.
 
         Raises:
-            DefinitionError: An argument is unknown or does not fit the event type, the name is taken, or a field does not exist.
+            DefinitionError: An argument is unknown or does not fit the event type, the name is taken, or a
+            field does not exist.
         """
         words = (type, key, key_type, dict(options))
         known = self._declared_before(name, words)
@@ -238,7 +245,8 @@ class App(Declarations):
         return known
 
     def stream(self, name: str, type: type[E]) -> Stream[E]:
-        """Declare a stream: an event emitted to it is handled in the same step, under the same key, and is never stored.
+        """Declare a stream: an event emitted to it is handled in the same step, under the same key, and is
+        never stored.
 
         A stream chains functions and actors that share a key. Where the key changes, use a topic.
 
@@ -269,15 +277,17 @@ class App(Declarations):
     def actor(self, cls: Any = None, /, *, name: str | None = None, emits: Emits | None = None) -> Any:
         """Make a class one of the app's actors: ``@app.actor``, or ``@app.actor(name=..., emits=...)``.
 
-        ``name`` is the name that state and timers are stored under (default: the name of the class). Keep it when the class is
-        renamed, and the state is kept.
+        ``name`` is the name that state and timers are stored under (default: the name of the class). Keep it
+        when the class is renamed, and the state is kept.
 
-        ``emits`` lists all topics, streams and actors that the handlers emit and send to. By default these are the ones that
-        their code names. Give it where the code does not name a target, or names one that it does not emit to. Give an actor that
-        is declared further down by its name. An emit to anything else raises UsageError.
+        ``emits`` lists all topics, streams and actors that the handlers emit and send to. By default these
+        are the ones that their code names. Give it where the code does not name a target, or names one that
+        it does not emit to. Give an actor that is declared further down by its name. An emit to anything else
+        raises UsageError.
 
         Raises:
-            DefinitionError: The class is not an actor, has no handler, or its name is taken. The message says what to change.
+            DefinitionError: The class is not an actor, has no handler, or its name is taken. The message says
+            what to change.
             DurableTypeError: A field has a type that cannot be stored and read back unchanged.
         """
         if cls is not None:
@@ -347,12 +357,13 @@ class App(Declarations):
     def process(self, *edges: Any, name: str | None = None, emits: Emits | None = None) -> Any:
         """Make a function ``(event, ctx)`` a stateless handler of one or several topics or streams.
 
-        It maps, filters, routes or re-keys events by emitting others with ``ctx.emit``. It has no state and no timers.
-        ``name`` is its stable name (default: the name of the function). ``emits`` is as for ``actor``.
+        It maps, filters, routes or re-keys events by emitting others with ``ctx.emit``. It has no state and
+        no timers. ``name`` is its stable name (default: the name of the function). ``emits`` is as for
+        ``actor``.
 
         Raises:
-            DefinitionError: The function does not take ``(event, ctx)``, its event type is not that of the topics, or its
-                name is taken.
+            DefinitionError: The function does not take ``(event, ctx)``, its event type is not that of the
+                topics, or its name is taken.
         """
         check_edges(edges, "@app.process")
         scope = Scope.of_caller(1)
@@ -384,7 +395,8 @@ class App(Declarations):
     def _free_handler(self, name: str, where: str) -> None:
         if name in self.actors or name in self.functions:
             raise DefinitionError(
-                f"{where} has the name {name!r}, which another actor or function of the app {self.name!r} has",
+                f"{where} has the name {name!r}, which another actor or function of the app {self.name!r} "
+                "has",
                 hint="Give one of them another name=.",
             )
 
@@ -399,7 +411,8 @@ class App(Declarations):
         for edge in edges:
             if self.topics.get(edge.name) is not edge and self.streams.get(edge.name) is not edge:
                 raise DefinitionError(
-                    f"{where} uses {edge.name!r} of type {spell(edge.type)}, which was declared in another app",
+                    f"{where} uses {edge.name!r} of type {spell(edge.type)}, which was declared in another "
+                    "app",
                     hint=f"Declare it in the app {self.name!r} as well, and use that.",
                 )
 
@@ -411,12 +424,14 @@ class App(Declarations):
             if __name__ == "__main__":
                 app.run(log="data/log", create_topics=True, workers=2)
 
-        Call it under that guard, from the main thread. The app must be an attribute of a module or of the script, since
-        worker processes import it. They do not see declarations under the guard, and refuse to run without them.
+        Call it under that guard, from the main thread. The app must be an attribute of a module or of the
+        script, since worker processes import it. They do not see declarations under the guard, and refuse to
+        run without them.
 
-        Returns where the command would exit with 0: after SIGTERM, Ctrl-C, or the end of a run with ``until_end=True``.
-        Otherwise it writes the reason to standard error and raises SystemExit with the exit code of the command. Raises
-        DefinitionError for an unknown option, and UsageError where the app cannot be run from here.
+        Returns where the command would exit with 0: after SIGTERM, Ctrl-C, or the end of a run with
+        ``until_end=True``. Otherwise it writes the reason to standard error and raises SystemExit with the
+        exit code of the command. Raises DefinitionError for an unknown option, and UsageError where the app
+        cannot be run from here.
         """
         if App._starter is None:
             raise UsageError(
@@ -427,7 +442,8 @@ class App(Declarations):
     # --- the plan ---
 
     def plan(self) -> Plan:
-        """Check all declarations and compile them to a plan, which the engine runs. Call it in a test to check an app.
+        """Check all declarations and compile them to a plan, which the engine runs. Call it in a test to
+        check an app.
 
         The plan is cached until there are further declarations.
 

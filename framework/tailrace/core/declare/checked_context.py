@@ -18,7 +18,9 @@ E = TypeVar("E")
 
 
 class CheckedContext(Context[K]):
-    """Refuses an event or a message whose readers would get a different value. msgspec does not check a struct's values."""
+    """Refuses an event or a message whose readers would get a different value. msgspec does not check a
+    struct's values.
+    """
 
     __slots__ = ()
 
@@ -40,7 +42,8 @@ class CheckedContext(Context[K]):
         change = change_of(message, codec.encode, codec.decode, json=False)
         if change is not None:
             raise EmittedTypeError(
-                f"a message of type {type(message).__name__} to {plan.name} cannot be sent as it is: {change}",
+                f"a message of type {type(message).__name__} to {plan.name} cannot be sent as it is: "
+                f"{change}",
                 field=change.path or None,
                 hint="Convert it before it is sent, or declare the field with the type that it holds.",
             )

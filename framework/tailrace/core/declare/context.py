@@ -1,9 +1,10 @@
 """The context of a handler: time, output, timers, randomness.
 
-One context serves all handlers of a task. It is valid only while a handler runs. All of its values are functions of the
-causes on the tape, so a replay gets the same values. Randomness is seeded by the cause of the call (an input position, or
-the seed that a timer got when it was set), the actor, the key and the number of the draw. So the draw is the same in a
-rebuild of some keys, in another split of the work, and beside other actors.
+One context serves all handlers of a task. It is valid only while a handler runs. All of its values are
+functions of the causes on the tape, so a replay gets the same values. Randomness is seeded by the cause of
+the call (an input position, or the seed that a timer got when it was set), the actor, the key and the number
+of the draw. So the draw is the same in a rebuild of some keys, in another split of the work, and beside other
+actors.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from hashlib import blake2b
 from random import Random
-from typing import Any, Generic, NamedTuple, overload
+from typing import Any, Generic, overload
 from uuid import UUID
 
 from typing_extensions import TypeVar
@@ -20,6 +21,7 @@ from tailrace.core import rows
 from tailrace.core.declare.current_unit import CurrentUnit, Instances
 from tailrace.core.declare.plan import ActorBase, Plan
 from tailrace.core.declare.topic import Edge, Stream, Topic
+from tailrace.core.declare.user_metrics import Metrics
 from tailrace.core.durations import (
     INSTANT_LIMIT_MS,
     SECONDS_FIRST_MS,
@@ -28,7 +30,6 @@ from tailrace.core.durations import (
     to_ms,
 )
 from tailrace.core.errors import TimerLoopError, UsageError
-from tailrace.core.handling.entries import MISSING
 from tailrace.core.handling.promises import Promises
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import CODEC_ERRORS
@@ -41,63 +42,13 @@ _OF_TODAY_MS = 1_000 * SECONDS_FIRST_MS
 """2001. A handler whose event time is here or later does not mean a time in the first weeks of 1970."""
 
 
-class Measurement(NamedTuple):
-    """One change of a user's metric: ``kind`` is "count", "gauge" or "observe"."""
-
-    kind: str
-    name: str
-    value: float
-
-
-class Metrics:
-    """A user's own metrics: ``ctx.metrics``.
-
-    They are reported with the commit of the step that measured them, so nothing is counted twice after a crash. A replay does
-    not report them.
-    """
-
-    __slots__ = ("_noted", "_undo")
-
-    def __init__(self) -> None:
-        self._noted: dict[int, Measurement] = {}
-        self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
-
-    def _bind(self, undo: list[tuple[dict[Any, Any], Any, Any]]) -> None:
-        """Undo the measurements of a unit together with the unit."""
-        self._undo = undo
-
-    def _take(self) -> list[Measurement]:
-        """All measurements since ``_clear``."""
-        return list(self._noted.values())
-
-    def _clear(self) -> None:
-        """The measurements have been reported."""
-        self._noted.clear()
-
-    def _note(self, measurement: Measurement) -> None:
-        number = len(self._noted)
-        self._undo.append((self._noted, number, MISSING))
-        self._noted[number] = measurement
-
-    def count(self, name: str, n: float = 1) -> None:
-        """Add ``n`` to the counter ``name``."""
-        self._note(Measurement("count", name, n))
-
-    def gauge(self, name: str, value: float) -> None:
-        """Set the gauge ``name`` to a value."""
-        self._note(Measurement("gauge", name, value))
-
-    def observe(self, name: str, value: float) -> None:
-        """Add a value to the histogram ``name``."""
-        self._note(Measurement("observe", name, value))
-
-
 class Context(Generic[K]):
-    """Gives a handler its key, the time, output, timers and randomness. All instants are milliseconds since the epoch, UTC.
+    """Gives a handler its key, the time, output, timers and randomness. All instants are milliseconds since
+    the epoch, UTC.
 
-    ``tr.Context[str]`` declares keys of type str. This is checked against the topics when the app is defined, and by
-    type checkers for a topic whose key type they know. In a bare ``tr.Context`` the key is ``Any``: a checker does not infer
-    the type of a parameter from the decorator of its function.
+    ``tr.Context[str]`` declares keys of type str. This is checked against the topics when the app is defined,
+    and by type checkers for a topic whose key type they know. In a bare ``tr.Context`` the key is ``Any``: a
+    checker does not infer the type of a parameter from the decorator of its function.
     """
 
     __slots__ = (
@@ -123,23 +74,29 @@ class Context(Generic[K]):
     key: K
     """The key of the event, message or timer. In an actor, it is the key of the instance."""
     event_time: int
-    """The event time in milliseconds: of the event, of a message's sender, or, in a timer handler, of the timer.
+    """The event time in milliseconds: of the event, of a message's sender, or, in a timer handler, of the
+    timer.
 
     In the handler of a processing-time timer it is the watermark + 1 ms, and 0 before the first watermark.
     """
     watermark: int
-    """The watermark of this actor in this task, in milliseconds: no further event at or before it is expected.
+    """The watermark of this actor in this task, in milliseconds: no further event at or before it is
+    expected.
 
-    It follows only the inputs that this actor takes, and never goes back. Before the first event, and while the first event is
-    handled, it is ``tr.NO_WATERMARK``, which is below every instant: no timer can be set relative to it.
+    It follows only the inputs that this actor takes, and never goes back. Before the first event, and while
+    the first event is handled, it is ``tr.NO_WATERMARK``, which is below every instant: no timer can be set
+    relative to it.
     """
     now: int
-    """Processing time in milliseconds: the last reading of the clock. Readings are recorded, so a replay gets the same.
+    """Processing time in milliseconds: the last reading of the clock. Readings are recorded, so a replay gets
+    the same.
 
     It never goes back. It is 0 before the first reading, and where the clock is before 1970.
     """
     is_late: bool
-    """Whether the event is late: its time was at or before ``watermark`` when the task took it. False in timer handlers."""
+    """Whether the event is late: its time was at or before ``watermark`` when the task took it. False in
+    timer handlers.
+    """
     timer_name: str | None
     """In a timer handler, the full name of the timer (``"overdue:JFK"``); None for an unnamed timer."""
     metrics: Metrics
@@ -183,17 +140,20 @@ class Context(Generic[K]):
     ) -> None:
         """Write an event to a topic, or pass it to the handlers of a stream.
 
-        Readers see the event after the next commit, together with the state. If this handler fails, the event is dropped.
-        The topic's declaration gives its key. Its record has the timestamp ``at`` (default: ``ctx.event_time``), which is the
-        event time in a topic with ``event_time=tr.RECORD_TIME``. The event is encoded at once, so it may be changed afterwards.
-        A live service checks the type of the event, not the values of its fields; tests check these, too (EmittedTypeError).
+        Readers see the event after the next commit, together with the state. If this handler fails, the event
+        is dropped. The topic's declaration gives its key. Its record has the timestamp ``at`` (default:
+        ``ctx.event_time``), which is the event time in a topic with ``event_time=tr.RECORD_TIME``. The event
+        is encoded at once, so it may be changed afterwards. A live service checks the type of the event, not
+        the values of its fields; tests check these, too (EmittedTypeError).
 
         Raises:
-            UsageError: The event is not of the topic's type; ``at`` is outside of the topic's ``time_range``, or was given
-                with a stream; or the topic is not among the targets of the handler (declare it with ``emits=``).
+            UsageError: The event is not of the topic's type; ``at`` is outside of the topic's ``time_range``,
+                or was given with a stream; or the topic is not among the targets of the handler (declare it
+                with ``emits=``).
             EventValueError: The event cannot be written as it is, such as nan in a JSON topic.
         """
-        # ``at`` is keyword-only by the overloads. A star in the signature would cost a dictionary lookup per call.
+        # ``at`` is keyword-only by the overloads. A star in the signature would cost a dictionary lookup per
+        # call.
         if surplus is not None:
             raise UsageError(
                 f"{self._place()} calls emit with a third positional argument, {surplus!r}",
@@ -213,7 +173,8 @@ class Context(Generic[K]):
             if at is not None:
                 raise UsageError(
                     f"{self._place()} emits to the stream {to.name!r} with at=",
-                    hint="Leave at= out: the handlers of a stream run in the same step, at the same event time.",
+                    hint="Leave at= out: the handlers of a stream run in the same step, at the same event "
+                    "time.",
                 )
             self._unit.chained.append((edge, event))
         else:
@@ -227,7 +188,8 @@ class Context(Generic[K]):
                 raise edge.codec.unwritable(event, error) from error
             self._outputs.append((edge.name, key, value, stamp_ms, ()))
             if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
-                # Inline, since it runs for every event. An event without a time of its own has that of its record.
+                # Inline, since it runs for every event. An event without a time of its own has that of its
+                # record.
                 time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
                 if time_ms is not None and time_ms <= mark_ms:
                     self._promises.broken(edge.name, self._place())
@@ -250,9 +212,11 @@ class Context(Generic[K]):
             self._refuse_seconds(at_ms, self.event_time, f"emits to {to.name!r}")
         if not settings.time_min_ms <= at_ms <= settings.time_max_ms:
             raise UsageError(
-                f"{self._place()} emits to {to.name!r} at {at_ms} ms, which is outside of {settings.time_min_ms} to "
+                f"{self._place()} emits to {to.name!r} at {at_ms} ms, which is outside of "
+                f"{settings.time_min_ms} to "
                 f"{settings.time_max_ms} ms",
-                hint="Give milliseconds since 1970 or an aware datetime, or declare the topic with another time_range.",
+                hint="Give milliseconds since 1970 or an aware datetime, or declare the topic with another "
+                "time_range.",
             )
         return at_ms
 
@@ -262,18 +226,20 @@ class Context(Generic[K]):
     def send(self, actor: type[ActorBase], key: Any, message: Any) -> None:
         """Send a message to an instance of an actor of this app: another actor, or the same.
 
-        ``key`` selects the instance. Its ``@tr.on_message`` method for this type of message is called exactly once, after the
-        commit that sends it, possibly in another process. Its event time is that of this handler.
+        ``key`` selects the instance. Its ``@tr.on_message`` method for this type of message is called exactly
+        once, after the commit that sends it, possibly in another process. Its event time is that of this
+        handler.
 
         Raises:
-            UsageError: The actor does not take such a message, the key is not of its type, or the receiver is not among
-                the targets of the handler's actor or function (declare it with ``emits=``).
+            UsageError: The actor does not take such a message, the key is not of its type, or the receiver is
+                not among the targets of the handler's actor or function (declare it with ``emits=``).
         """
         plan = self._plan.actor_of(actor)
         name = plan.message_names.get(message.__class__)
         if name is None or self._plan.inbox_topic is None:
             raise UsageError(
-                f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take such messages",
+                f"{self._place()} sends {type(message).__name__} to {plan.name}, which does not take such "
+                "messages",
                 hint=f"Give {actor.__name__} a method with @tr.on_message whose message is of that type.",
             )
         unit = self._unit
@@ -288,13 +254,14 @@ class Context(Generic[K]):
     def set_timer(self, time: int | datetime, name: str | None = None) -> None:
         """Call the actor's ``@tr.on_timer`` handler when the watermark reaches ``time``.
 
-        ``time`` is milliseconds since 1970, or an aware datetime. With a name, a pending timer of the same name is moved;
-        ``"overdue:JFK"`` is handled by ``@tr.on_timer("overdue")``. Without a name, there is at most one timer per instant. A
-        timer in the past is due at once, after this step's handlers. Timers are durable, and each fires at most once.
+        ``time`` is milliseconds since 1970, or an aware datetime. With a name, a pending timer of the same
+        name is moved; ``"overdue:JFK"`` is handled by ``@tr.on_timer("overdue")``. Without a name, there is
+        at most one timer per instant. A timer in the past is due at once, after this step's handlers. Timers
+        are durable, and each fires at most once.
 
         Raises:
-            UsageError: The actor has no handler for this timer, the time is not an instant or looks like seconds, or this
-                handler is a stateless function, which has no timers.
+            UsageError: The actor has no handler for this timer, the time is not an instant or looks like
+                seconds, or this handler is a stateless function, which has no timers.
             TimerLoopError: Timer handlers of one key keep setting timers that are due at once.
         """
         self._set(rows.EVENT_TIME, time, name)
@@ -302,22 +269,28 @@ class Context(Generic[K]):
     def set_processing_timer(self, time: int | datetime, name: str | None = None) -> None:
         """Call the actor's ``@tr.on_processing_timer`` handler when the clock reaches ``time``.
 
-        Otherwise like ``set_timer``. After downtime, such a timer may fire before earlier events have been read.
+        Otherwise like ``set_timer``. After downtime, such a timer may fire before earlier events have been
+        read.
         """
         self._set(rows.PROCESSING_TIME, time, name)
 
     def cancel_timer(self, timer: str | int | datetime) -> None:
-        """Cancel an event-time timer by its name, or an unnamed one by its time. Nothing happens if there is none."""
+        """Cancel an event-time timer by its name, or an unnamed one by its time. Nothing happens if there is
+        none.
+        """
         self._cancel(rows.EVENT_TIME, timer)
 
     def cancel_processing_timer(self, timer: str | int | datetime) -> None:
-        """Cancel a processing-time timer by its name, or an unnamed one by its time. Nothing happens if there is none."""
+        """Cancel a processing-time timer by its name, or an unnamed one by its time. Nothing happens if there
+        is none.
+        """
         self._cancel(rows.PROCESSING_TIME, timer)
 
     def clear(self) -> None:
         """Delete this instance: its fields, collections and timers.
 
-        Plain fields have their defaults afterwards. Values that the handler sets after this call are stored in a new instance.
+        Plain fields have their defaults afterwards. Values that the handler sets after this call are stored
+        in a new instance.
         """
         self._own("clear").clear(self._unit.instance)
 
@@ -341,7 +314,8 @@ class Context(Generic[K]):
                         f"{depth} times in a row",
                         actor=table.plan.name,
                         key=self.key,
-                        hint="A timer handler that sets a timer again must set it later than the time at which it fired.",
+                        hint="A timer handler that sets a timer again must set it later than the time at "
+                        "which it fired.",
                     )
         table.move_timer(
             unit.instance._tr_parts or table.parts(unit.instance),
@@ -361,7 +335,9 @@ class Context(Generic[K]):
         except UsageError as error:
             hint = error.hint
             if isinstance(time, int) and time < 0:
-                hint = "Before the first event ctx.watermark is tr.NO_WATERMARK: compute the time from ctx.event_time."
+                hint = (
+                    "Before the first event there is no ctx.watermark: compute the time from ctx.event_time."
+                )
             raise UsageError(
                 f"{self._place()} uses a timer with a wrong time: {error.what}", hint=hint
             ) from None
@@ -371,7 +347,9 @@ class Context(Generic[K]):
         return time_ms
 
     def _refuse_seconds(self, time_ms: int, here_ms: int, does: str) -> None:
-        """Refuse a time that can only be in seconds: it is in 1970, but the handler's time is in this century."""
+        """Refuse a time that can only be in seconds: it is in 1970, but the handler's time is in this
+        century.
+        """
         if here_ms >= _OF_TODAY_MS and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
             meant = to_datetime(time_ms * 1_000).isoformat()
             raise UsageError(
@@ -417,7 +395,9 @@ class Context(Generic[K]):
 
     @property
     def random(self) -> Random:
-        """A random generator (``random.Random``) with the same numbers in every replay. Each handler call has its own."""
+        """A random generator (``random.Random``) with the same numbers in every replay. Each handler call has
+        its own.
+        """
         unit = self._unit
         if unit.random is None:
             unit.random = Random(int.from_bytes(self._digest(), "big"))

@@ -9,7 +9,9 @@ from tailrace.core.declare.handlers import Handler
 from tailrace.core.declare.topic import Edge, OnError, Stream, Topic
 
 Declared = Edge[Any, Any] | type[Actor] | str
-"""An item of ``emits=``: a topic, a stream, an actor class, or the stable name of an actor that is declared later."""
+"""An item of ``emits=``: a topic, a stream, an actor class, or the stable name of an actor that is declared
+later.
+"""
 
 
 class Declarations:

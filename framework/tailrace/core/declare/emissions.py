@@ -1,10 +1,10 @@
 """Which topics and streams handlers may emit to, and which actors they may send messages to.
 
-The targets are those that the handlers' code refers to (``references``) or, where the declaration has ``emits=``, exactly
-those. What is found is a superset:
+The targets are those that the handlers' code refers to (``references``) or, where the declaration has
+``emits=``, exactly those. What is found is a superset:
 
-- A handler whose code names ``emit`` may emit to every topic and stream that it refers to. If it does not, topics have no
-  effect.
+- A handler whose code names ``emit`` may emit to every topic and stream that it refers to. If it does not,
+  topics have no effect.
 - In the same way, a handler whose code names ``send`` may send to every actor that it refers to.
 """
 
@@ -38,7 +38,8 @@ def emissions_of(
     streams: Iterable[Stream[Any]],
     actors: Iterable[type[Any]],
 ) -> Emissions:
-    """Find which of these topics and streams some handlers may emit to, and which of these actors they may send to.
+    """Find which of these topics and streams some handlers may emit to, and which of these actors they may
+    send to.
 
     ``cls`` is the actor class that the handlers are methods of, or None for functions.
     """
@@ -95,7 +96,8 @@ def _actor_of(app: Declarations, given: Any, where: str) -> type[Any]:
     if cls is None or cls not in app.actors.values():
         raise DefinitionError(
             f"{where} has {_spelled(given)} in its emits=, which is not an actor of the app {app.name!r}",
-            hint=f"Its actors: {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with @app.actor.",
+            hint=f"Its actors: {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with "
+            "@app.actor.",
         )
     _check_taker(cls, where)
     return cls

@@ -1,4 +1,6 @@
-"""The codec of a topic's events: it encodes and decodes the values of records, and refuses an event by the field at fault."""
+"""The codec of a topic's events: it encodes and decodes the values of records, and refuses an event by the
+field at fault.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueEr
 from tailrace.core.values.event_values import Change, canonical_writer, change_of, is_comparable, json_writer
 from tailrace.core.values.types import check_emitted, parts_of, spell
 
-_KEEP = 'Emit None or nothing where there is no number, or declare the topic with format="msgpack", which keeps it.'
+_KEEP = 'Emit None or nothing where there is no number, or declare the topic with format="msgpack".'
 _CONVERT = "Convert it before it is emitted, or declare the field with the type that it holds."
 _AS_BYTES = (bytes, datetime)
 """Types that MessagePack has a form of its own for."""
@@ -25,9 +27,9 @@ _AS_BYTES = (bytes, datetime)
 class EventCodec:
     """The codec of a topic's events.
 
-    ``encode`` writes the same bytes for equal events, whatever the order of a dict or set, or the sign of a NaN. It raises
-    EventValueError, with the field, for a float that JSON cannot write (nan, infinity). ``check`` looks at all other values.
-    ``decode`` is msgspec's own function.
+    ``encode`` writes the same bytes for equal events, whatever the order of a dict or set, or the sign of a
+    NaN. It raises EventValueError, with the field, for a float that JSON cannot write (nan, infinity).
+    ``check`` looks at all other values. ``decode`` is msgspec's own function.
     """
 
     __slots__ = ("_compare", "_json", "_write", "decode", "encode", "topic", "type")
@@ -53,7 +55,9 @@ class EventCodec:
         check_emitted(self.type, topic=self.topic)
 
     def check(self, event: Any) -> None:
-        """Raise EmittedTypeError unless the readers of the event's record get an equal event. Slow: only for tests."""
+        """Raise EmittedTypeError unless the readers of the event's record get an equal event. Slow: only for
+        tests.
+        """
         change = self._change(event)
         if change is not None:
             raise EmittedTypeError(
@@ -64,7 +68,9 @@ class EventCodec:
             )
 
     def unwritable(self, event: Any, error: Exception) -> Exception:
-        """The error to raise where ``encode`` raised ``error`` (one of CODEC_ERRORS): the same with topic and field."""
+        """The error to raise where ``encode`` raised ``error`` (one of CODEC_ERRORS): the same with topic and
+        field.
+        """
         change = self._change(event)
         return error if change is None else self._refused(event, change)
 
@@ -95,8 +101,8 @@ class EventCodec:
 def _check_dataclasses(topic: str, declared: Any) -> None:
     """Refuse a dataclass with defaults on its class.
 
-    msgspec does not set a missing field of a decoded event if its class has the default, and it encodes only the fields
-    that are set. So two equal events would have different records.
+    msgspec does not set a missing field of a decoded event if its class has the default, and it encodes only
+    the fields that are set. So two equal events would have different records.
     """
     for part in parts_of(inspect.type_info(declared), set()):
         if isinstance(part, inspect.DataclassType):
@@ -105,7 +111,8 @@ def _check_dataclasses(topic: str, declared: Any) -> None:
                 is_slot = isinstance(getattr_static(cls, one.name, None), MemberDescriptorType)
                 if one.default is not MISSING and not is_slot:
                     raise DefinitionError(
-                        f"the topic {topic!r} cannot hold {spell(cls)}: {one.name} has a default and no slot, so a decoded "
+                        f"the topic {topic!r} cannot hold {spell(cls)}: {one.name} has a default and no "
+                        "slot, so a decoded "
                         "event would be encoded without it",
                         hint="Declare the class with @dataclass(slots=True), or as a msgspec.Struct.",
                     )

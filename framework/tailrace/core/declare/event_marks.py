@@ -6,8 +6,9 @@
 
     orders = app.topic("orders", Order)     # a tr.Topic[Order, str], with the event time "at"
 
-To a type checker ``tr.Key[str]`` is ``str``: it cannot derive the key of a class from a field. ``tr.Keyed[str]`` declares the
-key a second time for the checker. When a topic is declared, the two are compared.
+To a type checker ``tr.Key[str]`` is ``str``: it cannot derive the key of a class from a field.
+``tr.Keyed[str]`` declares the key a second time for the checker. When a topic is declared, the two are
+compared.
 """
 
 from __future__ import annotations
@@ -58,18 +59,21 @@ _KEY: Final = Mark("Key")
 _EVENT_TIME: Final = Mark("EventTime")
 
 Key: TypeAlias = Annotated[T, _KEY]
-"""``tail: tr.Key[str]``: a str, and the key of the event. Several marked fields make a tuple, in their order."""
+"""``tail: tr.Key[str]``: a str, and the key of the event. Several marked fields make a tuple, in their order.
+"""
 
 EventTime: TypeAlias = Annotated[T, _EVENT_TIME]
-"""``at: tr.EventTime[int]``: the time of the event, an int of milliseconds since 1970 or an aware datetime."""
+"""``at: tr.EventTime[int]``: the time of the event, an int of milliseconds since 1970 or an aware datetime.
+"""
 
 
 class Keyed(Generic[K]):
     """A second base class of an event type: it gives type checkers the type of the key.
 
-    ``class Order(msgspec.Struct, tr.Keyed[str])`` makes ``app.topic("orders", Order)`` a ``tr.Topic[Order, str]``; without it
-    the key is ``Any`` to a checker. The fields of the key are marked with ``tr.Key``; several make a tuple
-    (``tr.Keyed[tuple[str, int]]``). It adds nothing to an event, and has no effect where a topic names another ``key=``.
+    ``class Order(msgspec.Struct, tr.Keyed[str])`` makes ``app.topic("orders", Order)`` a ``tr.Topic[Order,
+    str]``; without it the key is ``Any`` to a checker. The fields of the key are marked with ``tr.Key``;
+    several make a tuple (``tr.Keyed[tuple[str, int]]``). It adds nothing to an event, and has no effect where
+    a topic names another ``key=``.
     """
 
     __slots__ = ()
@@ -87,7 +91,8 @@ class KeyedType(Protocol[E_co, K_co]):
 
 
 def marked_key(declared: Any, where: str) -> Path | None:
-    """The key fields marked in an event type, or None if there is no mark. All members of a union must have the same.
+    """The key fields marked in an event type, or None if there is no mark. All members of a union must have
+    the same.
 
     Raises:
         DefinitionError: A mark has no type, or the members of a union differ. ``where`` begins the message.
@@ -111,7 +116,8 @@ def _shared(declared: Any, where: str, option: str, found: list[F]) -> F | None:
     for member, one in zip(members, found, strict=True):
         if one != found[0]:
             raise DefinitionError(
-                f"{where}: its events are marked differently: {option} is {_said(found[0])} in {spell(members[0])}, "
+                f"{where}: its events are marked differently: {option} is {_said(found[0])} in "
+                f"{spell(members[0])}, "
                 f"{_said(one)} in {spell(member)}",
                 hint=f"Mark the same fields in each, or give the topic {option}=.",
             )

@@ -38,10 +38,13 @@ The reading is recorded, so a replay or rebuild along the tape gives the event t
 
 
 def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
-    """The message and hint for an event time that looks like seconds. ``source``: the topic's ``event_time``."""
+    """The message and hint for an event time that looks like seconds. ``source``: the topic's
+    ``event_time``.
+    """
     meant = to_datetime(time_ms * 1_000).isoformat()
     path = source if isinstance(source, str) else "at"
-    what = f"the event time {time_ms} ms ({to_datetime(time_ms).isoformat()}) looks like seconds since 1970 ({meant})"
+    shown = to_datetime(time_ms).isoformat()
+    what = f"the event time {time_ms} ms ({shown}) looks like seconds since 1970 ({meant})"
     hint = (
         "Event times are milliseconds: multiply by 1000 where the event is made, or with "
         f"event_time=lambda event: event.{path} * 1000. If these really are milliseconds of 1970, "
@@ -53,11 +56,13 @@ def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
 def time_reader(
     event_type: Any, source: str | Callable[[Any], Any], where: str
 ) -> Callable[[Any], int | None]:
-    """A function that gives an event's time in milliseconds since the epoch, or None where the event has none.
+    """A function that gives an event's time in milliseconds since the epoch, or None where the event has
+    none.
 
-    ``source`` is the path of a field (an int of milliseconds, or an aware datetime, rounded down) or a function of the
-    event. ``where`` begins the message of the DefinitionError for a field that does not exist or does not hold a time. The
-    function raises UsageError for a value that is not an instant, such as a naive datetime.
+    ``source`` is the path of a field (an int of milliseconds, or an aware datetime, rounded down) or a
+    function of the event. ``where`` begins the message of the DefinitionError for a field that does not exist
+    or does not hold a time. The function raises UsageError for a value that is not an instant, such as a
+    naive datetime.
     """
     if not isinstance(source, str):
         return _converted(source)
@@ -67,7 +72,8 @@ def time_reader(
         if one not in (int, datetime) and spell(one) not in _PYDANTIC_DATETIMES:
             raise DefinitionError(
                 f"{what} is of type {spell(one)}",
-                hint="Name an int of milliseconds since 1970 or a datetime, or give a function of the event that returns one.",
+                hint="Name an int of milliseconds since 1970 or a datetime, or give a function of the event "
+                "that returns one.",
             )
     read = _lenient(source) if optional else attrgetter(source)
     return read if set(found) <= {int} else _converted(read)

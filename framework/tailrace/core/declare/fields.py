@@ -1,7 +1,8 @@
 """The fields of an actor: the declarations in a class body, and the attributes made from them.
 
-Plain annotations are fields of the struct. ``MapState`` and ``ListState`` are not: their entries are stored one by one, and
-the class has an attribute that finds them. A plain field with a time to live has an attribute that reports assignments.
+Plain annotations are fields of the struct. ``MapState`` and ``ListState`` are not: their entries are stored
+one by one, and the class has an attribute that finds them. A plain field with a time to live has an attribute
+that reports assignments.
 """
 
 from __future__ import annotations
@@ -80,13 +81,16 @@ def field(
     ttl: Any = None,
     ttl_time: str = "event",
 ) -> Any:
-    """Options of an actor's field that its annotation cannot express: ``count: int = tr.field(default=0, ttl="1h")``.
+    """Options of an actor's field that its annotation cannot express: ``count: int = tr.field(default=0,
+    ttl="1h")``.
 
-    - ``default``, ``default_factory``: the value of a new instance, or a function that gives it. A field without either is
-      required: the first handler of an instance must set it.
-    - ``name``: the name that the field is stored under (default: the attribute's). Keep it when the attribute is renamed.
-    - ``ttl``: time to live, a duration such as ``"1h"``, a timedelta, or milliseconds, at most 100000 days. It counts from the
-      last write or change. Then a plain field has its default again, and an entry of a map is removed. A list has no TTL.
+    - ``default``, ``default_factory``: the value of a new instance, or a function that gives it. A field
+      without either is required: the first handler of an instance must set it.
+    - ``name``: the name that the field is stored under (default: the attribute's). Keep it when the attribute
+      is renamed.
+    - ``ttl``: time to live, a duration such as ``"1h"``, a timedelta, or milliseconds, at most 100000 days.
+      It counts from the last write or change. Then a plain field has its default again, and an entry of a map
+      is removed. A list has no TTL.
     - ``ttl_time``: ``"event"`` (the default: by the watermark) or ``"processing"`` (by the clock).
 
     Raises:
@@ -99,7 +103,8 @@ def field(
 class Field:
     """A declared field. ``scope`` is None once ``annotation`` is resolved and checked.
 
-    ``body`` holds the annotations of its class. msgspec reads them there, and looks names up in the module only.
+    ``body`` holds the annotations of its class. msgspec reads them there, and looks names up in the module
+    only.
     """
 
     owner: str
@@ -165,7 +170,9 @@ class Field:
 
 
 def kind_of(annotation: Any, scope: Scope) -> Kind | None:
-    """The kind of field that an annotation declares, without looking into its brackets. None for a class variable."""
+    """The kind of field that an annotation declares, without looking into its brackets. None for a class
+    variable.
+    """
     head = scope.head(annotation)
     if head is ClassVar:
         return None
@@ -282,7 +289,8 @@ class CollectionAttribute:
 
     def __set__(self, instance: Any, value: Any) -> None:
         raise UsageError(
-            f"{self._where} was assigned to, but a collection cannot be replaced: its entries are stored one by one",
+            f"{self._where} was assigned to, but a collection cannot be replaced: its entries are stored one "
+            "by one",
             hint="Change its entries (self.x[key] = value, .append(value)), or call its clear().",
         )
 
@@ -324,7 +332,9 @@ class ListAttribute(CollectionAttribute):
 
 
 class TtlAttribute:
-    """The attribute of a plain field with a time to live: the struct's own attribute, which also records assignments."""
+    """The attribute of a plain field with a time to live: the struct's own attribute, which also records
+    assignments.
+    """
 
     __slots__ = ("_delete", "_get", "_index", "_set", "member")
 

@@ -1,29 +1,31 @@
 """How event time flows through an app: which watermarks each watermark is computed from.
 
-Theory. An *operator* is an actor or a stateless function. Each operator has a watermark of its own in every task. It is the
-minimum of the watermarks of its *sources*: the inputs that the operator handles itself and, for an actor, the messages sent
-to it. Inputs of other operators do not affect it.
+Theory. An *operator* is an actor or a stateless function. Each operator has a watermark of its own in every
+task. It is the minimum of the watermarks of its *sources*: the inputs that the operator handles itself and,
+for an actor, the messages sent to it. Inputs of other operators do not affect it.
 
     source                              its watermark in a task
-    ---------------------------------   ----------------------------------------------------------------------------
+    ---------------------------------   -----------------------------------------------------------------
     a topic from outside                by the events of the partition, or as the topic declares
-    a topic that the app also writes    published by its writers in all tasks, applied at the reader's position
+    a topic that the app also writes    published by its writers in all tasks, applied at the reader's
+                                        position
     the topic behind ``repartition=``   the same; its only writer is the operator that forwards the records
-    a stream                            the sources of the operators that write the stream: they run in the same step
+    a stream                            the sources of the operators that write the stream: they run in the
+                                        same step
     messages, from outside of a circle  published by the senders: one *channel* for each receiving actor
     ``watermark=False``                 none; not a source
     a circle                            none; not a source: see below
 
-Operators that can reach each other form a *circle*. An input of an operator from its own circle is *feedback*: the operator
-would wait for itself. Feedback is not a source and is never late. Three rules apply to operators without a source, in this
-order:
+Operators that can reach each other form a *circle*. An input of an operator from its own circle is
+*feedback*: the operator would wait for itself. Feedback is not a source and is never late. Three rules apply
+to operators without a source, in this order:
 
 1. An operator takes the sources of its circle.
 2. A circle without sources follows the events of its topics.
 3. Any other operator (of an app that reads only reference data) takes the sources of the whole app.
 
-A *level* is the longest way from the sources to an operator, where a circle counts as one. Timers of one instant fire in the
-order of levels, and at the end of input the levels rise one after the other.
+A *level* is the longest way from the sources to an operator, where a circle counts as one. Timers of one
+instant fire in the order of levels, and at the end of input the levels rise one after the other.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic that is read. ``follows``: its watermark is not declared, so it follows its writers if the app has any."""
+    """A topic that is read. ``follows``: its watermark is not declared, so it follows its writers if the app
+    has any.
+    """
 
     edge: Edge[Any, Any]
     watermark: WatermarkKind
@@ -77,7 +81,9 @@ class Flow:
 
 
 def find_flow(operators: Sequence[Operator], inputs: Iterable[Input], inbox: str) -> Flow:
-    """Compute the flow of an app; see the head of this file. ``inbox`` is the topic that messages go through."""
+    """Compute the flow of an app; see the head of this file. ``inbox`` is the topic that
+    messages go through.
+    """
     return _Finder(operators, inputs, inbox).flow()
 
 

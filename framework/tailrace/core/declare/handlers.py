@@ -1,8 +1,8 @@
 """The decorators that make methods handlers, and the checks of a handler's form.
 
-Each decorator is typed so that a wrong handler is a type error. The same is checked here, for users without a type checker.
-The form of a method (its parameters, not async, not a generator) is checked when it is decorated, its annotations when its
-class is created.
+Each decorator is typed so that a wrong handler is a type error. The same is checked here, for users without a
+type checker. The form of a method (its parameters, not async, not a generator) is checked when it is
+decorated, its annotations when its class is created.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Handler:
         names = list(inspect.signature(self.call).parameters)[self.takes_self :]
         if hints.get("return") not in (None, type(None)):
             raise DefinitionError(
-                f"{self.where} is declared to return {spell(hints['return'])}, but the return value is not used",
+                f"{self.where} is declared to return {spell(hints['return'])}, but the return value is not "
+                "used",
                 hint="Emit it with ctx.emit(topic, event), and declare -> None.",
             )
         self._check_context(names[-1], hints.get(names[-1], Context))
@@ -188,7 +189,9 @@ def place_of(function: Any) -> str:
 
 
 def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | None) -> None:
-    """Refuse a function whose form is not that of a handler. ``parameters`` are the required ones; None allows any."""
+    """Refuse a function whose form is not that of a handler. ``parameters`` are the required ones; None
+    allows any.
+    """
     where = place_of(function)
     if not isinstance(function, FunctionType):
         inner = getattr(function, "__func__", None) or getattr(function, "fget", None) or function
@@ -213,7 +216,8 @@ def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | Non
     positional = [p for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) != len(found) or len(found) != len(parameters):
         raise DefinitionError(
-            f"{where} takes ({', '.join(p.name for p in found)}), but is called with ({', '.join(parameters)})",
+            f"{where} takes ({', '.join(p.name for p in found)}), but is called with "
+            f"({', '.join(parameters)})",
             hint=f"Write def {function.__name__}({', '.join(parameters)}).",
         )
 
@@ -284,11 +288,13 @@ def process(
 def process(*edges: Any) -> Any:
     """Make a method of an actor the handler of the events of one or several topics or streams.
 
-    It is called as ``method(self, event, ctx)`` on the instance of the event's key, one event at a time. With several topics,
-    annotate the event with the union of their types. With more than four, all topics from the fourth on share one type.
+    It is called as ``method(self, event, ctx)`` on the instance of the event's key, one event at a time. With
+    several topics, annotate the event with the union of their types. With more than four, all topics from the
+    fourth on share one type.
 
     Raises:
-        DefinitionError: An argument is not a topic or stream, or the method does not take ``(self, event, ctx)``.
+        DefinitionError: An argument is not a topic or stream, or the method does not take ``(self, event,
+        ctx)``.
     """
     check_edges(edges, "@tr.process")
 
@@ -319,9 +325,10 @@ def on_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
 def on_timer(given: Any = None, /) -> Any:
     """Make a method ``(self, ctx)`` the handler of event-time timers set with ``ctx.set_timer``.
 
-    ``@tr.on_timer`` takes the timers without a name, ``@tr.on_timer("overdue")`` those named ``"overdue"`` and ``"overdue:..."``.
-    In the handler, ``ctx.event_time`` is the time that the timer was set to, and ``ctx.timer_name`` its full name. All events
-    up to that time have been handled, except late ones. Pending timers are stored under the name, so the method may be renamed.
+    ``@tr.on_timer`` takes the timers without a name, ``@tr.on_timer("overdue")`` those named ``"overdue"``
+    and ``"overdue:..."``. In the handler, ``ctx.event_time`` is the time that the timer was set to, and
+    ``ctx.timer_name`` its full name. All events up to that time have been handled, except late ones. Pending
+    timers are stored under the name, so the method may be renamed.
 
     Raises:
         DefinitionError: The name is empty or contains a colon, or the method does not take ``(self, ctx)``.
@@ -334,7 +341,9 @@ def on_processing_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_processing_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
 def on_processing_timer(given: Any = None, /) -> Any:
-    """Make a method the handler of timers set with ``ctx.set_processing_timer``; otherwise like ``on_timer``."""
+    """Make a method the handler of timers set with ``ctx.set_processing_timer``; otherwise like
+    ``on_timer``.
+    """
     return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", given)
 
 
@@ -345,8 +354,9 @@ def on_message(*, name: str) -> Callable[[Handles[S, M, K]], Handles[S, M, K]]: 
 def on_message(method: Any = None, /, *, name: str | None = None) -> Any:
     """Make a method ``(self, message, ctx)`` the handler of messages sent with ``ctx.send``.
 
-    The annotation of ``message`` gives the type: a ``msgspec.Struct``, or a union of several. ``name`` is the name under which
-    messages that are not yet delivered are stored (default: the name of their class). Keep it when the class is renamed.
+    The annotation of ``message`` gives the type: a ``msgspec.Struct``, or a union of several. ``name`` is the
+    name under which messages that are not yet delivered are stored (default: the name of their class). Keep
+    it when the class is renamed.
 
     Raises:
         DefinitionError: ``message`` has no annotation, or a type that is not a class of its own.
@@ -364,8 +374,8 @@ def on_message(method: Any = None, /, *, name: str | None = None) -> Any:
 def query(method: Q, /) -> Q:
     """Make a method a query: it answers from the committed state of an instance, and only reads.
 
-    It is called with the caller's arguments, in tests with ``h.query(Actor, key, "name", ...)``. A query that changes the
-    instance raises QueryError, and the change is dropped.
+    It is called with the caller's arguments, in tests with ``h.query(Actor, key, "name", ...)``. A query that
+    changes the instance raises QueryError, and the change is dropped.
     """
     add_role(method, "@tr.query", QueryRole())
     return method

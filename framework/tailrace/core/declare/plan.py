@@ -1,7 +1,7 @@
 """The plan of an app: its declarations, compiled once to all that a task needs.
 
-A plan is immutable data. ``App.plan()`` makes it; the task and its drivers read it. Indexes follow the order of names, so
-two processes with the same declarations have the same plan.
+A plan is immutable data. ``App.plan()`` makes it; the task and its drivers read it. Indexes follow the order
+of names, so two processes with the same declarations have the same plan.
 
 Types of events and values are ``Any`` here: they were checked when the declarations were made.
 """
@@ -29,10 +29,11 @@ class ActorBase:
 class OperatorPlan:
     """An actor or a stateless function as a part of the app's flow of event time; see ``flow``.
 
-    ``sources`` are the numbers of the inputs and channels whose watermarks it takes the minimum of; channels come after inputs.
-    ``actor`` is the number of the actor, None for a function. ``holders`` are the actors whose timers may reach it within a
-    step: itself, and actors that reach it by streams. ``feedback`` names the topics that come to it from its own
-    circle. ``emits`` and ``sends`` are the allowed targets; any other is refused.
+    ``sources`` are the numbers of the inputs and channels whose watermarks it takes the minimum of; channels
+    come after inputs. ``actor`` is the number of the actor, None for a function. ``holders`` are the actors
+    whose timers may reach it within a step: itself, and actors that reach it by streams. ``feedback`` names
+    the topics that come to it from its own circle. ``emits`` and ``sends`` are the allowed targets; any other
+    is refused.
     """
 
     index: int
@@ -51,7 +52,9 @@ class OperatorPlan:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A topic or channel whose watermark the app's tasks publish: the minimum of its writers', less the topic's disorder."""
+    """A topic or channel whose watermark the app's tasks publish: the minimum of its writers', less the
+    topic's disorder.
+    """
 
     name: str
     writers: tuple[int, ...]
@@ -62,9 +65,10 @@ class Published:
 class Route:
     """One handler that takes an event, a message or a timer.
 
-    ``call`` is called with ``(instance, event, context)`` for an actor's handler, ``(event, context)`` for a stateless
-    function (``target`` is None), and without the event for a timer's. ``salt`` is 64 bits of a hash of the handler's
-    stable name, the same in every process. ``operator`` is the number of the actor or function in ``Plan.operators``.
+    ``call`` is called with ``(instance, event, context)`` for an actor's handler, ``(event, context)`` for a
+    stateless function (``target`` is None), and without the event for a timer's. ``salt`` is 64 bits of a
+    hash of the handler's stable name, the same in every process. ``operator`` is the number of the actor or
+    function in ``Plan.operators``.
     """
 
     target: ActorPlan | None
@@ -81,9 +85,10 @@ class Route:
 class InputPlan:
     """One input topic of every task, or the app's inbox (``is_inbox``; then ``topic`` is None).
 
-    ``decode`` and ``encode`` are the codec of the record's value; an inbox passes bytes through, since its records are the
-    task's own. ``key_of`` is None for an input whose key is the record's own key, bytes or None. ``time_of`` returns
-    milliseconds, or None for an event without a time. ``time_of`` itself is None unless ``time_kind`` is ``"field"``.
+    ``decode`` and ``encode`` are the codec of the record's value; an inbox passes bytes through, since its
+    records are the task's own. ``key_of`` is None for an input whose key is the record's own key, bytes or
+    None. ``time_of`` returns milliseconds, or None for an event without a time. ``time_of`` itself is None
+    unless ``time_kind`` is ``"field"``.
     """
 
     index: int
@@ -114,7 +119,9 @@ class InputPlan:
     own: bool = False
     """The app itself writes the topic: all of its tasks publish a watermark for it."""
     repartitioned: bool = False
-    """The keys of records are not those declared: the only route forwards each record to the topic with the declared keys."""
+    """The keys of records are not those declared: the only route forwards each record to the topic with the
+    declared keys.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +153,12 @@ class MessagePlan:
 class ActorPlan:
     """One actor. Its state is stored under ``name`` and the stored names of its fields.
 
-    ``new`` makes the instance of a new key; fields without default (``required``) are unset in it. ``encode`` writes the plain
-    fields as a map by stored name; AttributeError if one is unset. It is for settled values: ``encode_unsettled`` writes an
-    instance that a handler has changed. ``seal`` refuses values of the wrong type. ``fixed``: after ``seal`` the live instance
-    equals its decoded encoding; if False, it must be replaced by that. Timers are found by family: the part of their name
-    before the first ``:``, or ``""`` for timers without a name.
+    ``new`` makes the instance of a new key; fields without default (``required``) are unset in it. ``encode``
+    writes the plain fields as a map by stored name; AttributeError if one is unset. It is for settled values:
+    ``encode_unsettled`` writes an instance that a handler has changed. ``seal`` refuses values of the wrong
+    type. ``fixed``: after ``seal`` the live instance equals its decoded encoding; if False, it must be
+    replaced by that. Timers are found by family: the part of their name before the first ``:``, or ``""`` for
+    timers without a name.
     """
 
     index: int
@@ -180,12 +188,13 @@ class ActorPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """An app, compiled. ``inputs`` are in order of their topics' names, with the inbox, if there is one, last.
+    """An app, compiled. ``inputs`` are in order of their topics' names, with the inbox, if there is one,
+    last.
 
-    ``inbox_topic`` is None where no actor takes messages. ``operators`` are the actors, by number, then the functions.
-    ``sources`` are the names of the inputs, by number, then those of the channels. ``levels`` is the number of levels.
-    ``order`` is the place of each actor among timers of one instant. ``circles`` are the names of operators that reach each
-    other.
+    ``inbox_topic`` is None where no actor takes messages. ``operators`` are the actors, by number, then the
+    functions. ``sources`` are the names of the inputs, by number, then those of the channels. ``levels`` is
+    the number of levels. ``order`` is the place of each actor among timers of one instant. ``circles`` are
+    the names of operators that reach each other.
     """
 
     app: str
@@ -212,7 +221,9 @@ class Plan:
 
     @property
     def written(self) -> frozenset[str]:
-        """Topics and channels that the app itself writes: those its operators emit to, and topics for late events."""
+        """Topics and channels that the app itself writes: those its operators emit to, and topics for late
+        events.
+        """
         routed = (one.late_topic.name for one in self.inputs if one.late_topic is not None)
         return frozenset((*(one.name for one in self.published), *routed))
 

@@ -411,7 +411,8 @@ def _key_type(cls: ActorMeta) -> Any:
     if key_type is Any:
         raise DefinitionError(
             f"the type of the keys of {cls.__name__} is not declared",
-            hint="Declare the context of one of its handlers as ctx: tr.Context[str], with the type of the key.",
+            hint="Declare the context of one of its handlers as ctx: tr.Context[str], with the type of the "
+            "key.",
         )
     return key_type
 
@@ -437,13 +438,16 @@ def _stored_default(one: Field, new: Callable[[], Any]) -> bytes:
         return ValueCodec[Any](one.annotation).settle(default)[0]
     except CODEC_ERRORS as error:
         raise DefinitionError(
-            f"{one.where} has the default {default!r}, which is not of its type {spell(one.annotation)}: {error}",
+            f"{one.where} has the default {default!r}, which is not of its type {spell(one.annotation)}: "
+            f"{error}",
             hint="Give it a default of its type.",
         ) from error
 
 
 def _unsettled(declared: Any, codec: ValueCodec[Any], *, settled: bool) -> Callable[[Any], bytes]:
-    """The encoder of values that a handler has left. If they are ``settled`` then, it is the encoder of all values."""
+    """The encoder of values that a handler has left. If they are ``settled`` then, it is the encoder of all
+    values.
+    """
     return codec.encode if settled else canonical_writer(declared, codec.encode)
 
 

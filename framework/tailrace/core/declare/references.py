@@ -1,16 +1,20 @@
-"""The topics, streams and actors that a handler's code refers to: found by names, without running or following the code.
+"""The topics, streams and actors that a handler's code refers to: found by names, without running or
+following the code.
 
-The code of a function *refers to* objects by the names that it loads: globals, variables of enclosing functions, imports,
-and attributes of all these (``module.topic``). Nested functions belong to the code, and so do defaults and ``__wrapped__``.
+The code of a function *refers to* objects by the names that it loads: globals, variables of enclosing
+functions, imports, and attributes of all these (``module.topic``). Nested functions belong to the code, and
+so do defaults and ``__wrapped__``.
 
-1. A function, method or property that is referred to is read as well, if it belongs to the app's own packages.
-2. The attribute of something unknown (``self.out``, ``make().out``) may be that of any class or module that was referred to,
-   and of the handler's own class. ``getattr`` may mean any of their attributes.
-3. A container counts with its elements, and any other object with its attributes, down to ``_DEEPEST`` levels: the code may
-   choose any of them. In ``TOPICS.placed`` only the attribute counts.
+1. A function, method or property that is referred to is read as well, if it belongs to the app's own
+  packages.
+2. The attribute of something unknown (``self.out``, ``make().out``) may be that of any class or module that
+   was referred to, and of the handler's own class. ``getattr`` may mean any of their attributes.
+3. A container counts with its elements, and any other object with its attributes, down to ``_DEEPEST``
+   levels: the code may choose any of them. In ``TOPICS.placed`` only the attribute counts.
 
-The order of the code, its conditions and its arguments do not matter. So the result is a superset for code that names what
-it uses. A topic that is taken from an event, or from a global that is filled later, is not found.
+The order of the code, its conditions and its arguments do not matter. So the result is a superset for code
+that names what it uses. A topic that is taken from an event, or from a global that is filled later, is not
+found.
 """
 
 from __future__ import annotations
@@ -58,8 +62,8 @@ Path = tuple[str, ...]
 class References:
     """The objects that a handler refers to. ``cls`` is the actor class of the handler, if it is a method.
 
-    ``emits`` and ``sends``: whether the code may call ``ctx.emit`` and ``ctx.send``. It may if it names them, or calls another
-    package, to which it may pass the context.
+    ``emits`` and ``sends``: whether the code may call ``ctx.emit`` and ``ctx.send``. It may if it names them,
+    or calls another package, to which it may pass the context.
     """
 
     def __init__(self, handler: types.FunctionType, cls: type[Any] | None) -> None:
@@ -109,7 +113,9 @@ class References:
     # --- objects ---
 
     def _refer(self, values: Iterable[Any], path: Path = (), depth: int = 0) -> None:
-        """Count objects, or an attribute of each, later: code may be nested more deeply than Python allows calls."""
+        """Count objects, or an attribute of each, later: code may be nested more deeply than Python allows
+        calls.
+        """
         self._waiting.extend((value, path, depth) for value in values)
 
     def _visit(self, one: Any, depth: int) -> None:
@@ -136,7 +142,9 @@ class References:
                 self._refer(_held(one), depth=depth + 1)
 
     def _class(self, cls: type[Any]) -> None:
-        """Count a class of which there may be instances. Its operators and constructor are not named where they are called."""
+        """Count a class of which there may be instances. Its operators and constructor are not named where
+        they are called.
+        """
         if issubclass(type(cls), ActorMeta):
             return  # the methods of another actor run in its own handlers
         if self._is_home(cls.__module__) and self._own(cls):
@@ -144,7 +152,9 @@ class References:
             self._refer(value for value in operators if type(value) in _METHODS)
 
     def _own(self, owner: Any) -> bool:
-        """Look up attributes of unknown objects in a class or module, from now on. Returns whether it is new."""
+        """Look up attributes of unknown objects in a class or module, from now on. Returns
+        whether it is new.
+        """
         if id(owner) in self._owned:
             return False
         self._owned[id(owner)] = owner
@@ -155,7 +165,9 @@ class References:
         return True
 
     def _is_home(self, module: object) -> bool:
-        """Whether a module belongs to the app's own packages. One that belongs to neither them nor the library is noted."""
+        """Whether a module belongs to the app's own packages. One that belongs to neither them nor the
+        library is noted.
+        """
         top = _top(module)
         if top in self._homes or top in _LIBRARY:
             return top in self._homes
@@ -205,7 +217,9 @@ class References:
         self._refer((value,))
 
     def _unknown(self, path: Path, inherited: bool) -> None:
-        """Count an attribute of an unknown object. ``inherited``: it may be that of a base, by ``super()``."""
+        """Count an attribute of an unknown object. ``inherited``: it may be that of a base, by
+        ``super()``.
+        """
         for at, name in enumerate(path):
             rest = path[at:]
             if (rest, inherited) not in self._paths[name]:
@@ -220,7 +234,9 @@ class References:
 
 @functools.lru_cache(maxsize=4096)
 def _loaded(code: types.CodeType) -> tuple[tuple[str, Path], ...]:
-    """The names that some code loads, with the attributes that follow: ``("global", ("orders", "topics", "placed"))``."""
+    """The names that some code loads, with the attributes that follow: ``("global", ("orders", "topics",
+    "placed"))``.
+    """
     found: list[tuple[str, Path]] = []
     module, is_open = "", False
     for one in dis.get_instructions(code):

@@ -1,4 +1,6 @@
-"""The schema of an actor's stored state, and the row of a task's state that holds the schemas of all its actors."""
+"""The schema of an actor's stored state, and the row of a task's state that holds the schemas of all its
+actors.
+"""
 
 from __future__ import annotations
 
@@ -74,9 +76,11 @@ def _key(topic: Topic[Any, Any]) -> str:
 
 
 def timer_family(domain: int, family: str) -> str:
-    """A family of timers as one word, which ``--drop-state`` takes after the actor's name: ``timers:overdue``.
+    """A family of timers as one word, which ``--drop-state`` takes after the actor's name:
+    ``timers:overdue``.
 
-    Timers without a name are ``timers:``. A family has no colon: it is the part of a name before its first colon.
+    Timers without a name are ``timers:``. A family has no colon: it is the part of a name before its first
+    colon.
     """
     return f"{'processing-' if domain == rows.PROCESSING_TIME else ''}timers:{family}"
 
@@ -101,7 +105,8 @@ def _default(one: Field, struct: msgspec.structs.FieldInfo) -> bytes | None:
     except VaryingDefaultError:
         raise DefinitionError(
             f"{one.where} has a default_factory that returns a different value at each call",
-            hint="A new instance must be the same at any time and in any process: give it a constant default, "
+            hint="A new instance must be the same at any time and in any process: give it a constant "
+            "default, "
             "and set the field in a handler.",
         ) from None
 
@@ -112,7 +117,9 @@ def encode_schemas(actors: dict[str, ActorSchema]) -> bytes:
 
 
 def decode_schemas(row: bytes) -> dict[str, ActorSchema]:
-    """The schemas of a row. NewerFormatError or OldFormatError if another version wrote it, CorruptStateError if it is damaged."""
+    """The schemas of a row. NewerFormatError or OldFormatError if another version wrote it, CorruptStateError
+    if it is damaged.
+    """
     try:
         written = msgspec.json.decode(row, type=_Version).format
         check_format("the schema stored with the state", written, FORMAT)

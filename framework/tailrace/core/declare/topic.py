@@ -1,7 +1,7 @@
 """Topics and streams: the sources and targets of events.
 
-Both are edges of the dataflow: a handler takes their events, ``ctx.emit`` adds events. A topic is stored in the log.
-A stream exists only within a step: an event emitted to it is handled at once, under the same key.
+Both are edges of the dataflow: a handler takes their events, ``ctx.emit`` adds events. A topic is stored in
+the log. A stream exists only within a step: an event emitted to it is handled at once, under the same key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ Late = Literal["handle", "drop", "route"]
 
 
 class Edge(Generic[E, K]):
-    """A topic or a stream of events of type E with keys K: a handler can take it, and ``ctx.emit`` can emit to it."""
+    """A topic or a stream of events of type E with keys K: a handler can take it, and ``ctx.emit`` can emit
+    to it.
+    """
 
     __slots__ = ("app", "is_stream", "key_type", "name", "type", "type_name", "types")
 
@@ -51,7 +53,9 @@ class Edge(Generic[E, K]):
 
 
 class Stream(Edge[E, Any]):
-    """A stream within a step, made by ``App.stream``. Pass it to ``@tr.process`` and to ``ctx.emit``, like a topic."""
+    """A stream within a step, made by ``App.stream``. Pass it to ``@tr.process`` and to ``ctx.emit``, like a
+    topic.
+    """
 
     __slots__ = ("index",)
 
@@ -100,9 +104,10 @@ class TopicDeclaration:
 class Topic(Edge[E, K]):
     """A topic of the log whose records hold events of type E under keys of type K. Made by ``App.topic``.
 
-    Pass it to ``@tr.process``, to ``ctx.emit``, and to the methods of a test harness. ``name`` is its name in the log, ``type``
-    the type of its events. ``encode`` and ``decode`` convert an event to and from a record's value, ``encode_key`` gives the
-    record's key. ``key_of`` is None for a topic declared without a key.
+    Pass it to ``@tr.process``, to ``ctx.emit``, and to the methods of a test harness. ``name`` is its name in
+    the log, ``type`` the type of its events. ``encode`` and ``decode`` convert an event to and from a
+    record's value, ``encode_key`` gives the record's key. ``key_of`` is None for a topic declared without a
+    key.
     """
 
     __slots__ = (
@@ -140,7 +145,9 @@ class Topic(Edge[E, K]):
         )
         self.encode, self.decode = self.codec.encode, self.codec.decode
         self.encode_emitted: Callable[[Any], bytes] = self._checked_encode
-        """``encode`` for emitted events, whose bytes must depend on the value alone. Checked at the first use."""
+        """``encode`` for emitted events, whose bytes must depend on the value alone. Checked at the first
+        use.
+        """
         self.immutable = is_immutable(type)
         self.key_of = key_of
         self.key_codec: KeyCodec = key_codec_for(bytes if key_of is None else key_type)
@@ -155,12 +162,15 @@ class Topic(Edge[E, K]):
         return self.encode(event)
 
     def internal(self, name: str) -> Topic[E, K]:
-        """A topic of the same events, times and keys with another name: records are forwarded to it with the declared key."""
+        """A topic of the same events, times and keys with another name: records are forwarded to it with the
+        declared key.
+        """
         settings = self.settings
         if settings.time_kind == "arrival":  # the timestamp of the forwarded record is the arrival time
             settings = replace(settings, time_kind="record", event_time=RECORD_TIME)
         if settings.watermark != "none":
-            # The disorder was allowed for where the record arrived, and the forwarded topic follows that watermark.
+            # The disorder was allowed for where the record arrived, and the forwarded topic follows that
+            # watermark.
             settings = replace(settings, watermark="events", follows=True, out_of_order_ms=0)
         topic: Topic[E, K] = Topic(
             self.app,

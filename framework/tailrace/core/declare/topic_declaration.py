@@ -132,7 +132,8 @@ def _check_type(type: Any, where: str) -> None:
         if kind is None:
             raise DefinitionError(
                 f"{where} is to hold {spell(member)}, which is not an event type",
-                hint="Declare events as msgspec.Struct classes, dataclasses or pydantic models, several as a union of "
+                hint="Declare events as msgspec.Struct classes, dataclasses or pydantic models, several as a "
+                "union of "
                 "tagged structs.",
             )
         if kind == "dataclass" and hasattr(get_origin(member) or member, "__pydantic_validator__"):
@@ -153,7 +154,8 @@ def _check_type(type: Any, where: str) -> None:
             type.model_rebuild()
         except NameError as error:
             raise DefinitionError(
-                f"{where}: an annotation of {spell(type)} cannot be looked up: {' '.join(str(error).split())}",
+                f"{where}: an annotation of {spell(type)} cannot be looked up: "
+                f"{' '.join(str(error).split())}",
                 hint="Define what it names at the top of the module.",
             ) from None
         return
@@ -162,7 +164,9 @@ def _check_type(type: Any, where: str) -> None:
     except (TypeError, NameError) as error:
         hint = "Give its fields types that msgspec can decode, and define those in a module."
         if "InitVar" in str(error):
-            hint = "A record does not hold an InitVar: make it a field, or compute what follows from it before the event is made."
+            hint = (
+                "A record does not hold an InitVar: make it a field, or compute what follows from it before."
+            )
         raise DefinitionError(f"{where}: {spell(type)} cannot be decoded: {error}", hint=hint) from error
 
 

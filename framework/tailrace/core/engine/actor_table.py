@@ -1,4 +1,6 @@
-"""The live instances of one actor: loaded, touched, sealed and committed. The theory is in ``instance_cache``."""
+"""The live instances of one actor: loaded, touched, sealed and committed. The theory is in
+``instance_cache``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from tailrace.core.values.types import CODEC_ERRORS, explain
 _CLEAN = 0
 _ABSENT = -1
 _OF_THE_PAST = -2
-"""Its row differs from its encoding (see ``value_rows``): it is written at the commit after its first touch."""
+"""Its row differs from its encoding (see ``value_rows``): it is written at the commit after its first touch.
+"""
 _UNLIKE = b""
 """An image that no instance has: an instance that is touched with this image is always written."""
 
@@ -38,7 +41,9 @@ _WEIGHT = 460
 _PARTS_WEIGHT = 600
 
 _ONE_IN = 4
-"""Read rows ahead if at least one in this many records has a key that is not live: looking for such keys takes time, too."""
+"""Read rows ahead if at least one in this many records has a key that is not live: looking for such keys
+takes time, too.
+"""
 
 
 class Table(StoredActor):
@@ -91,18 +96,22 @@ class Table(StoredActor):
         self._ahead: dict[bytes, bytes | None] = {}
         """Rows that were read ahead. They are valid until the next write to the store."""
         self._asked = self._expected = 0
-        """In the last run of records: the number of instances read from the store, and the number of records."""
+        """In the last run of records: the number of instances read from the store, and the number of records.
+        """
         self._blank = blank = encoded_blank(plan)
         """The encoding of an instance with only defaults; None if it cannot be encoded."""
         self._new: Callable[[], Any] = plan.new if blank is None else partial(plan.decode, blank)
-        """Makes a new instance, equal to one that was stored and loaded: an int default of a float field becomes a float."""
+        """Makes a new instance, equal to one that was stored and loaded: an int default of a float field
+        becomes a float.
+        """
         self._bare: list[tuple[Any, bytes | None]] = []
         """The instances that the last ``collect`` found bare, each with its image: they have no row."""
 
     # --- the unit ---
 
     def prefetch(self, heads: Sequence[Head], start: int) -> None:
-        """Read the rows of a run's keys in one call, if at least one in four keys of the last run was not live.
+        """Read the rows of a run's keys in one call, if at least one in four keys of the last run was not
+        live.
 
         One call of RocksDB for many rows takes about half the time of a call for each row.
         """
@@ -134,7 +143,8 @@ class Table(StoredActor):
             raise WrongPartitionError(
                 f"the key {key!r} belongs to partition {partition_of(key_bytes, cells.partitions)}, "
                 f"but came from partition {cells.partition}",
-                hint="Its producer gives records no key, or another one, or does not place them by Kafka's murmur2. "
+                hint="Its producer gives records no key, or another one, or does not place them by Kafka's "
+                "murmur2. "
                 "Declare the topic with repartition=True, or correct the producer.",
             )
         self._asked += 1
@@ -207,7 +217,9 @@ class Table(StoredActor):
         return image
 
     def settle(self, instance: Any, image: bytes | None) -> None:
-        """Seal in full: drop cleared instances, check types, renew expiries, and decode again if a type is no fixed point."""
+        """Seal in full: drop cleared instances, check types, renew expiries, and decode again if a type is no
+        fixed point.
+        """
         plan, cells = self.plan, self.cells
         key = instance._tr_key
         if plan.required and (plan.index, key) in cells.cleared and self._is_forgotten(instance):
@@ -395,7 +407,9 @@ class Table(StoredActor):
     def postpone_timer(
         self, domain: int, timer: rows.Timer | None, time_ms: int, key: bytes, name: bytes
     ) -> None:
-        """Handle an entry whose timer is not due at ``time_ms``: push it again if the timer was moved to a later time."""
+        """Handle an entry whose timer is not due at ``time_ms``: push it again if the timer was moved to a
+        later time.
+        """
         if timer is not None and timer.time_ms > time_ms:
             self.push_timer(domain, timer.time_ms, key, name)
 
@@ -453,12 +467,15 @@ class Table(StoredActor):
                 index[rows.index_row(timer[0], new.time_ms, actor, key_bytes, timer[1])] = b""
 
     def committed(self, limit: int) -> None:
-        """Note that the store has the collected rows. Drop the older generation if the instances exceed ``limit`` bytes."""
+        """Note that the store has the collected rows. Drop the older generation if the instances exceed
+        ``limit`` bytes.
+        """
         self.dirty.clear()
         self.moved.clear()
         self._ahead.clear()
         for instance, image in self._bare:
-            # An instance without a row must not stay live: its next touch makes a new instance, as after a restart.
+            # An instance without a row must not stay live: its next touch makes a new instance, as after a
+            # restart.
             key = instance._tr_key
             del self.live[key]
             if self.images is not None:

@@ -1,187 +1,61 @@
 """The canonical order: how a task reads a history that has no tape.
 
-Theory. A live task takes the records that have arrived, and a tape records that order. Without a tape there is still an order
-that depends only on the records, so every rebuild produces the same bytes. It is the live rule of ``merge``, with all records
-available from the start:
+Theory. A live task takes the records that have arrived, and a tape records that order. Without a tape there
+is still an order that depends only on the records, so every rebuild produces the same bytes. It is the live
+rule of ``merge``, with all records available from the start:
 
-    order        the head with the lowest event time first, in steps of the tolerance; within a step by input and partition.
-                 A refused head goes at once; a record that was redriven for another app goes even before that. Inputs that are
-                 not waited for live (reference data, inbox) are merged like the others: all of their records are available
+    order        the head with the lowest event time first, in steps of the tolerance; within a step by input
+                 and partition. A refused head goes at once; a record that was redriven for another app goes
+                 even before that. Inputs that are not waited for live (reference data, inbox) are merged like
+                 the others: all of their records are available
     arrival      a record whose event time is its arrival is placed by its timestamp
-    clock        the highest record timestamp so far (of inputs; a message has none of its own), applied before the record
-                 that raises it
-    upstream     a published watermark is applied when all records before its position have been read; the watermark of a
-                 channel by the position in the inbox
-    idle         as live, by this clock: an input becomes idle when the clock has advanced by its ``idle_after`` since its last
-                 record was taken. An input that follows published watermarks never becomes idle by itself, unless none was ever
-                 published for it. At the end of history all idle inputs are reopened: a live service that continues from here
-                 has to wait for them
-    end of all   only on request, as after a bounded run: the end of a history is not the end of an input. It proceeds from
-                 level to level
+    clock        the highest record timestamp so far (of inputs; a message has none of its own), applied
+                 before the record that raises it
+    upstream     a published watermark is applied when all records before its position have been read; the
+                 watermark of a channel by the position in the inbox
+    idle         as live, by this clock: an input becomes idle when the clock has advanced by its
+                 ``idle_after`` since its last record was taken. An input that follows published watermarks
+                 never becomes idle by itself, unless none was ever published for it. At the end of history
+                 all idle inputs are reopened: a live service that continues from here has to wait for them
+    end of all   only on request, as after a bounded run: the end of a history is not the end of an input. It
+                 proceeds from level to level
 
-Records that the app sends to itself (messages, its own topics) are effects of the code. So all partitions run as one (``tasks``
-has all tasks of the app), and each output of a step is delivered directly after the step: see ``delivery``. Each task applies
-the common clock when it takes a record, and at the end. A single task runs alone if its app sends nothing to itself, or if the
-run has only some keys or stops at a limit; it then reads these inputs as they were recorded.
+Records that the app sends to itself (messages, its own topics) are effects of the code. So all partitions run
+as one (``tasks`` has all tasks of the app), and each output of a step is delivered directly after the step:
+see ``delivery``. Each task applies the common clock when it takes a record, and at the end. A single task
+runs alone if its app sends nothing to itself, or if the run has only some keys or stops at a limit; it then
+reads these inputs as they were recorded.
 
-The result does not depend on how many records are read at once. The task records a tape as always, so the result has its own
-tape.
+The result does not depend on how many records are read at once. The task records a tape as always, so the
+result has its own tape.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from operator import itemgetter
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
 from tailrace.core.engine.delivery import Delivery, Told
-from tailrace.core.engine.intake import Intake
+from tailrace.core.engine.input_lane import InputLane
 from tailrace.core.engine.merge import TOLERANCE_MS, limit_of
 from tailrace.core.engine.partition_history import PartitionHistory
 from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import UsageError
-from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, Refused
-
-
-class _Lane:
-    """One input of one task: its buffered heads, and their places in the order.
-
-    ``delivered``: the tasks deliver the records of this input; the lane has only the records that others have written to it.
-    """
-
-    __slots__ = (
-        "_highest",
-        "_inbox",
-        "_intake",
-        "_past",
-        "at",
-        "by_clock",
-        "delivered",
-        "end",
-        "heads",
-        "idle_after_ms",
-        "judged",
-        "marks",
-        "name",
-        "number",
-        "resting_since_ms",
-        "sources",
-        "stamps",
-        "task",
-        "times",
-    )
-
-    def __init__(
-        self,
-        task: Task,
-        number: int,
-        past: PartitionHistory,
-        end: int,
-        window: int | None,
-        *,
-        delivered: bool,
-    ) -> None:
-        plan = task.plan.inputs[number]
-        self.task, self.number, self.name, self.end = task, number, plan.name, end
-        self.delivered = delivered
-        self._inbox = plan.is_inbox
-        self.sources = [number]
-        if plan.is_inbox:
-            self.sources = [*range(len(task.plan.inputs), len(task.plan.sources))]
-        follows = plan.is_inbox or plan.watermark == "upstream"
-        self.judged = bool(plan.moves) or (plan.is_inbox and bool(self.sources))
-        if delivered and follows:
-            self.judged = False
-        self.marks = deque(
-            sorted(
-                (
-                    (at, source, mark)
-                    for source in self.sources
-                    for at, mark in (() if delivered else _published(past, task, source))
-                ),
-                key=itemgetter(0, 1),
-            )
-        )
-        self.by_clock = not follows
-        """Whether ``idle_after`` decides when this input becomes idle."""
-        self.idle_after_ms = (FOREVER if self.marks else 0) if follows else plan.idle_after_ms
-        """How far the clock must advance after the lane's end before the lane becomes idle; see "idle" above."""
-        self.resting_since_ms: int | None = None
-        """The clock when the lane ended; None before the end, and before the first clock reading."""
-        self.heads: list[Head] = []
-        self.times: list[int | None] = []
-        """Times by which the heads are ordered; None for a head that goes at once."""
-        self.stamps: list[int] = []
-        """Clock readings of the heads; a message has none."""
-        self.at = 0
-        self._highest = NO_WATERMARK
-        """The highest event time of an own input so far, including records that the app has sent."""
-        self._past = past
-        self._intake = Intake(task, number, past.source, task.positions[plan.name], window)
-
-    def fill(self) -> bool:
-        """Make the next head available; False at the end."""
-        while self.at == len(self.heads):
-            found = self._intake.window(self.end)
-            if found is None:
-                return False
-            self.heads, records = found
-            self.times = [head[1] for head in self.heads]
-            if None in self.times:
-                self.times = [_order_time(head) for head in self.heads]
-            self.stamps = [
-                NO_WATERMARK if self._inbox or head[3] is FOR_OTHERS else record.timestamp_ms
-                for head, record in zip(self.heads, records, strict=True)
-            ]
-            self.at = 0
-            if self.delivered:
-                self._leave_out(records)
-        return True
-
-    def _leave_out(self, records: Sequence[InputRecord]) -> None:
-        """Drop an own input's records that the app itself has sent. A redriven record is ordered after all earlier records."""
-        kept: list[tuple[Head, int | None, int]] = []
-        for head, time_ms, stamp, record in zip(self.heads, self.times, self.stamps, records, strict=True):
-            if time_ms is not None:
-                self._highest = max(self._highest, time_ms)
-            origin = self._past.record_origin(self.name, record)
-            if origin != "sent":
-                placed_ms = (
-                    self._highest if origin == "redriven" and self._highest != NO_WATERMARK else time_ms
-                )
-                kept.append((head, placed_ms, stamp))
-        self.heads = [head for head, _, _ in kept]
-        self.times = [time_ms for _, time_ms, _ in kept]
-        self.stamps = [stamp for _, _, stamp in kept]
-
-    def next_offset(self) -> int:
-        """The offset up to which all records have been taken."""
-        return self.heads[self.at][0] if self.fill() else self.end
-
-
-def _published(past: PartitionHistory, task: Task, source: int) -> Sequence[tuple[int, int | None]]:
-    return past.upstream.get(task.plan.sources[source], ())
-
-
-def _order_time(head: Head) -> int | None:
-    if head[1] is not None or type(head[3]) is Refused or head[3] is FOR_OTHERS:
-        return head[1]
-    assert head[4] is not None
-    return head[4].timestamp_ms
+from tailrace.core.records import FOR_OTHERS, Head, Output
 
 
 class Canonical:
-    """Runs tasks through their history: iterate over ``go``, and from time to time take the ``outputs`` and commit.
+    """Runs tasks through their history: iterate over ``go``, and from time to time take the ``outputs`` and
+    commit.
 
-    ``tasks`` is one task with its ``PartitionHistory``, or with ``deliver`` all tasks of an app. ``deliver`` is called with
-    each record that the app sends to itself; see ``Delivery``. Of own inputs, a run with ``deliver`` reads only the records
-    that others have written, and the tasks' positions in these inputs are then the ``ends`` of the histories. ``finish`` ends
-    all input at the end of history. ``limit`` stops earlier (with ``deliver``, only by offsets). A ``KeySplitPlan`` may take
-    the place of a task.
+    ``tasks`` is one task with its ``PartitionHistory``, or with ``deliver`` all tasks of an app. ``deliver``
+    is called with each record that the app sends to itself; see ``Delivery``. Of own inputs, a run with
+    ``deliver`` reads only the records that others have written, and the tasks' positions in these inputs are
+    then the ``ends`` of the histories. ``finish`` ends all input at the end of history. ``limit`` stops
+    earlier (with ``deliver``, only by offsets). A ``KeySplitPlan`` may take the place of a task.
     """
 
     def __init__(
@@ -204,7 +78,8 @@ class Canonical:
         ):
             raise UsageError(
                 f"{len(tasks)} of {plan.partitions} tasks cannot be taken through their past like this",
-                hint="Give one task; or, for messages that are not recorded, all of them, with a limit by offsets at most.",
+                hint="Give one task; or, for messages that are not recorded, all of them, with a limit by "
+                "offsets at most.",
             )
         self._finish = finish
         self._places = {id(task): place for place, task in enumerate(tasks)}
@@ -213,13 +88,13 @@ class Canonical:
         own = () if self._delivery is None else self._delivery.inputs
         self._rested: list[tuple[Task, int]] = []
         """Sources that became idle, to be reopened at the end."""
-        self._resting: list[_Lane] = []
+        self._resting: list[InputLane] = []
         """Lanes that have ended and are not idle yet."""
         self.became_idle: dict[tuple[str, int], None] = {}
         """The inputs, with their partitions, that became idle by the clock, in this order."""
         self._outputs: list[list[Output]] = [[] for _ in tasks]
         self._lanes = [
-            _Lane(
+            InputLane(
                 task,
                 one.index,
                 past,
@@ -243,7 +118,9 @@ class Canonical:
         return outputs
 
     def go(self) -> Iterator[Task]:
-        """Run everything. Each time it yields, any task may be committed; it yields the task that has just worked."""
+        """Run everything. Each time it yields, any task may be committed; it yields the task that has just
+        worked.
+        """
         for task in self.tasks:
             yield from self._after(task)  # a commit may have fallen within a drain
         for lane in self._lanes:
@@ -255,7 +132,8 @@ class Canonical:
         for lane in self._lanes:
             if not lane.delivered:
                 lane.task.skip_to(lane.number, lane.next_offset())
-        # The inputs have ended only in this history: a live task that continues from here may find more records.
+        # The inputs have ended only in this history: a live task that continues from here may find more
+        # records.
         for task, source in self._rested:
             task.upstream(source, task.watermark_of(source))
             yield from self._after(task)
@@ -310,10 +188,10 @@ class Canonical:
                 yield from self._read_on(current)
             yield task
 
-    def _choose(self) -> tuple[_Lane | None, int]:
+    def _choose(self) -> tuple[InputLane | None, int]:
         """The lane that is next, and the event time up to which its run goes."""
         ready: list[tuple[int, int]] = []
-        at_once: _Lane | None = None
+        at_once: InputLane | None = None
         for rank, lane in enumerate(self._lanes):
             if lane.fill():
                 time_ms = lane.times[lane.at]
@@ -334,7 +212,7 @@ class Canonical:
             return self._lanes[first], FOREVER
         return self._lanes[first], limit_of(first, ready[1][0] * TOLERANCE_MS, ready[1][1], TOLERANCE_MS)
 
-    def _stop(self, lane: _Lane, until_ms: int) -> int:
+    def _stop(self, lane: InputLane, until_ms: int) -> int:
         """The index up to which the lane can give heads without a cause of another kind in between."""
         first = lane.at + 1
         if self._delivery is not None or self._limit.watermark_ms is not None or lane.times[lane.at] is None:
@@ -365,7 +243,7 @@ class Canonical:
             task.clock(self.clock_ms)
             yield from self._settle(task)
 
-    def _read_on(self, lane: _Lane) -> Iterator[Task]:
+    def _read_on(self, lane: InputLane) -> Iterator[Task]:
         """Apply the causes that follow from a lane's position: published watermarks, and the lane's end."""
         task = lane.task
         while lane.marks and lane.marks[0][0] <= lane.next_offset() and not self._at_limit():
@@ -380,7 +258,7 @@ class Canonical:
             if not lane.idle_after_ms:
                 yield from self._fall_idle()
 
-    def _rest(self, lane: _Lane) -> None:
+    def _rest(self, lane: InputLane) -> None:
         lane.resting_since_ms = self.clock_ms or None
         if lane not in self._resting:
             self._resting.append(lane)
@@ -442,7 +320,7 @@ class Canonical:
             for output in outputs:
                 self._delivery.send(output)
 
-    def _add(self, lane: _Lane) -> None:
+    def _add(self, lane: InputLane) -> None:
         """Deliver the next record of a lane, which others have written."""
         record = lane.heads[lane.at][4]
         assert self._delivery is not None
@@ -465,7 +343,9 @@ class Canonical:
             moved = yield from self._raise(delivery)
 
     def _wake(self, task: Task, one: InputPlan) -> None:
-        """Restart the idle time of an own input whose watermark comes from its events: a record was just delivered to it."""
+        """Restart the idle time of an own input whose watermark comes from its events: a record was just
+        delivered to it.
+        """
         if one.is_inbox or one.watermark == "upstream" or not one.moves:
             return
         for lane in self._lanes:
@@ -473,7 +353,9 @@ class Canonical:
                 self._rest(lane)
 
     def _raise(self, delivery: Delivery) -> Generator[Task, None, bool]:
-        """Raise the sources to the watermarks of their writers when no record is left to deliver. Returns whether one moved."""
+        """Raise the sources to the watermarks of their writers when no record is left to deliver. Returns
+        whether one moved.
+        """
         moved = False
         for source, mark in delivery.risen():
             moved = True

@@ -1,7 +1,7 @@
 """State that is no longer declared: pending timers without a handler, and state to be dropped.
 
-The first commit of a task deletes the dropped state. Until then the task reads its store through a ``Dropping``, which hides
-that state. All dropped rows are held in memory at once.
+The first commit of a task deletes the dropped state. Until then the task reads its store through a
+``Dropping``, which hides that state. All dropped rows are held in memory at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _SAME: Final[Any] = object()
 
 @dataclass(slots=True)
 class PendingTimers:
-    """The pending timers of one family without a handler; ``key`` and ``time_ms`` are of the first that is due."""
+    """The pending timers of one family without a handler; ``key`` and ``time_ms`` are of the first that is
+    due.
+    """
 
     actor: str
     family: str
@@ -51,7 +53,8 @@ class PendingTimers:
         given = self.family.partition(":")[2]
         kind = "processing-time timers" if self.family.startswith("processing-") else "timers"
         return (
-            f"{self.actor} has pending {kind} {f'of the family {given!r}' if given else 'without a name'} and no handler for "
+            f"{self.actor} has pending {kind} {f'of the family {given!r}' if given else 'without a name'} "
+            "and no handler for "
             f"them (the first is due at {_instant(self.time_ms)}, key {self.key!r})"
         )
 
@@ -121,7 +124,9 @@ def _instant(time_ms: int) -> str:
 
 
 class Dropping:
-    """The state without what is dropped: ``rows`` and ``index`` are the changes that remove it from the store."""
+    """The state without what is dropped: ``rows`` and ``index`` are the changes that remove it from the
+    store.
+    """
 
     def __init__(self, plan: Plan, state: StateReader, dropped: Collection[str]) -> None:
         self._state = state

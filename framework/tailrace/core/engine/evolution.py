@@ -1,11 +1,13 @@
 """Applies a changed declaration to state that is already stored, when a task starts.
 
-The rules for types are in ``type_evolution``. State that is no longer declared is kept until it is explicitly dropped:
+The rules for types are in ``type_evolution``. State that is no longer declared is kept until it is explicitly
+dropped:
 
     an actor             its rows stay as they are
     a map or a list      its entries stay, until their key is cleared
     a plain field        its value is carried along when the row is written again (see ``value_rows``)
-    a timer's handler    pending timers of its family stop the start, unless failing timers go to the dead letters
+    a timer's handler    pending timers of its family stop the start, unless failing timers go to the dead
+                         letters
 
 An *orphan* is named as it is dropped: ``Aircraft``, ``Aircraft.notes``, ``Aircraft.timers:overdue``.
 """
@@ -47,7 +49,8 @@ _OTHER_KEY: Final = (
 
 
 def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[Change]]:
-    """The schema to store for the actor from now on, and the differences between the stored and the declared schema.
+    """The schema to store for the actor from now on, and the differences between the stored and the declared
+    schema.
 
     The schema is meaningless if there is an incompatible change. Its families of timers are the stored ones.
     """
@@ -71,7 +74,9 @@ def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Ch
 
 
 def compatibility(stored: ActorSchema, declared: ActorSchema) -> list[Change]:
-    """The differences between the stored and the declared schema; ``kind`` is ``"incompatible"`` for unreadable state."""
+    """The differences between the stored and the declared schema; ``kind`` is ``"incompatible"`` for
+    unreadable state.
+    """
     return evolve(stored, declared)[1]
 
 
@@ -136,8 +141,10 @@ def _said_of_field(actor: str, field: FieldSchema) -> str:
     """The notice that a plain field is kept, and what to do about it."""
     stored = "may be stored in some rows" if field.absent else "is stored"
     return (
-        f"{actor}.{field.name} ({field}) {stored} and no longer declared; its values are kept. If the field was renamed, give "
-        f'it its old name: tr.field(name="{field.name}"). To delete the values: --drop-state {actor}.{field.name}.'
+        f"{actor}.{field.name} ({field}) {stored} and no longer declared; its values are kept. If the field "
+        "was renamed, give "
+        f'it its old name: tr.field(name="{field.name}"). To delete the values: --drop-state '
+        f"{actor}.{field.name}."
     )
 
 
@@ -150,8 +157,8 @@ class StoredState:
     - ``orphans``: the names of undeclared state, including the state that is now dropped.
     - ``notices``: for an operator, about orphans and changes that are easily overlooked or misunderstood.
     - ``past``: the earlier declarations, by actor.
-    - ``is_upgrade``: the stored schema changes. This is committed even if no event comes, since the state that the next
-      version finds must not depend on whether a task was quiet.
+    - ``is_upgrade``: the stored schema changes. This is committed even if no event comes, since the state
+      that the next version finds must not depend on whether a task was quiet.
     """
 
     state: StateReader
@@ -173,7 +180,8 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
     """Compare the stored state with the declarations, and drop the state named in ``drop``.
 
     Raises:
-        IncompatibleStateError: The state cannot be read as declared, or there are pending timers without a handler.
+        IncompatibleStateError: The state cannot be read as declared, or there are pending timers without a
+        handler.
         NewerFormatError, CorruptStateError: See ``decode_schemas``.
         UsageError: ``drop`` names state that is declared.
     """

@@ -1,7 +1,7 @@
 """A failed unit: whether its task stops, the error for its driver, and the headers of its dead letter.
 
-With ``on_error="dead-letter"`` an event that causes a failure goes to the dead letters. A mistake in the code would fail
-event after event, so it stops the task. The exception tells the cause:
+With ``on_error="dead-letter"`` an event that causes a failure goes to the dead letters. A mistake in the code
+would fail event after event, so it stops the task. The exception tells the cause:
 
     UsageError, DefinitionError             a mistake: Tailrace reports that its API was misused
     NameError, AttributeError, TypeError    a mistake, wherever they were raised
@@ -61,14 +61,16 @@ _HINT = (
 _ALL = 'To send even mistakes in the code to the dead letters, declare on_error="dead-letter-all".'
 _MISTAKE_HINT: dict[OnError, str] = {
     "stop": f"All of its changes are undone. Fix the code and start again. {_ALL}",
-    "dead-letter": 'The task stops in spite of on_error="dead-letter": this is a mistake in the code, not a fault of the '
-    f"event. All changes of the handler are undone. Fix the code and start again. {_ALL}",
+    "dead-letter": 'The task stops in spite of on_error="dead-letter": this is a mistake in the code, not a fault '
+    f"of the event. All changes of the handler are undone. Fix the code and start again. {_ALL}",
     "dead-letter-all": "All of its changes are undone. Fix the code.",
 }
 
 
 def is_handlers_fault(error: Exception) -> bool:
-    """Whether the handler or the event caused a failure. Otherwise the task must stop, whatever ``on_error`` is."""
+    """Whether the handler or the event caused a failure. Otherwise the task must stop, whatever ``on_error``
+    is.
+    """
     return not isinstance(error, _NOT_ITS_FAULT)
 
 
@@ -91,7 +93,9 @@ def handler_error(
     key: Any,
     timer: tuple[ActorPlan, str | None, int] | None,
 ) -> HandlerError | WrongPartitionError:
-    """The error for a failed unit: the record at offset ``at`` of input ``number``, or the firing of a timer."""
+    """The error for a failed unit: the record at offset ``at`` of input ``number``, or the
+    firing of a timer.
+    """
     topic = None if number < 0 else plan.inputs[number].name
     if isinstance(error, WrongPartitionError):
         error.topic, error.partition, error.offset = topic, partition, at
@@ -160,7 +164,9 @@ def timer_named(actor: str, key: Any, name: str | None, time_ms: int) -> TimerNa
 
 
 def _traced(cause: Exception) -> list[str]:
-    """The traceback from the handler on. The engine's frames before it depend on the settings and are left out."""
+    """The traceback from the handler on. The engine's frames before it depend on the settings and are left
+    out.
+    """
     trace = cause.__traceback__
     while trace is not None and any(_is_within(trace.tb_frame, caller) for caller in _CALLERS):
         trace = trace.tb_next

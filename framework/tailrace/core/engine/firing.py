@@ -1,14 +1,15 @@
 """The second half of every step: fire the due timers.
 
-An event-time timer is due when its actor's watermark has reached its time. A processing-time timer is due when the clock has
-reached its time. Order: event time before processing time; within each (time, place of the actor, key, timer name), over all
-actors. The place is that of ``Plan.order``. If two actors have a timer for the same instant, the actor nearer to the sources
-fires first, because the events that it emits to streams belong to that instant too. Timers that handlers set in the meantime
-take their place in this order.
+An event-time timer is due when its actor's watermark has reached its time. A processing-time timer is due
+when the clock has reached its time. Order: event time before processing time; within each (time, place of the
+actor, key, timer name), over all actors. The place is that of ``Plan.order``. If two actors have a timer for
+the same instant, the actor nearer to the sources fires first, because the events that it emits to streams
+belong to that instant too. Timers that handlers set in the meantime take their place in this order.
 
-A drain may be long (an outage can make millions of timers due). It can therefore be left after any firing and resumed later,
-even by another process after a commit: due timers are state, so nothing else has to be remembered. Until the drain is finished,
-the actor *holds* the published watermark back: readers rely on the watermark of its outputs, and more outputs will come.
+A drain may be long (an outage can make millions of timers due). It can therefore be left after any firing and
+resumed later, even by another process after a commit: due timers are state, so nothing else has to be
+remembered. Until the drain is finished, the actor *holds* the published watermark back: readers rely on the
+watermark of its outputs, and more outputs will come.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from tailrace.core.errors import UsageError
 
 
 class Due:
-    """The time at which the next timer of several queues is due. It has the ``due_ms`` of a queue and nothing else."""
+    """The time at which the next timer of several queues is due. It has the ``due_ms`` of a queue and nothing
+    else.
+    """
 
     __slots__ = ("_queues",)
 
@@ -41,7 +44,9 @@ class Due:
 
 
 class Firing:
-    """Fires a task's timers. ``events`` and ``processing`` are its queues, by actor; ``budget`` is how many may still fire."""
+    """Fires a task's timers. ``events`` and ``processing`` are its queues, by actor; ``budget`` is how many
+    may still fire.
+    """
 
     __slots__ = ("budget", "draining", "events", "marks", "processing", "stop_after_fired", "units")
 
@@ -70,7 +75,9 @@ class Firing:
         return due_ms if due_ms <= self.marks.of_operator[actor] else None
 
     def drain(self) -> None:
-        """Fire due timers in order. ``draining`` is True afterwards if the budget ended before the last of them."""
+        """Fire due timers in order. ``draining`` is True afterwards if the budget ended before the last of
+        them.
+        """
         units, unit = self.units, self.units.unit
         apart, units.apart = units.apart, True  # each actor has its own watermark
         try:
@@ -183,5 +190,7 @@ class Firing:
 
 
 def _after(watermark_ms: int) -> int:
-    """The event time of a processing-time timer: just after the watermark, so that it is not late; 0 before the first one."""
+    """The event time of a processing-time timer: just after the watermark, so that it is not late; 0 before
+    the first one.
+    """
     return min(watermark_ms + 1, INSTANT_LIMIT_MS - 1) if is_instant(watermark_ms) else 0

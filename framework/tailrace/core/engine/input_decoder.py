@@ -1,6 +1,8 @@
-"""Converts records to heads: decodes them, finds the key and the event time, and refuses records without valid ones.
+"""Converts records to heads: decodes them, finds the key and the event time, and refuses records without
+valid ones.
 
-Also ``BoundInput``, the data that a task has about an input: which handlers get its heads, and how they move watermarks.
+Also ``BoundInput``, the data that a task has about an input: which handlers get its heads, and how they move
+watermarks.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ NEVER: Final = 1 << 63
 
 
 class DirectCall(NamedTuple):
-    """What a task needs to call the only handler of an input by itself: its route, and the methods of its actor's table."""
+    """What a task needs to call the only handler of an input by itself: its route, and the methods of its
+    actor's table.
+    """
 
     routes: Sequence[BoundRoute] | None
     """The input's routes; None if no unit is a single call."""
@@ -52,7 +56,9 @@ class DirectCall(NamedTuple):
 
     @classmethod
     def of(cls, routes: Sequence[BoundRoute]) -> DirectCall:
-        """The direct call of an input with these routes; ``INDIRECT`` if it has not one route to an unchecked table."""
+        """The direct call of an input with these routes; ``INDIRECT`` if it has not one route to an unchecked
+        table.
+        """
         route, table = routes[0] if len(routes) == 1 else (None, None)
         if route is None or table is None or table.images is not None:
             return INDIRECT
@@ -80,7 +86,8 @@ INDIRECT: Final = DirectCall(None, None, None, _never, _never, _never, _never, _
 
 
 class BoundInput:
-    """One input of one task: values that are the same for all of its records, computed once, because runs may be short.
+    """One input of one task: values that are the same for all of its records, computed once, because runs may
+    be short.
 
     ``judged``: its records may be late. ``moving``: they move a watermark, to their event time minus ``lag``.
     """
@@ -106,7 +113,9 @@ class BoundInput:
         return (self._bound(delivery.route),)
 
     def prefetch(self, heads: Sequence[Head], start: int) -> None:
-        """Let the tables of the input's actors read ahead the rows that a run needs, if the run is long enough."""
+        """Let the tables of the input's actors read ahead the rows that a run needs, if the run is long
+        enough.
+        """
         if len(heads) - start >= _RUN_WORTH_READING_AHEAD and not self.inbox:
             for table in {table for _, table in self.routes if table is not None}:
                 table.prefetch(heads, start)
@@ -147,7 +156,7 @@ class InputDecoder:
                 heads.append((offset, None, None, Refused("undecodable", str(error)), record))
             except MemoryError:
                 raise
-            except Exception as error:  # noqa: BLE001  # from a validator of the user's class: the record is invalid
+            except Exception as error:  # noqa: BLE001  # a validator of the user refuses the record
                 said = f"{type(error).__name__}: {error}"
                 heads.append((offset, None, None, Refused("undecodable", said), record))
             else:
@@ -155,7 +164,9 @@ class InputDecoder:
         return heads
 
     def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
-        """Make heads in bulk; None if a record may have to be refused or skipped, or has no time of its own."""
+        """Make heads in bulk; None if a record may have to be refused or skipped, or has no
+        time of its own.
+        """
         plan = self._plan
         if plan.key_of is None or plan.time_kind == "arrival" or not records:
             return None
@@ -169,7 +180,7 @@ class InputDecoder:
             if None in times or not plan.key_codec.are_exact(keys):
                 return None
             sound = self._in_range(times)
-        except Exception:  # noqa: BLE001  # the records are decoded one by one then, and the error names its record
+        except Exception:  # noqa: BLE001  # then decoded one by one, and the error names its record
             return None
         return list(zip(offsets, times, keys, events, records, strict=True)) if sound else None
 
@@ -193,7 +204,8 @@ class InputDecoder:
         plan, earliest_ms, latest_ms = self._plan, min(times), max(times)
         if not plan.time_min_ms <= earliest_ms or not latest_ms <= plan.time_max_ms:
             return False
-        # Times of this century, or times that begin at 0, are not in this range, so two comparisons are usually enough.
+        # Times of this century, or times that begin at 0, are not in this range, so two comparisons are
+        # usually enough.
         if earliest_ms > SECONDS_LAST_MS or latest_ms < SECONDS_FIRST_MS or not plan.refuse_seconds:
             return True
         return not any(SECONDS_FIRST_MS <= one <= SECONDS_LAST_MS for one in times)

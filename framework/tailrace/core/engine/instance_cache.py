@@ -1,23 +1,28 @@
 """The live instances of a task: loaded, touched, sealed, undone and committed.
 
-Theory. A *unit* succeeds or fails as a whole: one record with all its handlers, or one timer firing. A unit touches instances,
-collections and timers. If it fails, all three are reset to their state before it. For this, three records are kept:
+Theory. A *unit* succeeds or fails as a whole: one record with all its handlers, or one timer firing. A unit
+touches instances, collections and timers. If it fails, all three are reset to their state before it. For
+this, three records are kept:
 
-    undo      assignments to dictionaries (timers, live and pending entries, the table itself), undone in reverse order
+    undo      assignments to dictionaries (timers, live and pending entries, the table itself), undone in
+              reverse order
     touched   (table, key, image): the encoding of each instance before the unit, None if it did not exist
     dirty     per commit and actor: key -> image at the first touch since the last commit
 
-At the end of a handler its instance is *sealed*: wrong types are refused. Unless every field's type is a fixed point of the
-codec, the instance is replaced by its decoded encoding. So a live instance always equals the one that a restart would load. At
-a commit each dirty instance is encoded once and compared with its image; only differences are written.
+At the end of a handler its instance is *sealed*: wrong types are refused. Unless every field's type is a
+fixed point of the codec, the instance is replaced by its decoded encoding. So a live instance always equals
+the one that a restart would load. At a commit each dirty instance is encoded once and compared with its
+image; only differences are written.
 
-An instance is *bare* if all its fields have their defaults and it has no timer and no entry. No handler can distinguish it from
-a new one, so a commit stores no row for it. This is the same for an instance that never changed, was cleared, or is back at its
-defaults. An instance with a required field is never bare unless it is cleared. Timers and entries of a key exist only together
-with its value row: without a value row nothing else has to be looked for.
+An instance is *bare* if all its fields have their defaults and it has no timer and no entry. No handler can
+distinguish it from a new one, so a commit stores no row for it. This is the same for an instance that never
+changed, was cleared, or is back at its defaults. An instance with a required field is never bare unless it is
+cleared. Timers and entries of a key exist only together with its value row: without a value row nothing else
+has to be looked for.
 
-Live instances are kept in two generations, ``live`` and ``old``. If a commit finds ``live`` too large, ``live`` becomes
-``old``; instances that are used move back. Dirty instances are never dropped, because a commit leaves none dirty.
+Live instances are kept in two generations, ``live`` and ``old``. If a commit finds ``live`` too large,
+``live`` becomes ``old``; instances that are used move back. Dirty instances are never dropped, because a
+commit leaves none dirty.
 """
 
 from __future__ import annotations
@@ -52,8 +57,8 @@ class InstanceCache(UnitBooks):
         reading: bool = False,
         past: Mapping[str, EarlierDeclaration] | None = None,
     ) -> None:
-        """``queues`` by time domain and actor. ``reload`` decodes every touched instance again. ``checked`` looks for state
-        that was changed outside of its handlers.
+        """``queues`` by time domain and actor. ``reload`` decodes every touched instance again. ``checked``
+        looks for state that was changed outside of its handlers.
 
         ``past``: by name of the actor, stored state that other declarations have written.
         """
@@ -74,7 +79,8 @@ class InstanceCache(UnitBooks):
                 target.pop(key, None)
             else:
                 target[key] = old
-        # The first image counts: a key that was cleared and touched again in the unit has a second, empty one.
+        # The first image counts: a key that was cleared and touched again in the unit has a second, empty
+        # one.
         first: dict[tuple[int, Any], tuple[Table, bytes | None]] = {}
         for table, key, image in self.touched:
             first.setdefault((table.plan.index, key), (table, image))

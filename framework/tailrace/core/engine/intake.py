@@ -1,8 +1,8 @@
 """Reads the records of a task's history from a source, and decodes them in bulk before their order is known.
 
-Runs of one input are short if inputs interleave. An ``Intake`` reads windows from its source, independent of the runs, so the
-cost of a call of the source, and of the decoder, is paid once for thousands of records. It never reads past ``ahead``: records
-after that may have to be decoded differently, or may not exist.
+Runs of one input are short if inputs interleave. An ``Intake`` reads windows from its source, independent of
+the runs, so the cost of a call of the source, and of the decoder, is paid once for thousands of records. It
+never reads past ``ahead``: records after that may have to be decoded differently, or may not exist.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class Intake:
         """The offset up to which the source was read."""
 
     def window(self, ahead: int) -> tuple[list[Head], Sequence[InputRecord]] | None:
-        """The next heads with their records, from one window of offsets before ``ahead``; None if ``ahead`` is reached."""
+        """The next heads with their records, from one window of offsets before ``ahead``; None if ``ahead``
+        is reached.
+        """
         if self._read >= ahead:
             return None
         stop = min(self._read + self._window, ahead)
@@ -52,7 +54,9 @@ class Intake:
         return self._task.decode(self._number, records), records
 
     def run(self, start: int, stop: int, ahead: int) -> Iterator[Sequence[Head]]:
-        """The heads from offset ``start`` to before ``stop``, in one or more pieces. ``ahead`` must be at least ``stop``."""
+        """The heads from offset ``start`` to before ``stop``, in one or more pieces. ``ahead`` must be at
+        least ``stop``.
+        """
         if start != self._next:
             self._heads, self._at, self._read = [], 0, start
         count, self._next = stop - start, -1

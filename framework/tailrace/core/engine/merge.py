@@ -1,15 +1,15 @@
 """The order in which records of several inputs are taken.
 
-Theory. Within an input, offsets are never reordered. Between inputs, the head with the lowest event time goes first. Times are
-compared in steps of a tolerance, so that runs stay long; within a step, the input whose name sorts first goes first. A head
-without an event time goes at once. So the order of two heads depends only on these two heads: an input that other actors read
-does not change the order of an actor's own inputs.
+Theory. Within an input, offsets are never reordered. Between inputs, the head with the lowest event time goes
+first. Times are compared in steps of a tolerance, so that runs stay long; within a step, the input whose name
+sorts first goes first. A head without an event time goes at once. So the order of two heads depends only on
+these two heads: an input that other actors read does not change the order of an actor's own inputs.
 
-The merge waits only for inputs that have unread records: as long as one of these has no head here, the order is unknown, and no
-run is returned. It never waits for feedback and slow reference data.
+The merge waits only for inputs that have unread records: as long as one of these has no head here, the order
+is unknown, and no run is returned. It never waits for feedback and slow reference data.
 
-This order depends on which records had arrived, so it is a cause: the task writes it on its tape, and a replay follows the tape
-instead.
+This order depends on which records had arrived, so it is a cause: the task writes it on its tape, and a
+replay follows the tape instead.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def limit_of(rank: int, other_ms: int, other_rank: int, tolerance_ms: int) -> in
 class Merge:
     """The heads of all inputs, returned as runs.
 
-    ``offer`` heads as they are read, call ``unread`` to set which inputs have more to read, and call ``next_run`` until it
-    returns None.
+    ``offer`` heads as they are read, call ``unread`` to set which inputs have more to read, and call
+    ``next_run`` until it returns None.
     """
 
     __slots__ = ("_at", "_heads", "_tolerance_ms", "_unread", "_waited_for")
@@ -61,7 +61,9 @@ class Merge:
         return len(self._heads[number]) - self._at[number]
 
     def next_run(self, most: int = 1 << 62) -> tuple[int, Sequence[Head]] | None:
-        """The next run: an input and its heads, at most ``most``. None if there are no heads, or the merge waits for an input."""
+        """The next run: an input and its heads, at most ``most``. None if there are no heads, or the merge
+        waits for an input.
+        """
         ready: list[tuple[int, int]] = []
         for number, heads in enumerate(self._heads):
             if self._at[number] < len(heads):

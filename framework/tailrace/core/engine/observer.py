@@ -1,8 +1,9 @@
 """Observes a task at work: an observer is called before and after each call of a handler.
 
-A task without a ``Watch`` has no extra cost: a ``Watch`` gives the task another kind of ``Units``, and turns off the direct
-calls of handlers in ``Task.run``. A watch can also limit a replay to some keys. Records of other keys then only advance the
-watermark, because lateness and the order of timers depend on it; their handlers are not called.
+A task without a ``Watch`` has no extra cost: a ``Watch`` gives the task another kind of ``Units``, and turns
+off the direct calls of handlers in ``Task.run``. A watch can also limit a replay to some keys. Records of
+other keys then only advance the watermark, because lateness and the order of timers depend on it; their
+handlers are not called.
 
 An observer changes no result: the state that it sees is encoded from the rows that a commit would write.
 """
@@ -32,8 +33,8 @@ from tailrace.core.records import Headers, InputRecord, RawOutput
 class Moment:
     """The record or timer that a task handles for a key, and the times that apply.
 
-    ``input`` is the number of the record's input and ``at`` its offset. For a timer ``input`` is -1 and ``at`` its due time, in
-    the time domain ``domain``.
+    ``input`` is the number of the record's input and ``at`` its offset. For a timer ``input`` is -1 and
+    ``at`` its due time, in the time domain ``domain``.
     """
 
     key: Any
@@ -80,7 +81,9 @@ class Observer(Protocol):
         ...
 
     def passed_over(self, moment: Moment, why: str, /) -> None:
-        """No handler is called, or its effects are undone: a late record that is dropped, or a failure on the tape."""
+        """No handler is called, or its effects are undone: a late record that is dropped, or a failure on the
+        tape.
+        """
         ...
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
@@ -108,7 +111,9 @@ class Watch:
         totals: tape.Totals,
         log: tape.Tape,
     ) -> Units:
-        """The units of a task that is watched. Without an observer, and with all keys, they are as fast as a service's."""
+        """The units of a task that is watched. Without an observer, and with all keys, they are as fast as a
+        service's.
+        """
         of_units = (plan, partition, cells, context, marks, totals, log)
         watched = self.observer is not None or self.keys is not None
         units = _WatchedUnits(self, *of_units) if watched else Units(*of_units)
@@ -155,7 +160,9 @@ class _WatchedUnits(Units):
         event: Any,
         mark: int,
     ) -> None:
-        """See ``Units.record``. For a key that is left out, all outputs are removed, including those for late events."""
+        """See ``Units.record``. For a key that is left out, all outputs are removed, including those for late
+        events.
+        """
         keys = self._watch.keys
         if keys is not None and key not in keys:
             del self.unit.outputs[mark:]
@@ -205,7 +212,9 @@ class _WatchedUnits(Units):
     # --- failures
 
     def timer_skip(self, fired: int, table: Table, time_ms: int, /) -> Headers | None:
-        """See ``Units.timer_skip``. If keys are left out, timers cannot be counted: the dead letter identifies the timer."""
+        """See ``Units.timer_skip``. If keys are left out, timers cannot be counted: the dead letter
+        identifies the timer.
+        """
         if self._watch.keys is None:
             return super().timer_skip(fired, table, time_ms)
         named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)

@@ -22,9 +22,9 @@ def written_by_others(_name: str, _record: InputRecord, /) -> RecordOrigin:
 class PartitionHistory:
     """The records that one partition reads: of each input (by name), those before an offset in ``ends``.
 
-    ``upstream``: per source, the watermarks that its writers have published, in ascending order, as pairs of the position where
-    the watermark takes effect and the watermark; None: the writers hold no reader back. An inbox without an end in ``ends`` is
-    not read.
+    ``upstream``: per source, the watermarks that its writers have published, in ascending order, as pairs of
+    the position where the watermark takes effect and the watermark; None: the writers hold no reader back. An
+    inbox without an end in ``ends`` is not read.
     """
 
     source: Source
@@ -33,6 +33,6 @@ class PartitionHistory:
         default_factory=dict[str, Sequence[tuple[int, int | None]]]
     )
     record_origin: Callable[[str, InputRecord], RecordOrigin] = written_by_others
-    """For own inputs that are delivered: records that the app sent are left out, and a redriven record is placed after all
-    records before it.
+    """For own inputs that are delivered: records that the app sent are left out, and a redriven record is
+    placed after all records before it.
     """

@@ -16,7 +16,9 @@ from tailrace.core.suggestions import did_you_mean
 
 
 class QueryReader:
-    """Reads the committed instances of one task. It returns copies: changing them does not change the state."""
+    """Reads the committed instances of one task. It returns copies: changing them does not
+    change the state.
+    """
 
     def __init__(self, plan: Plan, partition: int, state: StateReader) -> None:
         self._plan = plan
@@ -30,7 +32,9 @@ class QueryReader:
         return found[1] if found is not None else None
 
     def timers(self, actor: type[Any], key: Any) -> dict[tuple[str, str | int], int]:
-        """The pending timers of a key: (domain "event" or "processing", name, or time if unnamed) -> due time in ms."""
+        """The pending timers of a key: (domain "event" or "processing", name, or time if unnamed) -> due time
+        in ms.
+        """
         found = self._load(self._plan.actor_of(actor), key)
         if found is None:
             return {}
@@ -45,8 +49,8 @@ class QueryReader:
         return pending
 
     def query(self, actor: type[Any], key: Any, name: str, *arguments: Any) -> Any:
-        """Run a query on an instance; it never changes the state. Raises QueryError if the query or the key does not exist, or
-        if the query fails.
+        """Run a query on an instance; it never changes the state. Raises QueryError if the query or the key
+        does not exist, or if the query fails.
         """
         plan = self._plan.actor_of(actor)
         call = plan.queries.get(name)

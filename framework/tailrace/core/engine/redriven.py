@@ -1,22 +1,26 @@
 """Redriven records: for which app a record was redriven.
 
-Theory. A redriven record is a second copy of a record in its topic, appended because one app could not handle the first. Any
-other app that reads the topic has read the original, at its own point in its own history. So a task *skips* a record that was
-redriven for another app: no handler gets it, it moves neither a watermark nor the clock, an idle input stays idle, and the
-order of the other records does not depend on it. The task counts it (``Totals.for_others``).
+Theory. A redriven record is a second copy of a record in its topic, appended because one app could not handle
+the first. Any other app that reads the topic has read the original, at its own point in its own history. So a
+task *skips* a record that was redriven for another app: no handler gets it, it moves neither a watermark nor
+the clock, an idle input stays idle, and the order of the other records does not depend on it. The task counts
+it (``Totals.for_others``).
 
     last header names            the record is
     this app                     handled, and never treated as late
-    an app whose history this    the same, if the original is before the point where this app took over: it failed there and is
-    one continues                not part of the state. Otherwise it is skipped: this app has read the original itself
+    an app whose history this    the same, if the original is before the point where this app took over: it
+                                 failed there and is
+    one continues                not part of the state. Otherwise it is skipped: this app has read the
+                                 original itself
     another app                  skipped
     nothing that is an id        an ordinary record
 
-The header's value is ``<app>.dead-letters/<letter>@<partition>-<offset>``. The part after the @ is the place of the original;
-it is missing if the dead letter does not have it. A record that was redriven several times has one header for each time, and the last one
-counts.
+The header's value is ``<app>.dead-letters/<letter>@<partition>-<offset>``. The part after the @ is the place
+of the original; it is missing if the dead letter does not have it. A record that was redriven several times
+has one header for each time, and the last one counts.
 
-In topics that only the app itself reads (its inbox, and its topics for repartitioning), every redriven record is for this app.
+In topics that only the app itself reads (its inbox, and its topics for repartitioning), every redriven record
+is for this app.
 """
 
 from __future__ import annotations
@@ -36,7 +40,9 @@ _VALUE = re.compile(rb"(?P<topic>.+\.dead-letters)/(?P<id>\d+-\d+)(?:@(?P<partit
 
 
 class Redriven(NamedTuple):
-    """The content of one header. ``origin`` is the partition and offset of the original, None if that is not known."""
+    """The content of one header. ``origin`` is the partition and offset of the original, None if that is not
+    known.
+    """
 
     topic: str
     """The dead-letter topic."""
@@ -63,7 +69,8 @@ def redriven_of(headers: Headers) -> list[Redriven]:
 def redriven_ids(headers: Headers, topic: str) -> list[str]:
     """The ids of the dead letters in ``topic`` for which a record was redriven, in the order of the failures.
 
-    Empty if it was not redriven, or was redriven for another app: the app of ``topic`` has then read the original.
+    Empty if it was not redriven, or was redriven for another app: the app of ``topic`` has then read the
+    original.
     """
     said = redriven_of(headers)
     if not said or said[-1].topic != topic:
@@ -83,7 +90,9 @@ class Addressees:
         self._private = [one.is_inbox or one.name in hidden for one in plan.inputs]
         self._own = [one.name for one in plan.inputs]
         self.sorted_out = False
-        """Whether the records redriven for other apps have been removed already. Then every record is handled."""
+        """Whether the records redriven for other apps have been removed already. Then every record is
+        handled.
+        """
 
     def is_ours(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for this app. Then it is never treated as late."""

@@ -1,21 +1,23 @@
 """Run a task again along its tape.
 
-Theory. The tape has the causes, the log has the records, and the code determines the rest. A replay gives a task the same
-causes in the same order. It checks that each record follows the one before (see ``TapeRecord.identity``). After each tape
-record the task must be in the state in which the first run committed, even in the middle of a drain. The replay compares its
-own totals and watermarks with those on the tape.
+Theory. The tape has the causes, the log has the records, and the code determines the rest. A replay gives a
+task the same causes in the same order. It checks that each record follows the one before (see
+``TapeRecord.identity``). After each tape record the task must be in the state in which the first run
+committed, even in the middle of a drain. The replay compares its own totals and watermarks with those on the
+tape.
 
-A replay decides nothing by itself: not the order of inputs (the runs on the tape give it), not whether an input is idle, and
-not whether a failing handler is skipped.
+A replay decides nothing by itself: not the order of inputs (the runs on the tape give it), not whether an
+input is idle, and not whether a failing handler is skipped.
 
-The log must still have every record that the first run has taken. Their number (handled, refused, and redriven for other
-apps) is on the tape, and depends neither on the code nor on the keys that are replayed. So it is compared in every replay, also
-where a limit or an error ends one within a commit. Offsets without a record are no error by themselves: a log may have markers
-there. Compaction leaves gaps too, and those change the number.
+The log must still have every record that the first run has taken. Their number (handled, refused, and
+redriven for other apps) is on the tape, and depends neither on the code nor on the keys that are replayed. So
+it is compared in every replay, also where a limit or an error ends one within a commit. Offsets without a
+record are no error by themselves: a log may have markers there. Compaction leaves gaps too, and those change
+the number.
 
 A replay of *some keys* (``Watch.keys``) calls handlers only for these keys. Only values that do not depend on
-keys can be compared with the tape: records, lateness, watermarks. It drains every step to its end, because the next cause
-always came after the drain.
+keys can be compared with the tape: records, lateness, watermarks. It drains every step to its end, because
+the next cause always came after the drain.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ _OF_RECORDS = ("records", "late", "refused", "for_others")
 class Limit:
     """Where to stop: as soon as one of these limits is reached.
 
-    ``offsets``, by input: the first record that is not taken. ``watermark_ms``: after the step in which all operators nearest
-    to the sources have reached it. ``clock_ms``: before the first clock reading above it.
+    ``offsets``, by input: the first record that is not taken. ``watermark_ms``: after the step in which all
+    operators nearest to the sources have reached it. ``clock_ms``: before the first clock reading above it.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -81,10 +83,10 @@ class Limits:
 class Replay:
     """A task that advances along its tape: call ``take`` for each record in turn.
 
-    ``task`` must be made with ``replaying=True``. ``some_keys``: the task handles only some keys. ``lenient`` is for changed
-    code: the replay continues after a commit with different results. ``difference`` keeps the first difference, and each later
-    commit is compared on its own. ``after_deleted``: the source leaves out records that the log has deleted; ``missing`` then
-    counts them, and no record that is missing is an error.
+    ``task`` must be made with ``replaying=True``. ``some_keys``: the task handles only some keys. ``lenient``
+    is for changed code: the replay continues after a commit with different results. ``difference`` keeps the
+    first difference, and each later commit is compared on its own. ``after_deleted``: the source leaves out
+    records that the log has deleted; ``missing`` then counts them, and no record that is missing is an error.
     """
 
     def __init__(
@@ -112,7 +114,8 @@ class Replay:
         starts = task.positions
         self._intakes = [Intake(task, one.index, source, starts[one.name]) for one in task.plan.inputs]
         self._ends = [0] * len(self._intakes)
-        """By input: its position after the current tape record, or at the limit. Reading ahead stops there."""
+        """By input: its position after the current tape record, or at the limit. Reading ahead stops there.
+        """
         self._numbers = {name: number for number, name in enumerate(task.plan.sources)}
         self._names = list(self._numbers)
         self._operators = [one.name for one in task.plan.operators]
@@ -125,7 +128,9 @@ class Replay:
         """By input: its name, and the offsets from which and up to which the current tape record reads it."""
 
     def follow_on(self, record: tape.TapeRecord) -> None:
-        """Set the inputs and operators of the first run by number, for a tape that is not read from a start of the task."""
+        """Set the inputs and operators of the first run by number, for a tape that is not read from a start
+        of the task.
+        """
         if record.inputs is not None:
             self._names = [*record.inputs, *record.channels]
         self._operators = record.operators or self._operators
@@ -164,7 +169,8 @@ class Replay:
             (skip.input if skip.input < 0 else self._number(skip.input), skip.number): tuple(skip.headers)
             for skip in record.skips
         }
-        # Only the last cause may have been left in the middle of its drain: all others were drained before the next cause.
+        # Only the last cause may have been left in the middle of its drain: all others were drained before
+        # the next cause.
         task.follow(self._skips, FOREVER)
         while causes and self._reopen(causes[0]):
             del causes[0]
@@ -217,7 +223,9 @@ class Replay:
         return not self._at_watermark()
 
     def _reopen(self, cause: Sequence[int]) -> bool:
-        """Take a cause that moves no watermark, and so may come before the end of a drain. Returns whether it did."""
+        """Take a cause that moves no watermark, and so may come before the end of a drain. Returns whether it
+        did.
+        """
         task = self.task
         match cause:
             case (tape.UPSTREAM, source, 0) if task.watermarks.idle[number := self._number(source)]:
@@ -262,7 +270,9 @@ class Replay:
         return True
 
     def _portions(self, number: int, heads: Sequence[Head]) -> Iterator[Sequence[Head]]:
-        """Split the records so that each record with which the watermark may reach the limit is the last of its portion."""
+        """Split the records so that each record with which the watermark may reach the limit is the last of
+        its portion.
+        """
         plan, limit_ms = self.task.plan.inputs[number], self._limit.watermark_ms
         if limit_ms is None or not plan.moves:
             yield heads
@@ -301,9 +311,11 @@ class Replay:
             )
         if not record.follows(task.identity):
             raise ReplayDivergedError(
-                f"commit {record.number} of app {task.plan.app!r} partition {task.partition} does not follow the commit before "
+                f"commit {record.number} of app {task.plan.app!r} partition {task.partition} does not follow "
+                "the commit before "
                 f"it, whose identity is {tape.shown_identity(task.identity)}",
-                hint="The tape is put together from two histories: the log has lost its end and was continued, or a snapshot or "
+                hint="The tape is put together from two histories: the log has lost its end and was "
+                "continued, or a snapshot or "
                 "an archive of another log is read with it. Use only what was made of this log.",
             )
         task.identify(tape.identity_within(task.identity, record.number))
@@ -316,7 +328,9 @@ class Replay:
             )
 
     def _begin(self, causes: Sequence[Sequence[int]]) -> None:
-        """At the first record after a start: take over the names of the inputs, and their positions at that start."""
+        """At the first record after a start: take over the names of the inputs, and their positions at that
+        start.
+        """
         record = self._record
         if record.inputs is None:
             return
@@ -334,7 +348,8 @@ class Replay:
         name = self._names[then]
         if name not in self._numbers:
             raise InputsChangedError(
-                f"the app {self.task.plan.app!r} does not read {name!r} now, and did at commit {self._record.number}",
+                f"the app {self.task.plan.app!r} does not read {name!r} now, and did at commit "
+                f"{self._record.number}",
                 hint="Declare the former input again, or replay with the code of that time.",
             )
         return self._numbers[name]
@@ -345,7 +360,8 @@ class Replay:
         found = next((one.index for one in self.task.plan.operators if one.name == name), None)
         if found is None:
             raise InputsChangedError(
-                f"the app {self.task.plan.app!r} has no actor {name!r} now, and had at commit {self._record.number}",
+                f"the app {self.task.plan.app!r} has no actor {name!r} now, and had at commit "
+                f"{self._record.number}",
                 hint="Replay with the code of that time.",
             )
         return found
@@ -376,7 +392,8 @@ class Replay:
         gaps = [one for one in counts if one[2] - one[1] > one[3]]
         if not gaps:
             raise ReplayDivergedError(
-                f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out differently: it has taken "
+                f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out "
+                "differently: it has taken "
                 f"{wanted:,} records, and its causes on the tape give {found:,}",
                 hint="The tape was changed, or the log now has other records in these places.",
             )
@@ -390,13 +407,16 @@ class Replay:
             else f"the log now has {found:,}"
         )
         raise OffsetGoneError(
-            f"commit {record.number} of app {task.plan.app!r} has taken {wanted:,} records, and {now} ({places})",
+            f"commit {record.number} of app {task.plan.app!r} has taken {wanted:,} records, and {now} "
+            f"({places})",
             topic=name,
             partition=task.partition,
             offset=start,
             hint="A compacted topic loses all but the last record of each key. Without the others this "
-            "history cannot be replayed. Read them from an archive (--archive), or rebuild from a later snapshot (--from-snapshot) or in "
-            "canonical order (--order canonical). The last reads the records that are left: the state may then differ.",
+            "history cannot be replayed. Read them from an archive (--archive), or rebuild from a later "
+            "snapshot (--from-snapshot) or in "
+            "canonical order (--order canonical). The last reads the records that are left: the state may "
+            "then differ.",
         )
 
     def _check_end(self) -> None:
@@ -417,16 +437,20 @@ class Replay:
         if not differing:
             return
         error = ReplayDivergedError(
-            f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out differently "
+            f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out "
+            "differently "
             f"({', '.join(differing)})",
-            hint="The code differs from the one that ran, or it depends on something that is not on the tape.",
+            hint="The code differs from the one that ran, or it depends on something that is not on the "
+            "tape.",
         )
         if not self.lenient:
             raise error
         self.difference = self.difference or error
 
     def settle(self) -> None:
-        """Set the totals to those of the first run, so that later commits are compared on their own. Take the outputs first."""
+        """Set the totals to those of the first run, so that later commits are compared on their own. Take the
+        outputs first.
+        """
         for name, was in msgspec.structs.asdict(self._record.totals).items():
             setattr(self.task.totals, name, was)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace.core.declare.context import Measurement
+from tailrace.core.declare.user_metrics import Measurement
 from tailrace.core.handling.promises import Promises
 
 
@@ -15,7 +15,9 @@ class TaskSettings:
     cache_bytes: int = 256 << 20
     """Approximate memory limit for clean live instances."""
     timers_in_memory: int = 200_000
-    """Maximum number of timers kept in memory per time domain; the others are read from the store when they become due."""
+    """Maximum number of timers kept in memory per time domain; the others are read from the store when they
+    become due.
+    """
     firing_budget: int = 10_000
     """Maximum number of timers fired before a call returns to its driver."""
     timer_loop_cap: int = 1_000
@@ -23,12 +25,14 @@ class TaskSettings:
     timezones: str = ""
     """The version of this machine's time zone data, for the tape."""
     reload: bool = False
-    """Decode every touched instance again after each handler, so that a live object always equals its decoded encoding."""
+    """Decode every touched instance again after each handler, so that a live object always equals its decoded
+    encoding.
+    """
     promises: Promises | None = None
     """The published watermarks of the topics that the task writes, if its driver publishes any."""
     checked: bool = False
-    """Look for state that was changed outside of its own handlers, at each touch and each commit. Decode again everything that
-    is emitted and sent. For tests: it takes time.
+    """Look for state that was changed outside of its own handlers, at each touch and each commit. Decode
+    again everything that is emitted and sent. For tests: it takes time.
     """
 
 
@@ -36,8 +40,8 @@ class TaskSettings:
 class CommitBatch:
     """What must become durable together.
 
-    ``rows`` go to the changelog and the store, ``index_rows`` (derived from them) only to the store. ``cut`` is written
-    after both. ``tape`` is the record of the causes.
+    ``rows`` go to the changelog and the store, ``index_rows`` (derived from them) only to the store. ``cut``
+    is written after both. ``tape`` is the record of the causes.
     """
 
     rows: dict[bytes, bytes | None]

@@ -1,33 +1,36 @@
 """The tape: the causes of a task's steps. The cut: the point that a task has reached at a commit.
 
-A replay needs only what came from outside: which records were taken in what order, when the clock was read and its readings,
-which inputs became idle, which watermarks of other services were applied, and where a handler failed. Everything that follows
-from these (watermarks, lateness, timers, outputs) is computed again and compared with the totals on the tape.
+A replay needs only what came from outside: which records were taken in what order, when the clock was read
+and its readings, which inputs became idle, which watermarks of other services were applied, and where a
+handler failed. Everything that follows from these (watermarks, lateness, timers, outputs) is computed again
+and compared with the totals on the tape.
 
 Causes are a flat list of small integers, so that a commit of 100,000 events takes a few dozen bytes:
 
-    RUN input n        the records of an input from its position up to its position + n (offsets, gaps included)
+    RUN input n        the records of an input from its position up to its position + n (offsets, gaps
+                       included)
     CLOCK d            a clock reading, d ms later than the one before
     IDLE source b      the source became idle (b = 1); its next record wakes it
-    UPSTREAM source d  the watermark that the source's writers published, d ms above the one before; it wakes the source.
-                       d = 0: it only wakes the source
+    UPSTREAM source d  the watermark that the source's writers published, d ms above the one before; it wakes
+                       the source. d = 0: it only wakes the source
     ENDED operator     all input of the operator has ended
     OPENED operator    it may get more input: the end of a run is not the end of its inputs
     RISEN operator t   the end of input of an actor: its watermark rises to t
 
-After a start of the task the first causes are those that wake its idle sources and reopen its operators. If the last commit
-fell into a drain, they come before the rest of that drain. All other causes come after it.
+After a start of the task the first causes are those that wake its idle sources and reopen its operators. If
+the last commit fell into a drain, they come before the rest of that drain. All other causes come after it.
 
-**Every commit has an identity**, which chains to the one before: a hash of the identity of the previous commit, the number of
-the commit, and a *nonce*. The driver draws the nonce when it starts the task, and the first record after the start has it. So
-two histories that part after a commit, by a log that lost its end and grew again, have different identities from there on,
-even if all counts are equal; and two commits with one identity have the same past. The identity is in the record and in the
-cut. A replay takes it from the record and checks the chain, so it comes to the same bytes. The first identity
-chains to an empty one. ``history.reading.commit_identity`` has the rules for its use.
+**Every commit has an identity**, which chains to the one before: a hash of the identity of the previous
+commit, the number of the commit, and a *nonce*. The driver draws the nonce when it starts the task, and the
+first record after the start has it. So two histories that part after a commit, by a log that lost its end and
+grew again, have different identities from there on, even if all counts are equal; and two commits with one
+identity have the same past. The identity is in the record and in the cut. A replay takes it from the record
+and checks the chain, so it comes to the same bytes. The first identity chains to an empty one.
+``history.reading.commit_identity`` has the rules for its use.
 
-If a task started from a snapshot, its tape begins with a record that names this snapshot, its *base*. Such a record can also
-come later, if a task was restarted from a snapshot. The records after it do not follow from those before it: its identity chains to
-that of the snapshot's cut.
+If a task started from a snapshot, its tape begins with a record that names this snapshot, its *base*. Such a
+record can also come later, if a task was restarted from a snapshot. The records after it do not follow from
+those before it: its identity chains to that of the snapshot's cut.
 """
 
 from __future__ import annotations
@@ -64,18 +67,20 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
 
 
 class Predecessor(msgspec.Struct, array_like=True):
-    """An app whose history a task continues, and the positions where it continues. They come from the snapshot of that app from
-    which this app was started.
+    """An app whose history a task continues, and the positions where it continues. They come from the
+    snapshot of that app from which this app was started.
     """
 
     positions: dict[str, list[int]]
     """By input, the positions of all partitions."""
     handled: dict[str, list[int]] = {}
-    """By input, offsets in the task's partition that had failed, and that the rebuild for the snapshot then handled."""
+    """By input, offsets in the task's partition that had failed, and that the rebuild for the snapshot then
+    handled.
+    """
 
     def is_before(self, name: str, place: tuple[int, int] | None) -> bool:
-        """Whether a failed record at a place of an input (a partition and an offset) failed before the snapshot and is not in
-        it.
+        """Whether a failed record at a place of an input (a partition and an offset) failed before the
+        snapshot and is not in it.
 
         If the place is not known, the result is True for every input of the snapshot.
         """
@@ -87,8 +92,8 @@ class Predecessor(msgspec.Struct, array_like=True):
 
 
 class Cut(msgspec.Struct, array_like=True):
-    """The point that a task has reached. With its rows it has all that a task needs to continue. Inputs, sources and operators
-    are identified by name.
+    """The point that a task has reached. With its rows it has all that a task needs to continue. Inputs,
+    sources and operators are identified by name.
     """
 
     format: int
@@ -123,7 +128,8 @@ class Cut(msgspec.Struct, array_like=True):
 class Skip(msgspec.Struct, array_like=True):
     """A unit that was skipped because its handler failed: a record, or the firing of a timer.
 
-    ``number`` is the record's offset, or the number of timers that had fired before. ``headers`` are those of the dead letter.
+    ``number`` is the record's offset, or the number of timers that had fired before. ``headers`` are those of
+    the dead letter.
     """
 
     input: int
@@ -150,15 +156,17 @@ class TapeRecord(msgspec.Struct, array_like=True):
     totals: Totals
     watermark: int
     inputs: list[str] | None = None
-    """Names of the inputs by number. This and the next fields, up to the environment, are set in the first record after each
-    start.
+    """Names of the inputs by number. This and the next fields, up to the environment, are set in the first
+    record after each start.
     """
     positions: list[int] | None = None
     now: int | None = None
     version: str | None = None
     environment: Environment | None = None
     base: str | None = None
-    """The snapshot that the task was started from, given by its location and its id. The record then has no causes."""
+    """The snapshot that the task was started from, given by its location and its id. The record then has no
+    causes.
+    """
     operators: list[str] | None = None
     """Names of the operators by number; set together with ``inputs``."""
     watermarks: list[int] = []
@@ -166,7 +174,9 @@ class TapeRecord(msgspec.Struct, array_like=True):
     channels: list[str] = []
     """Names of the channels, whose numbers follow those of the inputs; set together with ``inputs``."""
     holds: dict[str, int] = {}
-    """If the commit fell into a drain: by actor with timers that are due and have not fired, the time of the first one."""
+    """If the commit fell into a drain: by actor with timers that are due and have not fired, the time of the
+    first one.
+    """
     identity: bytes = b""
     """The identity of the commit."""
     nonce: bytes = b""
@@ -258,7 +268,9 @@ class Tape:
         self._last_run = -1
 
     def run(self, number: int, count: int) -> None:
-        """Advance an input by ``count`` offsets. The run is joined with the one before if both are of the same input."""
+        """Advance an input by ``count`` offsets. The run is joined with the one before if both are of the
+        same input.
+        """
         if not count:
             return
         causes = self.causes

@@ -1,7 +1,7 @@
 """The task: one partition of every input of an app, advanced step by step.
 
-Rules of this file. Nothing here does I/O, reads a clock or draws a random number. Everything that comes from outside is a
-*cause*. Each kind of cause has one method, and each cause is recorded on the tape:
+Rules of this file. Nothing here does I/O, reads a clock or draws a random number. Everything that comes from
+outside is a *cause*. Each kind of cause has one method, and each cause is recorded on the tape:
 
     cause                    method      what the step does before the common part
     records, in order        run         judges lateness, runs the handlers, raises the input's watermark
@@ -13,20 +13,23 @@ Rules of this file. Nothing here does I/O, reads a clock or draws a random numbe
     input may have more      opened      an operator takes the lowest watermark of its sources again
     end for an actor         finish      its watermark rises to the latest timer that is then pending
 
-The common part of every step: the watermarks of the operators advance, each by its own sources (``watermarks``). Then the due
-timers are *drained* (``firing``), including timers that are set during the drain. A driver may leave a step in the middle of
-its drain (``draining``), and even commit there, because the due timers are themselves state. ``wake`` and ``opened`` are not
-steps: more sources count after them, so no watermark can rise, and they may come in the middle of a drain.
+The common part of every step: the watermarks of the operators advance, each by its own sources
+(``watermarks``). Then the due timers are *drained* (``firing``), including timers that are set during the
+drain. A driver may leave a step in the middle of its drain (``draining``), and even commit there, because the
+due timers are themselves state. ``wake`` and ``opened`` are not steps: more sources count after them, so no
+watermark can rise, and they may come in the middle of a drain.
 
-A *unit* is a record with all its handlers, or one firing. It succeeds as a whole, or the task undoes all of it: outputs,
-fields, entries and timers. The app decides whether a failure stops the task, or goes to the dead letters and on the tape. A
-failed record has still been read, so it advances the watermark. A failed timer is used up.
+A *unit* is a record with all its handlers, or one firing. It succeeds as a whole, or the task undoes all of
+it: outputs, fields, entries and timers. The app decides whether a failure stops the task, or goes to the dead
+letters and on the tape. A failed record has still been read, so it advances the watermark. A failed timer is
+used up.
 
-There is one loop over records, ``_take``. The two passes of a split by key are tasks with the same loop (see ``key_split``).
+There is one loop over records, ``_take``. The two passes of a split by key are tasks with the same loop (see
+``key_split``).
 
-Results wait in the task until a driver takes them: ``take_outputs`` at any time, ``commit_batch`` for a commit, and
-``committed`` after it succeeded. To abort, the driver drops the task and makes a new one from the store. Handlers cannot
-observe slices, commits and restarts.
+Results wait in the task until a driver takes them: ``take_outputs`` at any time, ``commit_batch`` for a
+commit, and ``committed`` after it succeeded. To abort, the driver drops the task and makes a new one from the
+store. Handlers cannot observe slices, commits and restarts.
 """
 
 from __future__ import annotations
@@ -52,12 +55,13 @@ NOBODY: Final[frozenset[int]] = frozenset()
 class Task(TaskState):
     """One partition of an app. See the head of this file.
 
-    ``state`` and ``cut`` give the point where the task starts. Without a cut it is new: it begins at ``positions`` (0 for
-    inputs that are not named), and ``lineage`` is the seed of all its randomness. ``nonce`` makes the identities of
-    its commits differ from those of any other start (see ``tape``). ``replaying``: the task gets the skips of a
-    tape, and a handler that fails without a skip raises ReplayDivergedError. ``drop`` names orphans (see ``stored``) whose
-    state the first commit deletes. ``watch`` shows what the task does. Raises IncompatibleStateError if the stored state cannot
-    be read as declared.
+    ``state`` and ``cut`` give the point where the task starts. Without a cut it is new: it begins at
+    ``positions`` (0 for inputs that are not named), and ``lineage`` is the seed of all its randomness.
+    ``nonce`` makes the identities of its commits differ from those of any other start (see ``tape``).
+    ``replaying``: the task gets the skips of a tape, and a handler that fails without a skip raises
+    ReplayDivergedError. ``drop`` names orphans (see ``stored``) whose state the first commit deletes.
+    ``watch`` shows what the task does. Raises IncompatibleStateError if the stored state cannot be read as
+    declared.
     """
 
     # --- causes ---
@@ -71,10 +75,12 @@ class Task(TaskState):
         return self._decoders[number].of_events(events, first_offset)
 
     def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
-        """Take records of one input, in order, starting with ``heads[start]``. Returns the index of the first record not taken.
+        """Take records of one input, in order, starting with ``heads[start]``. Returns the index of the first
+        record not taken.
 
-        This is less than ``len(heads)`` if a step is left ``draining``. Raises HandlerError or BadRecordError if the app stops
-        on failures. The failing record is then not taken, and the task can still commit the records before it.
+        This is less than ``len(heads)`` if a step is left ``draining``. Raises HandlerError or BadRecordError
+        if the app stops on failures. The failing record is then not taken, and the task can still commit the
+        records before it.
         """
         self._not_draining()
         if start >= len(heads):
@@ -91,8 +97,8 @@ class Task(TaskState):
             self._advance()
 
     def idle(self, source: int) -> None:
-        """Mark a source as idle: it had nothing to read for its declared time, or its writers publish that they hold no reader
-        back.
+        """Mark a source as idle: it had nothing to read for its declared time, or its writers publish that
+        they hold no reader back.
 
         The next record of the input, or the next watermark that its writers publish, wakes it.
         """
@@ -103,7 +109,9 @@ class Task(TaskState):
             self._advance()
 
     def upstream(self, source: int, watermark_ms: int) -> None:
-        """Apply the watermark that the writers of a source have published, at the position that it was published for."""
+        """Apply the watermark that the writers of a source have published, at the position that it was
+        published for.
+        """
         self._not_draining()
         marks = self._watermarks
         before = marks.of_source[source]
@@ -114,7 +122,9 @@ class Task(TaskState):
             self._advance()
 
     def wake(self, source: int) -> None:
-        """Count an idle source again, without a record or a new watermark: it is unknown whether there is more to read."""
+        """Count an idle source again, without a record or a new watermark: it is unknown whether there is
+        more to read.
+        """
         if self._watermarks.idle[source]:
             self._watermarks.idle[source] = False
             self._tape.cause(tape.UPSTREAM, source, 0)
@@ -125,7 +135,9 @@ class Task(TaskState):
             self.wake(source)
 
     def ended(self, operator: int) -> None:
-        """Note that all input of an operator has ended and none of its writers is working: it waits for no source."""
+        """Note that all input of an operator has ended and none of its writers is working: it waits for no
+        source.
+        """
         self._not_draining()
         if not self._watermarks.ended_operators[operator]:
             self._watermarks.ended_operators[operator] = True
@@ -133,16 +145,20 @@ class Task(TaskState):
             self._advance()
 
     def opened(self, operator: int) -> None:
-        """Note that an operator may get more input: only a run has ended, and more records may have come since."""
+        """Note that an operator may get more input: only a run has ended, and more records may have come
+        since.
+        """
         if self._watermarks.ended_operators[operator]:
             self._watermarks.ended_operators[operator] = False
             self._tape.cause(tape.OPENED, operator)
 
     def finish(self, operator: int, to_ms: int | None = None) -> None:
-        """At the end of input, raise the watermark of an actor to the latest of its timers that are now pending.
+        """At the end of input, raise the watermark of an actor to the latest of its timers that are now
+        pending.
 
-        Timers that are set later, and processing-time timers, stay pending. Nothing happens if no timer is pending, or for a
-        stateless function. ``to_ms``: in a replay, the watermark to which it rose in the first run.
+        Timers that are set later, and processing-time timers, stay pending. Nothing happens if no timer is
+        pending, or for a stateless function. ``to_ms``: in a replay, the watermark to which it rose in the
+        first run.
         """
         self._not_draining()
         actor = self.plan.operators[operator].actor
@@ -207,9 +223,10 @@ class Task(TaskState):
     def _take(self, number: int, heads: Sequence[Head], start: int, ceiling: int) -> None:
         """The hot loop. Every record of every task passes through it: live, in a replay, and split by key.
 
-        For each record: judge its lateness, run its unit, move the watermark, fire the timers that are due. Most inputs have
-        one route to one actor whose table is not checked. For these, the code of ``Units.invoke`` is inlined: the calls would
-        take a quarter of the time per event. The number of records taken is in ``unit.taken`` afterwards.
+        For each record: judge its lateness, run its unit, move the watermark, fire the timers that are due.
+        Most inputs have one route to one actor whose table is not checked. For these, the code of
+        ``Units.invoke`` is inlined: the calls would take a quarter of the time per event. The number of
+        records taken is in ``unit.taken`` afterwards.
         """
         one, cells, context, unit = self._inputs[number], self._cells, self._context, self._unit
         units, firing, marks, totals = self._units, self._firing, self._watermarks, self.totals
@@ -312,10 +329,11 @@ class Task(TaskState):
         time_ms: int,
         record: InputRecord | None,
     ) -> Sequence[BoundRoute]:
-        """Note a late event and return its routes: all of its handlers, or only those for which it is not late.
+        """Note a late event and return its routes: all of its handlers, or only those for which it is not
+        late.
 
-        With a late topic, the event goes to that topic instead of the omitted handlers. A late record that was redriven goes to
-        its handlers and is not counted: its producer did not cause the delay.
+        With a late topic, the event goes to that topic instead of the omitted handlers. A late record that
+        was redriven goes to its handlers and is not counted: its producer did not cause the delay.
         """
         units = self._units
         late = self._watermarks.late_for(plan, time_ms, to[0][0].operator) if units.apart else None

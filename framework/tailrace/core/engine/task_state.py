@@ -1,7 +1,7 @@
 """The parts of a task, and its results at a commit; ``task`` has the steps.
 
-A task is built from a store and a cut. Drivers inspect it and take its results: outputs at any time, and at a commit the rows
-that have changed, a cut that is written after them, and the tape record of their causes.
+A task is built from a store and a cut. Drivers inspect it and take its results: outputs at any time, and at a
+commit the rows that have changed, a cut that is written after them, and the tape record of their causes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class TaskState:
         self._firing = self.make_firing(self._units, self._watermarks, events, processing)
         numbers = range(len(plan.inputs))
         self._due = [(self._due_of(one, events), self._due_of(one, processing)) for one in numbers]
-        """By input: when the next timer is due, by event and by processing time, of the actors that may get its records."""
+        """By input: when the next timer is due, by event and by processing time, of the actors that may get
+        its records.
+        """
         if start is not None:
             self._resume(start)
         # A commit may have fallen in the middle of a drain.
@@ -149,11 +151,11 @@ class TaskState:
         return self._watermarks
 
     def published_ms(self, operator: int) -> int | None:
-        """The event time up to which an operator emits nothing more; None if it holds no reader back because its sources are
-        idle.
+        """The event time up to which an operator emits nothing more; None if it holds no reader back because
+        its sources are idle.
 
-        It is the operator's watermark, but always below any timer that is due and has not fired. This includes timers of actors
-        that reach the operator by streams.
+        It is the operator's watermark, but always below any timer that is due and has not fired. This
+        includes timers of actors that reach the operator by streams.
         """
         return self._watermarks.published_ms(operator, self._firing.held_ms)
 
@@ -210,7 +212,9 @@ class TaskState:
         return record is not None and bool(record.headers) and self.addressees.is_ours(number, record.headers)
 
     def skip_to(self, number: int, offset: int) -> None:
-        """Move an input's position past offsets that hold no record (markers, aborted or compacted records)."""
+        """Move an input's position past offsets that hold no record (markers, aborted or
+        compacted records).
+        """
         name = self.plan.inputs[number].name
         gap = offset - self.positions[name]
         if gap > 0:
@@ -218,8 +222,8 @@ class TaskState:
             self._tape.run(number, gap)
 
     def begin_at(self, name: str, offset: int) -> None:
-        """Continue at another position of an input than the last commit, before any cause. The next tape record has the new
-        position.
+        """Continue at another position of an input than the last commit, before any cause. The next tape
+        record has the new position.
         """
         self.positions[name] = offset
         self._moved = True

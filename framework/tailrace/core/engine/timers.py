@@ -1,24 +1,29 @@
 """Pending timers of one actor in one time domain, in firing order.
 
-Theory. A timer's identity is (actor, key, domain, name). Its time is stored in a row of its own, with its key. This queue only
-answers "which timer is due next?", and may be wrong in one direction: it can name a timer too early, or a timer that was
-cancelled. The caller that pops an entry checks it against the row, and pushes it again if the timer was moved to a later time.
-So setting, moving and cancelling a timer never search the queue, an aborted unit does not have to repair it, and a timer that
-each event moves to a later time is pushed only once.
+Theory. A timer's identity is (actor, key, domain, name). Its time is stored in a row of its own, with its
+key. This queue only answers "which timer is due next?", and may be wrong in one direction: it can name a
+timer too early, or a timer that was cancelled. The caller that pops an entry checks it against the row, and
+pushes it again if the timer was moved to a later time. So setting, moving and cancelling a timer never search
+the queue, an aborted unit does not have to repair it, and a timer that each event moves to a later time is
+pushed only once.
 
-Each actor has its own queues because each has its own watermark: which timers of one actor are due says nothing about another.
+Each actor has its own queues because each has its own watermark: which timers of one actor are due says
+nothing about another.
 
-The queue keeps entries before a *horizon* in a heap. All others are in the store's index, and the queue scans the index when it
-reaches the horizon. So memory is bounded, regardless of the number of pending timers.
+The queue keeps entries before a *horizon* in a heap. All others are in the store's index, and the queue scans
+the index when it reaches the horizon. So memory is bounded, regardless of the number of pending timers.
 
     set a timer before the horizon     it is pushed on the heap
-    set a timer at or after it         it is kept in ``_beyond`` until the next commit has put it into the index
-    heap empty, or horizon reached     the next part of the index is read, with the entries of ``_beyond`` in that range
-    at a commit, with too many         the heap is cut back and the horizon lowered (the index has all removed entries)
+    set a timer at or after it         it is kept in ``_beyond`` until the next commit has put it into the
+                                       index
+    heap empty, or horizon reached     the next part of the index is read, with the entries of ``_beyond`` in
+                                       that range
+    at a commit, with too many         the heap is cut back and the horizon lowered (the index has all removed
+                                       entries)
 
-Order: (time, place of the actor, key bytes, timer name), over all queues of a domain. The place is ``Plan.order``: an actor
-nearer to the sources comes first, so its events for an instant arrive before other actors finish that instant. Names of
-expiries sort first.
+Order: (time, place of the actor, key bytes, timer name), over all queues of a domain. The place is
+``Plan.order``: an actor nearer to the sources comes first, so its events for an instant arrive before other
+actors finish that instant. Names of expiries sort first.
 """
 
 from __future__ import annotations
@@ -38,7 +43,9 @@ FOREVER = (1 << 63) - 1
 
 
 class TimerQueue:
-    """The queue of one actor and time domain. ``due_ms`` is the time of ``first``: no timer fires before it."""
+    """The queue of one actor and time domain. ``due_ms`` is the time of ``first``: no timer
+    fires before it.
+    """
 
     __slots__ = ("_beyond", "_heap", "_horizon_ms", "_limit", "_place", "_prefix", "_state", "due_ms")
 
@@ -52,7 +59,9 @@ class TimerQueue:
         *,
         stored: bool,
     ) -> None:
-        """``stored``: whether the store may hold timers. ``limit``: the maximum number of entries kept in memory."""
+        """``stored``: whether the store may hold timers. ``limit``: the maximum number of entries kept in
+        memory.
+        """
         self._state = state
         self._prefix = rows.index_prefix(domain, actor.encode())
         self._place = place
@@ -81,7 +90,8 @@ class TimerQueue:
     def pop(self) -> Entry:
         """Take the next entry. Call it only when ``due_ms`` has been reached, so that there is one.
 
-        The entry may be outdated. If the heap has it twice, both are taken: otherwise both would be pushed again without end.
+        The entry may be outdated. If the heap has it twice, both are taken: otherwise both would be pushed
+        again without end.
         """
         entry = heappop(self._heap)
         while self._heap and self._heap[0] == entry:

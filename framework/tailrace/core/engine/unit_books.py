@@ -1,6 +1,7 @@
 """The records that a task keeps to undo the current unit, and to collect the changes since the last commit.
 
-The instances, collections and timers of a task write into these records. ``instance_cache`` has the theory and uses them.
+The instances, collections and timers of a task write into these records. ``instance_cache`` has the theory
+and uses them.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ class UnitBooks:
     def expiry(self, domain: int, ttl_ms: int) -> int:
         """The time at which a value written now expires.
 
-        In a timer handler it counts from the timer's own time, however far the watermark has advanced when it fires: a late
-        firing must not affect the result. For a late event it counts from the watermark: otherwise the value would expire at
-        once.
+        In a timer handler it counts from the timer's own time, however far the watermark has advanced when it
+        fires: a late firing must not affect the result. For a late event it counts from the watermark:
+        otherwise the value would expire at once.
         """
         context = self.context
         if domain == rows.PROCESSING_TIME:

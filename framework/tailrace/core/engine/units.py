@@ -1,8 +1,8 @@
 """Units: a record with all its handlers, or one firing of a timer. A unit succeeds or fails as a whole.
 
-The caller begins a unit, runs its handlers (each is sealed when it returns), and passes any exception to ``failed``. ``failed``
-undoes the unit and then, as the app has chosen, raises the error or writes a dead letter. There is no other way out: a unit
-leaves all of its effects or none.
+The caller begins a unit, runs its handlers (each is sealed when it returns), and passes any exception to
+``failed``. ``failed`` undoes the unit and then, as the app has chosen, raises the error or writes a dead
+letter. There is no other way out: a unit leaves all of its effects or none.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ from tailrace.core.errors import (
 from tailrace.core.records import FOR_OTHERS, Headers, InputRecord, RawOutput, Refused
 
 _DELIVERIES = 1_000
-"""Maximum number of deliveries to streams that one unit may cause. More means that the streams form a circle."""
+"""Maximum number of deliveries to streams that one unit may cause. More means that the streams form a circle.
+"""
 
 TIMER = -1
 """Replaces the input number if a unit is the firing of a timer."""
 
 
 class NewFailures(Protocol):
-    """Decides about failures that the first run of a history did not have; ``declared`` is what the app says about them."""
+    """Decides about failures that the first run of a history did not have; ``declared`` is what the app says
+    about them.
+    """
 
     def failed(
         self,
@@ -99,8 +102,8 @@ class Units:
         self.unit = cells.unit
         self.marks = marks
         self.apart = False
-        """Whether the operators that a unit may reach have different watermarks. Then each call sets the watermark of its
-        operator.
+        """Whether the operators that a unit may reach have different watermarks. Then each call sets the
+        watermark of its operator.
         """
         self.late: frozenset[int] = frozenset()
         """In that case, the operators for which the record is late."""
@@ -200,7 +203,8 @@ class Units:
             deliveries += 1
             if deliveries > _DELIVERIES:
                 raise UsageError(
-                    f"one event has caused more than {_DELIVERIES} deliveries, the last to the stream {stream.name!r}",
+                    f"one event has caused more than {_DELIVERIES} deliveries, the last to the stream "
+                    f"{stream.name!r}",
                     hint="A handler of the stream emits to it again without end.",
                 )
             unit.salt = salt + deliveries
@@ -221,8 +225,8 @@ class Units:
     ) -> None:
         """Undo a unit that failed, and raise the error or record the unit as skipped.
 
-        ``mark`` is the number of outputs when the unit began. ``number`` and ``at`` identify the unit as in ``tape.Skip``.
-        ``timer`` is the actor, name and time of a timer.
+        ``mark`` is the number of outputs when the unit began. ``number`` and ``at`` identify the unit as in
+        ``tape.Skip``. ``timer`` is the actor, name and time of a timer.
         """
         unit = self.unit
         route = unit.route
@@ -241,14 +245,17 @@ class Units:
         elif self.replaying:
             raise ReplayDivergedError(
                 f"a handler failed in the replay that did not fail before: {failure}",
-                hint="The code differs from the one that ran, or it depends on something that is not on the tape.",
+                hint="The code differs from the one that ran, or it depends on something that is not on the "
+                "tape.",
             ) from error
         elif must_stop(policy, error):
             raise failure from error
         self.skip(number, at, record, dead_letter_headers(failure, error))
 
     def timer_skip(self, fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
-        """The headers of the dead letter if the timer that fires next failed in the first run; None if it did not."""
+        """The headers of the dead letter if the timer that fires next failed in the first run; None if it did
+        not.
+        """
         return self.skips.get((TIMER, fired))
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
@@ -262,7 +269,9 @@ class Units:
         self.unit.outputs.append(letter)
 
     def unhandled(self, number: int, why: Any, record: InputRecord | None) -> None:
-        """Skip a record that no handler gets: it was redriven for another app (``FOR_OTHERS``), or it is refused."""
+        """Skip a record that no handler gets: it was redriven for another app (``FOR_OTHERS``), or it is
+        refused.
+        """
         if why is FOR_OTHERS:
             self.totals.for_others += 1
         else:

@@ -1,9 +1,10 @@
 """Value rows: the plain fields of an instance as one msgpack map, after a byte of flags.
 
-A row that an earlier version of the code wrote may have another form than the declaration writes now: a field more or less.
-Such a row is called *of the past*. It may have a field that is no longer declared, because it was renamed or removed. Such fields are *carried*: a loaded instance keeps them unchanged, name and value
-still encoded, and they are written again after the declared ones. Only actors whose stored schema has such a field use the
-decoder and encoder that do this.
+A row that an earlier version of the code wrote may have another form than the declaration writes now: a field
+more or less. Such a row is called *of the past*. It may have a field that is no longer declared, because it
+was renamed or removed. Such fields are *carried*: a loaded instance keeps them unchanged, name and value
+still encoded, and they are written again after the declared ones. Only actors whose stored schema has such a
+field use the decoder and encoder that do this.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def joined(fields: Mapping[str, bytes]) -> bytes:
 
 
 def encoded_blank(plan: ActorPlan) -> bytes | None:
-    """The encoding of a new instance once it is sealed; None if fields are required, or if it cannot be encoded."""
+    """The encoding of a new instance once it is sealed; None if fields are required, or if it cannot be
+    encoded.
+    """
     if plan.required:
         return None
     try:
@@ -57,7 +60,9 @@ def encoded_blank(plan: ActorPlan) -> bytes | None:
 def carrying(
     plan: ActorPlan, names: Collection[str]
 ) -> tuple[Callable[[Any], bytes], Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """The two encoders and the decoder of an actor's instances that carry these fields, in the order of the row."""
+    """The two encoders and the decoder of an actor's instances that carry these fields, in the order of the
+    row.
+    """
 
     def encode(instance: Any) -> bytes:
         return with_carried(instance, plan.encode(instance))
@@ -106,7 +111,9 @@ def without(
     fields: Collection[str],
     gone: Collection[bytes],
 ) -> KeyRows:
-    """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is then bare."""
+    """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is
+    then bare.
+    """
     expiries = {b"!v" + name.encode() for name in fields}
     left = {
         rest: value

@@ -3,16 +3,17 @@
 Theory. A source's watermark means "all events up to this time have been read". It comes from one of:
 
     events        highest event time read - allowed disorder - 1 ms
-    upstream      the watermark that the writers of the topic or channel have published, applied when the reader reaches it
+    upstream      the watermark that the writers of the topic or channel have published, applied when the
+                  reader reaches it
     none          reference data and feedback: no operator uses it
 
-An operator's watermark is the lowest of its sources' watermarks (see ``declare.flow``), without idle sources. If all sources
-are idle, or all input of the operator has ended, it is the highest of theirs. It never goes back, whatever a source does: a
-source that wakes up behind it finds its records late. The inputs of other operators do not affect it. Nothing here reads a
-clock; the driver reports that a source is idle.
+An operator's watermark is the lowest of its sources' watermarks (see ``declare.flow``), without idle sources.
+If all sources are idle, or all input of the operator has ended, it is the highest of theirs. It never goes
+back, whatever a source does: a source that wakes up behind it finds its records late. The inputs of other
+operators do not affect it. Nothing here reads a clock; the driver reports that a source is idle.
 
-A record is late for an operator if its input is one of the operator's sources and its time is at or before the operator's
-watermark. So one record may be late for one operator and not for another.
+A record is late for an operator if its input is one of the operator's sources and its time is at or before
+the operator's watermark. So one record may be late for one operator and not for another.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Watermarks:
         """Operators that get no more input."""
 
     def resume(self, cut: Cut) -> None:
-        """Take the watermarks of a cut. A source that the cut does not have starts without any event; a new operator starts
-        with its sources.
+        """Take the watermarks of a cut. A source that the cut does not have starts without any event; a new
+        operator starts with its sources.
         """
         for number, name in enumerate(self._plan.sources):
             self.of_source[number] = cut.watermarks.get(name, NO_WATERMARK)
@@ -106,7 +107,8 @@ class Watermarks:
     def published_ms(self, operator: int, held_ms: Callable[[int], int | None]) -> int | None:
         """The event time up to which an operator emits nothing more; None if it holds no reader back.
 
-        ``held_ms`` gives the time of an actor's first timer that is due and has not fired; None if there is none.
+        ``held_ms`` gives the time of an actor's first timer that is due and has not fired; None if there is
+        none.
         """
         held = [at for actor in self._plan.operators[operator].holders if (at := held_ms(actor)) is not None]
         if held:
@@ -114,7 +116,8 @@ class Watermarks:
         return None if self.holds_nobody_back(operator) else self.of_operator[operator]
 
     def common(self, number: int) -> int | None:
-        """The watermark of all operators that an input concerns; None if they differ, or if the input moves only some of them.
+        """The watermark of all operators that an input concerns; None if they differ, or if the input moves
+        only some of them.
 
         In most apps they are equal most of the time.
         """
@@ -128,7 +131,9 @@ class Watermarks:
         return mark
 
     def shared_watermark(self, number: int) -> tuple[int, int] | None:
-        """The common watermark, and the limit up to which the input alone can raise it; None if operators differ in either."""
+        """The common watermark, and the limit up to which the input alone can raise it; None if operators
+        differ in either.
+        """
         mark = self.common(number)
         if mark is None:
             return None
@@ -140,12 +145,16 @@ class Watermarks:
         return mark, ceiling
 
     def highest(self, number: int) -> int:
-        """The highest watermark of the operators that an input concerns: a later event is late for none of them."""
+        """The highest watermark of the operators that an input concerns: a later event is late for none of
+        them.
+        """
         of_operator = self.of_operator
         return max(of_operator[one] for one in self._concerned[number])
 
     def ceiling(self, operator: int, but: int) -> int:
-        """The lowest watermark of an operator's counting sources except ``but``, which cannot raise the operator above it."""
+        """The lowest watermark of an operator's counting sources except ``but``, which cannot raise the
+        operator above it.
+        """
         least = 1 << 62
         for source in () if self.ended_operators[operator] else self._sources[operator]:
             mark = self.of_source[source]
@@ -154,7 +163,9 @@ class Watermarks:
         return least
 
     def set_after_run(self, number: int, source_ms: int, operator_ms: int) -> None:
-        """Set an input, and all operators that it advances, to the watermarks at the end of a run of records."""
+        """Set an input, and all operators that it advances, to the watermarks at the end of a
+        run of records.
+        """
         self.of_source[number] = source_ms
         for operator in self._plan.inputs[number].moves:
             self.of_operator[operator] = operator_ms
@@ -174,11 +185,15 @@ class Watermarks:
                 self.of_operator[operator] = mark
 
     def judges_messages(self) -> bool:
-        """Whether messages may be late. This is so for an actor that gets messages only from outside of its circle."""
+        """Whether messages may be late. This is so for an actor that gets messages only from outside of its
+        circle.
+        """
         return bool(self._judged)
 
     def late_for(self, plan: InputPlan, time_ms: int, receiver: int = -1) -> frozenset[int]:
-        """The operators for which a record of this time is late. For a message, ``receiver`` is the actor that gets it."""
+        """The operators for which a record of this time is late. For a message, ``receiver`` is the actor
+        that gets it.
+        """
         if plan.is_inbox:
             late = receiver in self._judged and time_ms <= self.of_operator[receiver]
             return frozenset((receiver,)) if late else frozenset()

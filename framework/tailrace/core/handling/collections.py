@@ -1,7 +1,7 @@
 """Map and list state: collections whose entries are stored one by one, so that they are never loaded whole.
 
-They are views for handlers with the public names of a collection. The engine's bookkeeping is out of a handler's reach
-(``entries``).
+They are views for handlers with the public names of a collection. The engine's bookkeeping is out of a
+handler's reach (``entries``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _SHOWN = 20
 class MapState(Generic[K, V]):
     """A durable dictionary that belongs to one instance of an actor and is stored entry by entry.
 
-    Declare it as a field, ``minutes: tr.MapState[str, int]``, without a default: it begins empty. It may be larger than memory:
-    a read or write touches only the entries that it names. Keys are ``str``, ``bytes``, ``int``, ``bool``, ``UUID``, ``date``,
-    ``datetime``, enums, or tuples of them. Iteration is in the order of keys. Values may be changed in place, like attributes.
-    Adding or removing entries during an iteration raises RuntimeError. A MapState equals a dict, or another MapState, with
-    the same entries. With ``tr.field(ttl=...)`` each entry expires on its own.
+    Declare it as a field, ``minutes: tr.MapState[str, int]``, without a default: it begins empty. It may be
+    larger than memory: a read or write touches only the entries that it names. Keys are ``str``, ``bytes``,
+    ``int``, ``bool``, ``UUID``, ``date``, ``datetime``, enums, or tuples of them. Iteration is in the order
+    of keys. Values may be changed in place, like attributes. Adding or removing entries during an iteration
+    raises RuntimeError. A MapState equals a dict, or another MapState, with the same entries. With
+    ``tr.field(ttl=...)`` each entry expires on its own.
     """
 
     __slots__ = ("_decode", "_encode", "_entries")
@@ -116,7 +117,9 @@ class MapState(Generic[K, V]):
         self._entries.clear()
 
     def keys(self, start: K | None = None, stop: K | None = None) -> Iterator[K]:
-        """The keys from ``start`` (included) to ``stop`` (excluded), ascending. None: no limit. Other entries are not read."""
+        """The keys from ``start`` (included) to ``stop`` (excluded), ascending. None: no limit. Other entries
+        are not read.
+        """
         encode, decode = self._encode, self._decode
         low = b"" if start is None else encode(start)
         for name in self._entries.names(low, None if stop is None else encode(stop)):
@@ -142,10 +145,11 @@ class MapState(Generic[K, V]):
 class ListState(Generic[V]):
     """A durable list that belongs to one instance of an actor and is stored item by item.
 
-    Declare it as a field, ``recent: tr.ListState[float]``, without a default: it begins empty. It may be larger than memory, and
-    is cheap to extend and to shorten at both ends. Items may be read by index and slice (a list of items), and be replaced by
-    index or changed in place; none can be inserted or removed in the middle. Adding or removing items during an iteration
-    raises RuntimeError. A ListState equals a list, or another ListState, with the same items.
+    Declare it as a field, ``recent: tr.ListState[float]``, without a default: it begins empty. It may be
+    larger than memory, and is cheap to extend and to shorten at both ends. Items may be read by index and
+    slice (a list of items), and be replaced by index or changed in place; none can be inserted or removed in
+    the middle. Adding or removing items during an iteration raises RuntimeError. A ListState equals a list,
+    or another ListState, with the same items.
     """
 
     __slots__ = ("_entries",)

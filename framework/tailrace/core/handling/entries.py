@@ -1,17 +1,21 @@
-"""The entries of map and list state: read, changed, sealed, undone and committed one by one, never loaded whole.
+"""The entries of map and list state: read, changed, sealed, undone and committed one by one, never loaded
+whole.
 
 This is the engine's side of a collection. A handler has a view of it (``collections``).
 
-The life of an entry: a handler works on the *live*, decoded value. A sealed value that is not yet committed is *pending*,
-in its encoding. A committed value is in the store. A read looks there in this order.
+The life of an entry: a handler works on the *live*, decoded value. A sealed value that is not yet committed
+is *pending*, in its encoding. A committed value is in the store. A read looks there in this order.
 
-    get / set      the entry becomes live, and *touched* if it may have changed (set, deleted, or a mutable value read)
-    seal           when a handler returns: every touched entry is encoded; a changed one becomes pending, and a mutable
-                   value is replaced by its decoded encoding, so that no other code has a reference to it
+    get / set      the entry becomes live, and *touched* if it may have changed (set, deleted, or a mutable
+                   value read)
+    seal           when a handler returns: every touched entry is encoded; a changed one becomes pending, and
+                   a mutable value is replaced by its decoded encoding, so that no other code has a reference
+                   to it
     undo           when the unit fails: its changes of live and pending entries are undone
     commit         the pending entries become rows of the batch
 
-Changes of ``live`` and ``pending`` are dictionary assignments recorded in the unit's undo list. There is no other record.
+Changes of ``live`` and ``pending`` are dictionary assignments recorded in the unit's undo list. There is no
+other record.
 """
 
 from __future__ import annotations
@@ -34,7 +38,9 @@ MISSING: Final[Any] = object()
 """In an undo list and in ``live``: there is no entry."""
 
 _KEEP_LIVE = 1024
-"""Maximum number of live entries that a collection keeps across a commit. With more, all are read again when needed."""
+"""Maximum number of live entries that a collection keeps across a commit. With more, all are read again when
+needed.
+"""
 
 
 class Books(Protocol):
@@ -135,7 +141,9 @@ class Entries:
         return value
 
     def look(self, name: bytes) -> Any:
-        """The value of an existing entry, to be shown and not changed: the entry does not count as touched."""
+        """The value of an existing entry, to be shown and not changed: the entry does not
+        count as touched.
+        """
         value = self._live.get(name, self)
         return value if value is not self else self._decode(rows.unpack_entry(self._stored(name) or b"")[0])
 
@@ -157,7 +165,8 @@ class Entries:
             if not self._touched:
                 cells.touched_collections.append(self)
             self._touched[name] = None
-            # To undo is to forget the value, which may have been changed in place: it is read again from its bytes.
+            # To undo is to forget the value, which may have been changed in place: it is read again from its
+            # bytes.
             cells.undo.append((self._live, name, MISSING))
 
     def write(self, name: bytes, value: Any) -> None:
@@ -181,7 +190,9 @@ class Entries:
     # --- the unit ---
 
     def seal(self) -> None:
-        """Encode the touched entries. Raises DurableTypeError or UsageError for a value that cannot be stored."""
+        """Encode the touched entries. Raises DurableTypeError or UsageError for a value that cannot be
+        stored.
+        """
         plan, live, pending, undo = self.plan, self._live, self._pending, self._parts.table.cells.undo
         mutable, check = not plan.immutable, plan.check
         for name in self._touched:
@@ -228,7 +239,8 @@ class Entries:
             if data == encoded and name not in self._written:
                 return stored
         expiry_ms = parts.table.cells.expiry(plan.ttl_domain, plan.ttl_ms)
-        # Out of order, a later write may expire earlier. For a later expiry the timer of the earlier one is enough: see expire.
+        # Out of order, a later write may expire earlier. For a later expiry the timer of the earlier one is
+        # enough: see expire.
         if before is None or before.domain != plan.ttl_domain or expiry_ms < before.time_ms:
             self._arm(name, plan.ttl_domain, expiry_ms)
         return rows.pack_entry(encoded, plan.ttl_domain, expiry_ms)

@@ -1,8 +1,9 @@
 """The watermarks that a task has published for the topics it writes, and its emits behind them.
 
-A published watermark promises that no further event at or before it is emitted. An event emitted behind it is late for
-every reader that follows the watermark: a window that emits its start, a handler that answers late events. This is not an
-error, since readers handle late events. It is counted by topic and handler, and has no effect that a handler can see.
+A published watermark promises that no further event at or before it is emitted. An event emitted behind it is
+late for every reader that follows the watermark: a window that emits its start, a handler that answers late
+events. This is not an error, since readers handle late events. It is counted by topic and handler, and has no
+effect that a handler can see.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""Durable values: the types that may be stored, their encoding, the changes that their schemas allow, and keys."""
+"""Durable values: the types that may be stored, their encoding, the changes that their schemas allow, and
+keys.
+"""

@@ -1,19 +1,22 @@
 """One encoding for every NaN: the quiet NaN ``7ff8 0000 0000 0000``, with a positive sign and no payload.
 
-The sign of a computed NaN is not a function of the operands. ``-nan + nan`` is one or the other, by the order in which the
-processor gets the operands: CPython swaps them when it specialises the bytecode of a loop, so the first calls of a process
-differ from later ones. ``inf - inf`` is negative on x86 and positive on ARM. State and outputs are compared byte for byte, so
-such a bit must never reach them.
+The sign of a computed NaN is not a function of the operands. ``-nan + nan`` is one or the other, by the order
+in which the processor gets the operands: CPython swaps them when it specialises the bytecode of a loop, so
+the first calls of a process differ from later ones. ``inf - inf`` is negative on x86 and positive on ARM.
+State and outputs are compared byte for byte, so such a bit must never reach them.
 
-    state       a NaN is replaced when the handler returns, in the live value as well: a guard (``guards``) accepts only the
-                canonical NaN, and a value without a guard is decoded from bytes with canonical NaNs (``ValueCodec.settle``)
-    events,     the bytes have canonical NaNs (``event_values.canonical_writer``). JSON has no NaN: such an event is refused
+    state       a NaN is replaced when the handler returns, in the live value as well: a guard (``guards``)
+                accepts only the canonical NaN, and a value without a guard is decoded from bytes with
+                canonical NaNs (``ValueCodec.settle``)
+    events,     the bytes have canonical NaNs (``event_values.canonical_writer``). JSON has no NaN: such an
+                event is refused
     messages
     keys        floats are no keys
 
-Two things remain as they are. A NaN that was read from a record has the bits of the record, which are the same at each replay.
-Within a handler, and in an event that is passed to a stream, a computed NaN has the bits that Python gave it: do not look at
-its sign (``math.copysign``) or its bytes (``struct.pack``). ``-0.0`` and the infinities are never changed.
+Two things remain as they are. A NaN that was read from a record has the bits of the record, which are the
+same at each replay. Within a handler, and in an event that is passed to a stream, a computed NaN has the bits
+that Python gave it: do not look at its sign (``math.copysign``) or its bytes (``struct.pack``). ``-0.0`` and
+the infinities are never changed.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ _FLOAT64: Final = 0xCB
 _other_nan: Final = re.compile(
     rb"\xcb(?!\x7f[\xf0\xf8]\0{6}|\xff\xf0\0{6})[\x7f\xff][\xf0-\xff]", re.DOTALL
 ).search
-"""Finds what may be a NaN that is not canonical: neither canonical nor an infinity. It may also be a part of a text."""
+"""Finds what may be a NaN that is not canonical: neither canonical nor an infinity. It may also be a part of
+a text.
+"""
 
 _SIZES: Final = {
     **dict.fromkeys((0xCC, 0xD0), 2),
@@ -69,7 +74,9 @@ def _is_nan(value: bytes) -> bool:
 
 
 def _floats(data: bytes) -> Iterator[int]:
-    """The places of the eight bytes of each float. The items of a collection follow its head, so no recursion is needed."""
+    """The places of the eight bytes of each float. The items of a collection follow its head, so no recursion
+    is needed.
+    """
     at = 0
     while at < len(data):
         kind = data[at]

@@ -1,16 +1,17 @@
 """The codec of durable values: msgpack, decoded strictly as the declared type.
 
-A decoded value is *settled*: it has one byte form in every process, and decoding that form gives a value that a handler
-cannot distinguish from it::
+A decoded value is *settled*: it has one byte form in every process, and decoding that form gives a value that
+a handler cannot distinguish from it::
 
     encode(decode(encode(settled))) == encode(settled)
 
-``encode`` alone does not give that form for every value that a handler may leave in a field (an ``int`` in a ``float`` field is
-written as an int, and the sign of a NaN is arbitrary, see ``canonical_nan``). So values are settled, or sealed (``types``),
-when a handler returns.
+``encode`` alone does not give that form for every value that a handler may leave in a field (an ``int`` in a
+``float`` field is written as an int, and the sign of a NaN is arbitrary, see ``canonical_nan``). So values
+are settled, or sealed (``types``), when a handler returns.
 
-Dicts keep their insertion order; sorting them would change the order of an iteration after a restart. The insertion order
-is the same in every run of the same steps, because sets, whose order differs between processes, are not durable.
+Dicts keep their insertion order; sorting them would change the order of an iteration after a restart. The
+insertion order is the same in every run of the same steps, because sets, whose order differs between
+processes, are not durable.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ class VaryingDefaultError(Exception):
 def encoded_default(
     default: Any, default_factory: Callable[[], Any] | Any, node: inspect.Type | None = None
 ) -> bytes | None:
-    """A field's default as it is stored. None if it has none, ``NOT_CERTAIN`` if the default cannot be created or stored.
+    """A field's default as it is stored. None if it has none, ``NOT_CERTAIN`` if the default cannot be
+    created or stored.
 
     ``node`` is the field's type: an int is stored as a float where the field is one.
 

@@ -1,7 +1,7 @@
 """The fields of an event class: a msgspec struct, a dataclass or a pydantic model.
 
-A pydantic model is recognised by the attributes of its class. Pydantic itself is not imported here; the module that
-declares a model has imported it.
+A pydantic model is recognised by the attributes of its class. Pydantic itself is not imported here; the
+module that declares a model has imported it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def _with_parameters(declared: Any, given: Mapping[Any, Any]) -> Any:
 
 
 def _with_metadata(declared: Any, metadata: Any) -> Any:
-    """The whole annotation of a pydantic field. Pydantic keeps the metadata of ``Annotated`` apart from the type."""
+    """The whole annotation of a pydantic field. Pydantic keeps the metadata of ``Annotated`` apart from the
+    type.
+    """
     for one in metadata:
         declared = Annotated[declared, one]
     return declared

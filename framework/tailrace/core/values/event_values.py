@@ -1,10 +1,10 @@
 """Whether the readers of an event's record get an equal event: no value becomes null or a different value.
 
-msgspec does not check the fields of a struct when it is created, and its JSON encoder writes ``null`` for nan and
-infinities. So there are two checks. *Can JSON write every float?* is checked for each event of a JSON topic whose type can
-hold floats, by a function compiled from the type that looks only at these fields (``json_writer``). *Does a reader get an
-equal event?* (``change_of``) requires decoding the record. It is checked in checked runs, and where the first check could
-not decide:
+msgspec does not check the fields of a struct when it is created, and its JSON encoder writes ``null`` for nan
+and infinities. So there are two checks. *Can JSON write every float?* is checked for each event of a JSON
+topic whose type can hold floats, by a function compiled from the type that looks only at these fields
+(``json_writer``). *Does a reader get an equal event?* (``change_of``) requires decoding the record. It is
+checked in checked runs, and where the first check could not decide:
 
 =======================================  ===========================================
 an event with                            its reader gets
@@ -61,9 +61,9 @@ class Change(NamedTuple):
 def json_writer(declared: Any, encode: Encode, checked: Encode) -> Encode:
     """``encode``, or ``checked`` for an event in which a float is not finite.
 
-    It is ``encode`` itself for types without floats. Otherwise it takes about 30 ns more for each float, and 5 ns for each
-    float in a list. A type with floats in unions, dicts or fixed tuples, or with parts that are not declared, has no test: its
-    record is searched for null, and the event is searched if there is one.
+    It is ``encode`` itself for types without floats. Otherwise it takes about 30 ns more for each float, and
+    5 ns for each float in a list. A type with floats in unions, dicts or fixed tuples, or with parts that are
+    not declared, has no test: its record is searched for null, and the event is searched if there is one.
     """
 
     def searching(event: Any) -> bytes:
@@ -76,8 +76,9 @@ def json_writer(declared: Any, encode: Encode, checked: Encode) -> Encode:
 def canonical_writer(declared: Any, encode: Encode) -> Encode:
     """``encode`` (of MessagePack) with one form of NaN, see ``canonical_nan``.
 
-    It is ``encode`` itself for types without floats. Otherwise it takes about 20 ns more for each float, and 5 ns for each
-    float in a list. The records of a type without a test (see ``json_writer``) are always searched.
+    It is ``encode`` itself for types without floats. Otherwise it takes about 20 ns more for each float, and
+    5 ns for each float in a list. The records of a type without a test (see ``json_writer``) are always
+    searched.
     """
 
     def checked(value: Any) -> bytes:
@@ -107,7 +108,8 @@ class _NoTestError(Exception):
 
 
 class _Look:
-    """Compiles the check of a type's floats. A test is an expression; ``first`` gives the value, ``then`` names it.
+    """Compiles the check of a type's floats. A test is an expression; ``first`` gives the value, ``then``
+    names it.
 
     The test of a float is "it is finite", or, with ``nan_only``, "it is not NaN".
     """
@@ -155,7 +157,8 @@ class _Look:
 
     def _each(self, node: inspect.Type, values: str) -> str:
         if isinstance(node, inspect.FloatType):
-            # A sum of finite floats may be infinite, and one of infinities may be NaN: then ``checked`` decides.
+            # A sum of finite floats may be infinite, and one of infinities may be NaN: then ``checked``
+            # decides.
             if self._nan_only:
                 total = self._scope.name("t")
                 return f"(({total} := sum({values})) == {total})"
@@ -181,7 +184,8 @@ class _Look:
             if _holds_floats(field.type):
                 value = self._scope.name("t")
                 test = self._test(field.type, f"({value} := v.{field.name})", value)
-                # msgspec's inspection omits UnsetType from unions; a default of UNSET shows that it was there.
+                # msgspec's inspection omits UnsetType from unions; a default of UNSET shows that it was
+                # there.
                 unset = not field.required and field.default is field.default_factory is msgspec.NODEFAULT
                 tests.append(f"(v.{field.name} is UNSET or {test})" if unset else test)
         return " and ".join(tests) or "True"
@@ -195,14 +199,17 @@ def _holds_floats(node: inspect.Type) -> bool:
 
 
 def is_comparable(declared: Any) -> bool:
-    """Whether a type declares all of its content, so that it can be compared: ``Any`` is decoded as msgspec chooses."""
+    """Whether a type declares all of its content, so that it can be compared: ``Any`` is decoded as msgspec
+    chooses.
+    """
     return not _is_untyped(declared)
 
 
 def change_of(
     event: Any, encode: Encode, decode: Callable[[bytes], Any], *, json: bool, compare: bool = True
 ) -> Change | None:
-    """The first value that a reader of the event's record would not get, or get as another; None if there is none.
+    """The first value that a reader of the event's record would not get, or get as another; None if there is
+    none.
 
     ``json``: nan and infinities are lost. ``compare=False``: look only for these, see ``is_comparable``.
     """

@@ -1,8 +1,9 @@
 """Guards: Python expressions that are true if and only if a value equals its decoded encoding.
 
-Most fields hold an ``int``, a ``str``, a frozen event. For such types a value of the *exact* type is indistinguishable from
-its decoded encoding, so a test replaces encoding and decoding. A guard is such a test; it is compiled into the sealer of an
-actor (``types.make_sealer``). It must detect values that msgspec would accept and change later:
+Most fields hold an ``int``, a ``str``, a frozen event. For such types a value of the *exact* type is
+indistinguishable from its decoded encoding, so a test replaces encoding and decoding. A guard is such a test;
+it is compiled into the sealer of an actor (``types.make_sealer``). It must detect values that msgspec would
+accept and change later:
 
 ===========================  ==========================================================================
 a value                      after a restart
@@ -125,8 +126,8 @@ class Scope:
     def outline(self, node: inspect.Type, first: str, then: str) -> str:
         """The guard of the outermost type only, for a value that is encoded anyway.
 
-        It refuses values that msgspec would write without an error: a set, in arbitrary order, where a list is declared, or
-        an instance of another struct with the same fields.
+        It refuses values that msgspec would write without an error: a set, in arbitrary order, where a list
+        is declared, or an instance of another struct with the same fields.
         """
         match node:
             case inspect.Metadata():

@@ -21,7 +21,8 @@ Path: TypeAlias = str | tuple[str, ...]
 
 
 def key_type_of(event_type: Any, path: Path) -> Any:
-    """The type of the key at ``path`` in events of a type, without ``None`` (an event without a key is a bad record).
+    """The type of the key at ``path`` in events of a type, without ``None`` (an event without a key is a bad
+    record).
 
     Every member of a union of structs must have the field, with the same type. DefinitionError otherwise.
     """
@@ -36,7 +37,9 @@ def key_type_of(event_type: Any, path: Path) -> Any:
 
 
 def stored_path(event_type: Any, path: Path) -> str:
-    """The fields of a key by their names in encoded events, which do not change when an attribute is renamed."""
+    """The fields of a key by their names in encoded events, which do not change when an
+    attribute is renamed.
+    """
     return ", ".join(_encoded(event_type, part) for part in ((path,) if isinstance(path, str) else path))
 
 
@@ -51,7 +54,8 @@ def _encoded(event_type: Any, path: str) -> str:
 
 
 def key_getter(path: Path) -> Callable[[Any], Any]:
-    """A function that gets the key of an event. It raises BadRecordError if a value on a dotted path is missing.
+    """A function that gets the key of an event. It raises BadRecordError if a value on a dotted path is
+    missing.
 
     The key itself may be None, which its codec refuses.
     """
@@ -130,7 +134,8 @@ def _field(owner: Any, name: str, what: str) -> Any:
     if kind_of(owner) is None:
         raise DefinitionError(
             f"{what} looks for {name!r} in {spell(owner)}, which has no fields",
-            hint="Name a field of a msgspec.Struct, a dataclass or a pydantic model, or give a function of the event.",
+            hint="Name a field of a msgspec.Struct, a dataclass or a pydantic model, or give a function of "
+            "the event.",
         )
     fields = event_fields(owner)
     if name not in fields:

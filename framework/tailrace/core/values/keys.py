@@ -13,8 +13,8 @@ enum, Literal     those of its value
 a tuple of these  a JSON array, compact, in UTF-8 (without bytes)
 ================  ============================================================================
 
-A key has the *exact* declared type (``True`` is not 1, a ``str`` subclass is not a ``str``), so a decoded key is
-indistinguishable from the encoded one. Map keys have a form of their own: ``map_keys``.
+A key has the *exact* declared type (``True`` is not 1, a ``str`` subclass is not a ``str``), so a decoded key
+is indistinguishable from the encoded one. Map keys have a form of their own: ``map_keys``.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _HINTS: dict[Any, str] = {
 class KeyCodec:
     """Encodes and decodes an actor's keys.
 
-    ``encode(key)`` raises BadRecordError: reason ``missing-key`` for None, ``bad-key`` for a key of another type or
-    out of range. ``decode(data)`` raises it with ``bad-key`` for bytes that are not such a key. The decoded key has the
-    value and the type of the encoded one.
+    ``encode(key)`` raises BadRecordError: reason ``missing-key`` for None, ``bad-key`` for a key of another
+    type or out of range. ``decode(data)`` raises it with ``bad-key`` for bytes that are not such a key. The
+    decoded key has the value and the type of the encoded one.
     """
 
     type: Any
@@ -67,10 +67,11 @@ class KeyCodec:
     """The classes of a tuple's items."""
 
     def are_exact(self, keys: Iterable[Any]) -> bool:
-        """Whether all keys have exactly their declared type. If so, two keys that are equal have the same bytes.
+        """Whether all keys have exactly their declared type. If so, two keys that are equal have the same
+        bytes.
 
-        Python finds ``True``, ``1`` and ``1.0``, or a str and a member of a StrEnum, under the same key of a dict. So a key is
-        checked before anything is looked up by it.
+        Python finds ``True``, ``1`` and ``1.0``, or a str and a member of a StrEnum, under the same key of a
+        dict. So a key is checked before anything is looked up by it.
         """
         if self.items:
             return all(type(key) is tuple and tuple(map(type, key)) == self.items for key in keys)
@@ -246,7 +247,8 @@ def _array(declared: Any) -> KeyCodec:
     if len(forms) != len(items) or not items or any(form.type is bytes or _is_array(form) for form in forms):
         raise DefinitionError(
             f"{spell(declared)} cannot be a key",
-            hint="Several fields make a key if each is a str, int, UUID, date or enum, and their number is fixed.",
+            hint="Several fields make a key if each is a str, int, UUID, date or enum, and their number is "
+            "fixed.",
         )
     kinds = tuple(form.type for form in forms)
     exact = tuple(form.kind for form in forms)

@@ -42,9 +42,9 @@ _ESCAPED = b"\0\xff"
 class MapKeyCodec:
     """Encodes and decodes a map's keys, in order.
 
-    ``encode(key)`` raises DurableValueError for a key that is not of the declared type; ``decode(data)`` raises
-    CorruptStateError for bytes that are not an encoded key. A datetime is decoded in UTC, any other key unchanged.
-    ``size`` is the number of bytes, or None where it varies.
+    ``encode(key)`` raises DurableValueError for a key that is not of the declared type; ``decode(data)``
+    raises CorruptStateError for bytes that are not an encoded key. A datetime is decoded in UTC, any other
+    key unchanged. ``size`` is the number of bytes, or None where it varies.
     """
 
     type: Any

@@ -1,16 +1,16 @@
 """Events that are pydantic models: their records, and the models that are refused.
 
-pydantic validates and serialises. This module adds two guarantees: readers of a record get an equal event, and an event has
-the same bytes in every process. So each emitted event is decoded again, and refused if it differs: because of a validator that
-changes its own result, an alias for only one direction, an excluded field, a private attribute, a set in a field of type
-``Any``. Refused at declaration or at the first emit:
+pydantic validates and serialises. This module adds two guarantees: readers of a record get an equal event,
+and an event has the same bytes in every process. So each emitted event is decoded again, and refused if it
+differs: because of a validator that changes its own result, an alias for only one direction, an excluded
+field, a private attribute, a set in a field of type ``Any``. Refused at declaration or at the first emit:
 
     a set                               its order differs between processes
     a ``default_factory`` that varies   an event without the field would differ at each replay
     a ``RootModel``                     it has no fields
 
-A validator that depends on more than its value (a clock, randomness) cannot be found so; checked runs decode each event
-twice. pydantic is not imported here: its classes have the needed attributes.
+A validator that depends on more than its value (a clock, randomness) cannot be found so; checked runs decode
+each event twice. pydantic is not imported here: its classes have the needed attributes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class ModelCodec:
             )
 
     def check(self, event: Any) -> None:
-        """Raise unless the readers of an event's record get an equal event, each time. Slow: only for tests."""
+        """Raise unless the readers of an event's record get an equal event, each time. Slow:
+        only for tests.
+        """
         written = self._encode(event)
         self._check_read(event, written, EmittedTypeError)
         if self.decode(written) != self.decode(written):
@@ -75,7 +77,9 @@ class ModelCodec:
             )
 
     def unwritable(self, event: Any, error: Exception) -> Exception:
-        """The error to raise where ``encode`` raised ``error``, with topic and field as far as they are known."""
+        """The error to raise where ``encode`` raised ``error``, with topic and field as far as they are
+        known.
+        """
         return EventValueError(
             f"an event of type {spell(type(event))} cannot be written: {error}",
             topic=self.topic,
@@ -126,7 +130,8 @@ class ModelCodec:
                 "emitted when its record is decoded",
                 topic=self.topic,
                 field=field or None,
-                hint="Emit exactly the classes and values that the fields declare. Validators and serialisers must not change "
+                hint="Emit exactly the classes and values that the fields declare. Validators and "
+                "serialisers must not change "
                 "what they have already changed: f(f(x)) == f(x).",
             )
 
@@ -148,7 +153,8 @@ def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
             takes_data = field["schema"].get("default_factory_takes_data")
             if factory is not None and not takes_data and factory() != factory():
                 raise DefinitionError(
-                    f"{where}: {part.get('model_name', spell(cls))}.{name} has a default_factory that returns a different "
+                    f"{where}: {part.get('model_name', spell(cls))}.{name} has a default_factory that "
+                    "returns a different "
                     "value at each call, so an event without the field would differ at each replay",
                     hint="Set the value where the event is created.",
                 )

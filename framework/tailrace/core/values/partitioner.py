@@ -1,7 +1,7 @@
 """The partition of a key, by Kafka's default partitioner, so that JVM services agree on every key.
 
-The hash is 32-bit MurmurHash2 with the seed of ``org.apache.kafka.common.utils.Utils.murmur2``. As in Kafka, the sign bit
-is masked off before the remainder is taken.
+The hash is 32-bit MurmurHash2 with the seed of ``org.apache.kafka.common.utils.Utils.murmur2``. As in Kafka,
+the sign bit is masked off before the remainder is taken.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Whether bytes written as one type can be read as another, and the merged schema of the stored values.
 
-There is one rule: *every value that may be stored must decode as the declared type, and mean the same*. Rows are not
-rewritten when a declaration changes, so the set of values that may be stored grows: after a field was added there are
-rows without it, after one was removed there are rows with it. ``evolve`` therefore returns the changes and the merged
-schema, which is the one to store.
+There is one rule: *every value that may be stored must decode as the declared type, and mean the same*. Rows
+are not rewritten when a declaration changes, so the set of values that may be stored grows: after a field was
+added there are rows without it, after one was removed there are rows with it. ``evolve`` therefore returns
+the changes and the merged schema, which is the one to store.
 
 ==========================================  ================================================================
 stored                                      may be declared as
@@ -17,8 +17,9 @@ struct                                      one with more fields, if these have 
 NamedTuple, array_like struct               the same fields, with what their types may become
 ==========================================  ================================================================
 
-A row without a field reads the field's default. So the default of a field that some rows lack cannot be changed. A TTL may be
-added, and become longer or shorter, but not be removed or moved to the other time domain.
+A row without a field reads the field's default. So the default of a field that some rows lack cannot be
+changed. A TTL may be added, and become longer or shorter, but not be removed or moved to the other time
+domain.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ NO_TTL = "no ttl"
 _DEFAULT = (
     "Give the field a default. If it is a renamed field, give it its old name instead: tr.field(name=...)."
 )
-_SAME_DEFAULT = "Rows without the field read its default. Keep the default, or store the new field under another name (name=)."
+_SAME_DEFAULT = (
+    "Rows without the field read its default. Keep the default, or give the field another name (name=)."
+)
 _CERTAIN_DEFAULT = "Give the field a default of its type that is the same at each call."
 _SAME_TTL = (
-    'A stored value has the time at which it expires. Keep the TTL by this time, longer if it need not expire (ttl="36500d"), '
+    "A stored value has the time at which it expires. Keep the TTL by this time, longer if it need not "
+    'expire (ttl="36500d"), '
     "or store the new field under another name (name=)."
 )
 _OTHER_NAME = "Keep the type, or store the new field under another name (name=)."
@@ -66,7 +70,9 @@ def evolve_fields(
     declared: Sequence[FieldSchema],
     changes: list[Change],
 ) -> tuple[tuple[FieldSchema, ...], tuple[FieldSchema, ...]]:
-    """The merged fields, and past fields, of a type whose fields are stored by name. Appends to ``changes``."""
+    """The merged fields, and past fields, of a type whose fields are stored by name. Appends to
+    ``changes``.
+    """
     fields, past = stored
     before = {field.name: field for field in fields}
     names = {field.name for field in declared}
@@ -137,7 +143,9 @@ def _evolve_field(
 
 
 def _unreadable(field: FieldSchema, ancestors: Sequence[FieldSchema]) -> str:
-    """The hint if rows without the field cannot be read with the value that they had before; empty if they can."""
+    """The hint if rows without the field cannot be read with the value that they had before; empty if they
+    can.
+    """
     if field.kind != "value" or not field.absent:
         return ""
     if field.required:
@@ -172,7 +180,9 @@ def evolve_type(path: str, stored: TypeSchema, declared: TypeSchema, changes: li
 
 
 def _reader(stored: TypeSchema, members: Sequence[TypeSchema]) -> int | None:
-    """The member of a union that reads the stored type. There is at most one, since msgspec can distinguish them."""
+    """The member of a union that reads the stored type. There is at most one, since msgspec can distinguish
+    them.
+    """
     plain = {"enum", "literal"} & {stored.kind} and type(stored.values[0]).__name__
     for wanted in (stored.kind, plain):
         for at, member in enumerate(members):

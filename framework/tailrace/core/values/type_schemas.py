@@ -1,7 +1,7 @@
 """Types as data: a description of stored values that does not need their classes.
 
-A ``TypeSchema`` has exactly the properties that determine the bytes of a type: encoded names instead of attributes, enum
-values instead of members, tags instead of classes (``name`` is only for messages).
+A ``TypeSchema`` has exactly the properties that determine the bytes of a type: encoded names instead of
+attributes, enum values instead of members, tags instead of classes (``name`` is only for messages).
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ _PLAIN: Final[dict[type[inspect.Type], str]] = {
 }
 
 
-# omit_defaults compares by identity. Each default here is the only object of its value, so the bytes are certain.
+# omit_defaults compares by identity. Each default here is the only object of its value, so the bytes are
+# certain.
 class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """One type: its ``kind`` and its parts.
 
-    ``kind`` is the name of a plain type, or one of these, which use the fields given: ``enum``, ``literal`` (values,
-    all str or all int); ``union``, ``list``, ``tuple``, ``tuple...``, ``dict`` (of); ``namedtuple``, ``struct`` (name,
-    fields, and ``past``: fields that old rows may still have); ``recursive`` (up: the number of enclosing structs between it
-    and the struct that it is). ``limits`` are the constraints of an annotation.
+    ``kind`` is the name of a plain type, or one of these, which use the fields given: ``enum``, ``literal``
+    (values, all str or all int); ``union``, ``list``, ``tuple``, ``tuple...``, ``dict`` (of); ``namedtuple``,
+    ``struct`` (name, fields, and ``past``: fields that old rows may still have); ``recursive`` (up: the
+    number of enclosing structs between it and the struct that it is). ``limits`` are the constraints of an
+    annotation.
     """
 
     kind: str
@@ -77,8 +79,9 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """A field under its stored name: of a struct, or of an actor, where ``kind`` may be ``map`` or ``list``.
 
-    ``required``: it has no default. ``absent``: some stored rows may not have it; they read the default, which cannot
-    be changed any more. ``default`` is the default as msgpack (see ``defaults``); None if there is none or it is not known.
+    ``required``: it has no default. ``absent``: some stored rows may not have it; they read the default,
+    which cannot be changed any more. ``default`` is the default as msgpack (see ``defaults``); None if there
+    is none or it is not known.
     """
 
     name: str
@@ -100,8 +103,9 @@ class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 class ActorSchema(msgspec.Struct, frozen=True):
     """What is stored of an actor. ``past``: fields that are declared no more and that rows may still have.
 
-    ``timers`` are the families that pending timers may be of (see ``declare.schema.timer_family``). ``mixed``: rows may be of the form that another declaration has given them. ``inputs``:
-    for each of its topics the fields that are the key, "" where a function makes it.
+    ``timers`` are the families that pending timers may be of (see ``declare.schema.timer_family``).
+    ``mixed``: rows may be of the form that another declaration has given them. ``inputs``: for each of its
+    topics the fields that are the key, "" where a function makes it.
     """
 
     key: TypeSchema
@@ -183,7 +187,9 @@ def _struct(node: inspect.StructType, around: tuple[type, ...]) -> TypeSchema:
 
 
 def _default(field: inspect.Field) -> bytes | None:
-    """The default of a nested struct's field. A factory that varies is allowed: it may be used by producers only."""
+    """The default of a nested struct's field. A factory that varies is allowed: it may be used by producers
+    only.
+    """
     try:
         return encoded_default(field.default, field.default_factory, field.type)
     except VaryingDefaultError:
@@ -196,7 +202,8 @@ def _fields(fields: Iterable[inspect.Field], around: tuple[type, ...]) -> tuple[
             field.encode_name,
             _described(field.type, around),
             required=field.required,
-            # msgspec's inspection shows a default of UNSET as a field that is not required and has no default.
+            # msgspec's inspection shows a default of UNSET as a field that is not required and has no
+            # default.
             absent=not field.required and field.default is field.default_factory is msgspec.NODEFAULT,
             default=_default(field),
         )

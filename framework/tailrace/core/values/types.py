@@ -1,8 +1,9 @@
 """The types that a durable value may have, and how a value is made equal to its decoded encoding.
 
-Two checks are made. At definition: may the type of a field be stored (``check_durable``)? When a handler returns: does the
-field's value equal the value that a restart would read (``make_sealer``, ``normaliser``)? For a *fixed-point* type a test of
-the value is enough; any other value is encoded and replaced by its decoded encoding.
+Two checks are made. At definition: may the type of a field be stored (``check_durable``)? When a handler
+returns: does the field's value equal the value that a restart would read (``make_sealer``, ``normaliser``)?
+For a *fixed-point* type a test of the value is enough; any other value is encoded and replaced by its decoded
+encoding.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.guards import NoGuardError, Scope, is_plain_frozen, struct_class
 
 CODEC_ERRORS: Final = (msgspec.MsgspecError, OverflowError, UnicodeEncodeError, RecursionError, TypeError)
-"""The errors of encoding, or strictly decoding, a value of the wrong type, for ``except`` clauses; see ``explain``."""
+"""The errors of encoding, or strictly decoding, a value of the wrong type, for ``except`` clauses; see
+``explain``.
+"""
 
 _PATH = re.compile(r"`\$\.([^.`\[]+)")
 _A_STRUCT = "Make it a msgspec.Struct."
@@ -97,9 +100,9 @@ def check_durable(declared: Any, *, owner: str, field: str) -> None:
 def check_emitted(declared: Any, *, topic: str) -> None:
     """Raise DefinitionError if the bytes of an event may depend on more than its value.
 
-    The bytes of outputs are compared between runs. A set is written in an order that differs between processes. A
-    struct with ``omit_defaults`` omits a field that holds the same object as its default, but not an equal value that was
-    read back from the store.
+    The bytes of outputs are compared between runs. A set is written in an order that differs between
+    processes. A struct with ``omit_defaults`` omits a field that holds the same object as its default, but
+    not an equal value that was read back from the store.
     """
     for part in parts_of(inspect.type_info(declared), set()):
         why, hint = _objection(part)
@@ -175,8 +178,8 @@ def _spell_node(node: inspect.Type) -> str:
 def is_fixed_point(declared: Any) -> bool:
     """Whether a sealed value of the type stays indistinguishable from its decoded encoding.
 
-    True for all scalars and for tuples and frozen structs of them. Such values are kept without encoding them. The
-    exceptions are in ``guards``.
+    True for all scalars and for tuples and frozen structs of them. Such values are kept without encoding
+    them. The exceptions are in ``guards``.
     """
     return _guard_of(Scope(), declared, "v")[1]
 
@@ -201,7 +204,8 @@ def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[
 
     For a fixed-point type that is the value as a restart would read it: the value itself if it is settled,
     else its lossless conversion (an int to a float, a datetime to UTC). For other types only the outermost
-    type is checked, and the codec must settle the value. Raises DurableValueError for a value of another type.
+    type is checked, and the codec must settle the value. Raises DurableValueError for a value of another
+    type.
     """
     scope = Scope()
     guard, _ = _guard_of(scope, declared, "v")
@@ -212,9 +216,9 @@ def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[
 def make_sealer(fields: Sequence[tuple[str, Any]]) -> Callable[[Any], None]:
     """Compile the check of an instance's ``(attribute, type)`` fields, to be called when a handler returns.
 
-    Sets converted values in place (see ``normaliser``). Raises UnsetFieldError for a field that has no value and
-    DurableValueError for a value that is not of its type; both name class, field and fix. The content of a field
-    without a fixed point is left to the codec. About 30 ns per plain field.
+    Sets converted values in place (see ``normaliser``). Raises UnsetFieldError for a field that has no value
+    and DurableValueError for a value that is not of its type; both name class, field and fix. The content of
+    a field without a fixed point is left to the codec. About 30 ns per plain field.
     """
     scope = Scope()
     lines: list[str] = []
@@ -244,7 +248,8 @@ def _guard_of(scope: Scope, declared: Any, first: str) -> tuple[str, bool]:
 
 def _compiled(name: str, source: str, scope: Scope) -> Callable[[Any], Any]:
     namespace = scope.constants
-    # The source consists of field names (identifiers) and constants only, as in the standard library's dataclasses.
+    # The source consists of field names (identifiers) and constants only, as in the standard library's
+    # dataclasses.
     exec(compile("".join(scope.functions) + source, f"<tailrace {name}>", "exec"), namespace)  # noqa: S102
     function: Callable[[Any], Any] = namespace[name]
     return function
@@ -322,8 +327,8 @@ def shortened(value: object) -> str:
 def explain(error: Exception, owner: type, value: object = None) -> DurableValueError:
     """The error for a user whose instance of ``owner`` could not be encoded, or not be decoded again.
 
-    ``error`` is one of CODEC_ERRORS, or the AttributeError of an unset field. ``value`` is the instance, if available:
-    msgspec does not name the field that it could not encode, so each field is tried.
+    ``error`` is one of CODEC_ERRORS, or the AttributeError of an unset field. ``value`` is the instance, if
+    available: msgspec does not name the field that it could not encode, so each field is tried.
     """
     field: str | None = None
     path = _PATH.search(str(error))

@@ -23,8 +23,9 @@ def explore(
 ) -> ExploreReport:
     """Run a history of events through an app under many schedules, and compare the results, key by key.
 
-    ``history`` is a list of (topic, event) pairs and ``At`` values. ``partitions`` and ``now_ms`` are as for ``Harness``,
-    ``options`` are the ``ExploreOptions``. Returns the report if nothing depends on the schedule. See ``Harness.explore``.
+    ``history`` is a list of (topic, event) pairs and ``At`` values. ``partitions`` and ``now_ms`` are as for
+    ``Harness``, ``options`` are the ``ExploreOptions``. Returns the report if nothing depends on the
+    schedule. See ``Harness.explore``.
 
     Raises:
         ScheduleDependentError: A result depends on the schedule, and the app does not declare it.

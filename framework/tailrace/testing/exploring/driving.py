@@ -1,12 +1,12 @@
 """One run: an app over an in-memory log, driven by a schedule, up to an end that all runs share.
 
-Every partition is the one that a live worker drives. A crash drops the partition without closing it. It starts again at its
-next turn, from its store or, if the store is lost, from the changelog.
+Every partition is the one that a live worker drives. A crash drops the partition without closing it. It
+starts again at its next turn, from its store or, if the store is lost, from the changelog.
 
-The end. When all records are handled and committed, the clock of every run advances to the same instant. Then the levels of
-the app end one after the other: their inputs end, their actors advance to the highest event time that could reach them
-(``feed.horizons``), and then to the latest timer that was pending there in the reference run. So a key that differs does not
-affect the other keys of its partition.
+The end. When all records are handled and committed, the clock of every run advances to the same instant. Then
+the levels of the app end one after the other: their inputs end, their actors advance to the highest event
+time that could reach them (``feed.horizons``), and then to the latest timer that was pending there in the
+reference run. So a key that differs does not affect the other keys of its partition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _MOST = 10_000
 
 @dataclass(slots=True)
 class Ends:
-    """Final watermarks of the operators, by partition. The reference run records them; the other runs use them."""
+    """Final watermarks of the operators, by partition. The reference run records them; the other runs use
+    them.
+    """
 
     horizons: Mapping[int, int]
     latest: list[dict[int, int]] = field(default_factory=list[dict[int, int]])
@@ -57,8 +59,8 @@ class Ends:
 class Run:
     """One run; see the head of this file.
 
-    ``now_ms`` is the first clock reading. ``tracer`` records every handler call. With ``timestamps``, the timestamps of
-    outputs belong to the results.
+    ``now_ms`` is the first clock reading. ``tracer`` records every handler call. With ``timestamps``, the
+    timestamps of outputs belong to the results.
     """
 
     def __init__(
@@ -153,7 +155,9 @@ class Run:
             self._publish(place.topic)
 
     def _publish(self, topic: str) -> None:
-        """Publish a watermark as the producers of the topic would: just below the lowest event time still to be appended."""
+        """Publish a watermark as the producers of the topic would: just below the lowest event time still to
+        be appended.
+        """
         rest_ms = min(self._feed.rest_ms[one][at] for one, at in self._appended.items() if one.topic == topic)
         self._feeder.commit({}, "", {topic: min(rest_ms - 1, self._feed.last_ms[topic])})
 
@@ -210,7 +214,9 @@ class Run:
     # --- tasks come and go
 
     def _start(self, number: int) -> None:
-        """Start a task. Input partitions without records are idle at once; live, they become idle after a minute."""
+        """Start a task. Input partitions without records are idle at once; live, they become idle after a
+        minute.
+        """
         partition = self._partitions[number] = Partition(
             self.plan,
             number,
@@ -306,7 +312,9 @@ def _bring_idle(task: Task, one: InputPlan) -> None:
 
 
 def _with_idleness(plan: Plan, schedule: Schedule) -> Plan:
-    """The plan without idleness by the clock. A schedule that explores idleness keeps the declared ``idle_after``."""
+    """The plan without idleness by the clock. A schedule that explores idleness keeps the declared
+    ``idle_after``.
+    """
     inputs = tuple(
         one if schedule.declared_idle and idleness_is_declared(one) else replace(one, idle_after_ms=NEVER)
         for one in plan.inputs

@@ -2,11 +2,15 @@
 
 The code of an app declares a dependence in these ways:
 
-    late events          the input has late="drop" or late=topic, or the handler reads ctx.is_late or ctx.watermark
-    processing time      a processing-time timer, a time to live by processing time, or the handler reads ctx.now
+    late events          the input has late="drop" or late=topic, or the handler reads ctx.is_late or
+                         ctx.watermark
+    processing time      a processing-time timer, a time to live by processing time, or the handler reads
+                         ctx.now
     arrival              the input has event_time=ARRIVAL_TIME: its order of arrival is its order of events
-    idleness             an input with idle_after became idle in one of the schedules, and its next events were late
-    randomness           the handler draws from ctx.random or ctx.uuid() for a record that the app has written itself
+    idleness             an input with idle_after became idle in one of the schedules, and its next events
+                         were late
+    randomness           the handler draws from ctx.random or ctx.uuid() for a record that the app has written
+                         itself
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ _KINDS = {
 
 
 class Explained(NamedTuple):
-    """A divergence in words. ``declared``: the declaration of the app that it depends on; empty if there is none."""
+    """A divergence in words. ``declared``: the declaration of the app that it depends on; empty if there is
+    none.
+    """
 
     said: str
     declared: str
@@ -140,7 +146,8 @@ class Explaining:
             why = f"with another result: its handler asks {' and '.join(reads)}, which was not the same"
         else:
             why = (
-                "on the same state with another result: its handler uses more than its event, its state and its context "
+                "on the same state with another result: its handler uses more than its event, its state and "
+                "its context "
                 "(a global, a clock, an object that it keeps)"
             )
         told = f"{self._event(one)} {what} {why}"
@@ -154,7 +161,8 @@ class Explaining:
         assert other is not None
         marks = [instant(step.moment.watermark) for step in (one, other)]
         return (
-            f"what {self._event(one)} left has another time to live, which counts from the watermark where that is later: "
+            f"what {self._event(one)} left has another time to live, which counts from the watermark where "
+            "that is later: "
             f"{marks[0]} in {self._names[0]}, {marks[1]} in {self._names[1]}"
         )
 

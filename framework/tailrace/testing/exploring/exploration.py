@@ -1,8 +1,9 @@
 """An exploration: the reference run, the runs of other schedules, and the causes of their differences.
 
-Recording the calls of a run costs time, so most runs are only compared with the reference. If one differs, it and the
-reference are run again, and every handler call is recorded. This works because a schedule can be repeated. If the second run
-of a schedule differs from its first, the report says that instead: a handler then depends on more than the schedule.
+Recording the calls of a run costs time, so most runs are only compared with the reference. If one differs, it
+and the reference are run again, and every handler call is recorded. This works because a schedule can be
+repeated. If the second run of a schedule differs from its first, the report says that instead: a handler then
+depends on more than the schedule.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _IN_VAIN = 4
 _TARGETS = 60
 """The most keys of one schedule whose cause is searched."""
 _ROUNDS = 3
-"""Maximum number of rounds of the search. Each round also records the state of the keys that the last one led to."""
+"""Maximum number of rounds of the search. Each round also records the state of the keys that the last one led
+to.
+"""
 
 Group: TypeAlias = tuple[object, ...]
 """Identifies a kind of cause. Keys with the same kind of cause are reported together."""
@@ -56,7 +59,8 @@ class RunOptions(TypedDict, total=False):
     schedules: int
     """Number of schedules, the reference included (default: 200)."""
     seed: int
-    """Seed that the schedules are drawn from (default: 0). The same seed and number give the same schedule."""
+    """Seed that the schedules are drawn from (default: 0). The same seed and number give the same schedule.
+    """
     schedule: int | None
     """Run only this schedule and the reference, for example one from a report (default: None, run all)."""
     unordered: Iterable[Topic[Any, Any]]
@@ -89,7 +93,8 @@ def explore_feed(
     ``now_ms`` is the first clock reading of each run.
 
     Raises:
-        HandlerError, BadRecordError: A handler failed, and the app stops on failures; a note names the schedule.
+        HandlerError, BadRecordError: A handler failed, and the app stops on failures; a note names the
+        schedule.
         UsageError: The feed is empty, or there is no such schedule.
     """
     if schedules < 1 or (schedule is not None and schedule < 0):
@@ -204,7 +209,9 @@ class _Exploration:
     # --- why two runs differ
 
     def _look_into(self, number: int, outcome: Outcome, targets: list[Where]) -> bool:
-        """Find why a schedule differs. Returns False if a repeated run gave other results, so no cause can be found."""
+        """Find why a schedule differs. Returns False if a repeated run gave other results, so no cause can be
+        found.
+        """
         self._variants |= {_variant(where, outcome) for where in targets}
         followed = {TrackId(one.name, one.key or b"") for one in targets if one.kind == "state"}
         actors = {one.name for one in self._plan.actors}
@@ -237,7 +244,9 @@ class _Exploration:
         return True
 
     def _divergence(self, where: Where, outcome: Outcome, divergences: Divergences) -> Divergence | Explained:
-        """Where the runs part so that this key differs; an explanation in words if the tracks do not show it."""
+        """Where the runs part so that this key differs; an explanation in words if the tracks do
+        not show it.
+        """
         if where.kind == "state":
             found = divergences.of(TrackId(where.name, where.key or b""))
             return found or _unknown(
@@ -252,7 +261,8 @@ class _Exploration:
                 if one.late_topic is not None and one.late_topic.name == where.name:
                     return _unknown(f"{self._name(where)}: other events were late", late_events(one))
             return _unknown(
-                f"{self._name(where)}: several handlers or keys emit to one key, in another order; add the topic to unordered "
+                f"{self._name(where)}: several handlers or keys emit to one key, in another order; add the "
+                "topic to unordered "
                 "if no reader minds"
             )
         for trace in divergences.traces:
@@ -362,7 +372,9 @@ def _variant(where: Where, outcome: Outcome) -> tuple[Where, tuple[Item, ...]]:
 
 
 def _that_differ(one: Sequence[Item], other: Sequence[Item]) -> Iterator[tuple[int, bytes]]:
-    """The outputs that only one of two runs has, then the first pair in a different order. Yields (run, value)."""
+    """The outputs that only one of two runs has, then the first pair in a different order. Yields (run,
+    value).
+    """
     more = Counter(one)
     more.subtract(other)
     for side, (items, sign) in enumerate(((one, 1), (other, -1))):

@@ -1,8 +1,8 @@
 """The records of an app's inputs: the part of a history that is the same in every schedule.
 
-The log fixes only the order within a partition, so a feed has no order between partitions. It leaves out what the app writes
-itself, as each run writes that again. It also leaves out redriven records: those for other apps do not concern this one, and
-instead of its own a run handles the original.
+The log fixes only the order within a partition, so a feed has no order between partitions. It leaves out what
+the app writes itself, as each run writes that again. It also leaves out redriven records: those for other
+apps do not concern this one, and instead of its own a run handles the original.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _LATER = 1 << 62
 
 
 class Fed(NamedTuple):
-    """A record of the feed, with its offset in the log and its event time (None if the record has none of its own)."""
+    """A record of the feed, with its offset in the log and its event time (None if the record has none of its
+    own).
+    """
 
     record: InputRecord
     time_ms: int | None
@@ -40,7 +42,9 @@ class Fed(NamedTuple):
 
 @dataclass(frozen=True)
 class Feed:
-    """The records of each input partition, in order. Every partition of every input from outside has an entry."""
+    """The records of each input partition, in order. Every partition of every input from outside has an
+    entry.
+    """
 
     places: Mapping[TopicPartition, tuple[Fed, ...]]
     redriven: int = 0
@@ -81,7 +85,9 @@ class Feed:
 
 
 def feed_of(plan: Plan, outputs: Iterable[Output]) -> Feed:
-    """Build a feed from records in the order in which producers append them. The key decides the partition."""
+    """Build a feed from records in the order in which producers append them. The key decides
+    the partition.
+    """
     places: dict[TopicPartition, list[InputRecord]] = {place: [] for place in _places(plan)}
     for topic, key, value, timestamp_ms, headers in outputs:
         records = places[TopicPartition(topic, partition_of(key or b"", plan.partitions))]
@@ -103,10 +109,12 @@ def feed_of_log(
     most: int | None = None,
     from_ms: int | None = None,
 ) -> Feed:
-    """Read from a log what producers have appended to the inputs of an app, without what the app itself has written.
+    """Read from a log what producers have appended to the inputs of an app, without what the app itself has
+    written.
 
     ``from_ms`` leaves out the records before the first with that timestamp or a later one. Of the remaining
-    records the ``most`` with the lowest event times are taken, so that all inputs end at about the same event time.
+    records the ``most`` with the lowest event times are taken, so that all inputs end at about the same event
+    time.
 
     Raises:
         UnknownTopicError: The log does not have an input that the app does not write itself.
@@ -156,9 +164,11 @@ def _is_left_out(
 
 
 def horizons(plan: Plan, feed: Feed) -> dict[int, int]:
-    """By operator, the highest event time that can reach it: every run advances it to there before the end of input.
+    """By operator, the highest event time that can reach it: every run advances it to there before the end of
+    input.
 
-    In a schedule where inputs become idle, an operator gets further than in others. From this point on all runs agree.
+    In a schedule where inputs become idle, an operator gets further than in others. From this point on all
+    runs agree.
     """
     writers = {one.name: one.writers for one in plan.published}
     found = {one.index: NO_WATERMARK for one in plan.operators}
@@ -188,7 +198,9 @@ def _places(plan: Plan) -> list[TopicPartition]:
 
 
 def _places_in(plan: Plan, log: Log) -> list[TopicPartition]:
-    """The partitions of a feed that exist in a log. Topics that only the app writes are created when it first runs."""
+    """The partitions of a feed that exist in a log. Topics that only the app writes are created when it first
+    runs.
+    """
     known = log.topics()
     found = [
         place for place in _places(plan) if place.topic in known or place.topic not in written_topics(plan)

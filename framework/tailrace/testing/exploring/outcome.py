@@ -1,8 +1,9 @@
 """The results of a run, key by key, in a form in which runs can be compared.
 
-Correct runs may differ in the running numbers of outputs, in the offsets of what the app writes itself, and in the seeds of
-timers, which follow from those. So these are left out. The timestamp of an output is that of the event which caused it. If
-the last of several events is the cause, the timestamp depends on their order, so timestamps are compared only on request.
+Correct runs may differ in the running numbers of outputs, in the offsets of what the app writes itself, and
+in the seeds of timers, which follow from those. So these are left out. The timestamp of an output is that of
+the event which caused it. If the last of several events is the cause, the timestamp depends on their order,
+so timestamps are compared only on request.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def plain(rest: bytes, value: bytes) -> bytes:
 def differing(plan: Plan, one: Outcome, other: Outcome, unordered: Collection[str]) -> list[Where]:
     """The keys that differ between two runs, sorted.
 
-    The order of outputs is ignored in the topics ``unordered``, in topics without keys, and in topics that the app reads
-    itself: for those the results of their readers are compared.
+    The order of outputs is ignored in the topics ``unordered``, in topics without keys, and in topics that
+    the app reads itself: for those the results of their readers are compared.
     """
     free = {*unordered, *(inner.name for inner in plan.inputs)}
 

@@ -1,12 +1,13 @@
 """Follows a difference in the state of a key back, field by field, to the step that caused it.
 
-A *label* is a plain field, an entry of a collection or a timer. If a label differs after two tracks, the last step that
-changed it in each of them shows the cause:
+A *label* is a plain field, an entry of a collection or a timer. If a label differs after two tracks, the last
+step that changed it in each of them shows the cause:
 
     two steps       they came in the opposite order, or only one run has one of them
-    the same step   the label differed before it, or the step read a different value from its context, or another label
-                    differed before it. If nothing differed, the handler uses more than its state. If only the expiry of an
-                    entry differs, its time to live was counted from another watermark.
+    the same step   the label differed before it, or the step read a different value from its context, or
+                    another label differed before it. If nothing differed, the handler uses more than its
+                    state. If only the expiry of an entry differs, its time to live was counted from another
+                    watermark.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ State: TypeAlias = dict[Label, bytes]
 
 
 def origin_of_state(place: TrackId, one: Numbered, other: Numbered, start: int) -> Divergence | None:
-    """The divergence that made the states after two tracks differ; None if they are equal, or were not recorded.
+    """The divergence that made the states after two tracks differ; None if they are equal, or were not
+    recorded.
 
     After ``start`` steps the states were equal.
     """

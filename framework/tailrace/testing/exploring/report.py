@@ -54,8 +54,8 @@ class Dependence:
 class ExploreReport:
     """The result of ``explore``: what was run, and what was found. ``str(report)`` is the text for people.
 
-    ``errors`` are the causes of undeclared dependence on the schedule. ``declared`` are those that the app declares, for
-    example with ``late="drop"``.
+    ``errors`` are the causes of undeclared dependence on the schedule. ``declared`` are those that the app
+    declares, for example with ``late="drop"``.
     """
 
     app: str
@@ -81,7 +81,8 @@ class ExploreReport:
 
     def lines(self) -> list[str]:
         """For a person."""
-        ran = f"{counted(self.schedules, 'schedule')} of {self.app}, {counted(self.schedules * self.records, 'event')}"
+        events = counted(self.schedules * self.records, "event")
+        ran = f"{counted(self.schedules, 'schedule')} of {self.app}, {events}"
         if self.equal:
             return [f"{ran}: all {counted(self.keys, 'key')} equal"]
         said = [f"{ran}: {counted(len(self.differing), 'schedule')} with other results than schedule 0"]
@@ -100,13 +101,16 @@ class ExploreReport:
 
 
 class ScheduleDependentError(TailraceError, AssertionError):
-    """Results depend on the schedule, and the app does not declare it. ``report`` is the ``ExploreReport``."""
+    """Results depend on the schedule, and the app does not declare it. ``report`` is the
+    ``ExploreReport``.
+    """
 
     def __init__(self, report: ExploreReport) -> None:
         number = next((one.schedule for one in (*report.errors, *report.declared)), 0)
         super().__init__(
             str(report),
-            hint=f"To repeat one: schedule={number}, seed={report.seed}. Make the handlers commute, or let them compare event "
+            hint=f"To repeat one: schedule={number}, seed={report.seed}. Make the handlers commute, or let "
+            "them compare event "
             "times; where the order of arrival is meant to count, declare it. See docs/explore.md.",
         )
         self.report = report

@@ -1,8 +1,8 @@
 """Tracks: the history of every key of a run, call by call.
 
-An entry of a track is a *step*: one call of a handler, or an expiry. Its ``id`` names its cause in a form that is the same in
-every schedule: a record from outside by its offset, a record of the app itself by its content, a timer by its name and time.
-Only committed steps count. Steps that a crash undid are handled again.
+An entry of a track is a *step*: one call of a handler, or an expiry. Its ``id`` names its cause in a form
+that is the same in every schedule: a record from outside by its offset, a record of the app itself by its
+content, a timer by its name and time. Only committed steps count. Steps that a crash undid are handled again.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ class Trace:
 class Divergence(NamedTuple):
     """The first relevant difference of two tracks of a key.
 
-    ``order``: ``side`` is the run (0 or 1) in which ``step`` came before ``other``. ``missing``: ``step`` happened only in run
-    ``side``; there is no other. ``result`` and ``time to live``: ``step`` is of run 0, ``other`` is the same step of run 1.
+    ``order``: ``side`` is the run (0 or 1) in which ``step`` came before ``other``. ``missing``: ``step``
+    happened only in run ``side``; there is no other. ``result`` and ``time to live``: ``step`` is of run 0,
+    ``other`` is the same step of run 1.
     """
 
     kind: Literal["result", "time to live", "missing", "order"]
@@ -95,7 +96,9 @@ class Divergence(NamedTuple):
 
 
 class Tracer:
-    """Records the tracks of a run. ``followed`` are the actors' keys whose state is recorded after each step."""
+    """Records the tracks of a run. ``followed`` are the actors' keys whose state is recorded
+    after each step.
+    """
 
     def __init__(self, plan: Plan, followed: Collection[TrackId], *, timestamps: bool) -> None:
         self.trace = Trace()
@@ -110,7 +113,9 @@ class Tracer:
         self.timed: Collection[str] = (
             frozenset((*plan.outputs, str(plan.inbox_topic))) if timestamps else self.written
         )
-        """Topics whose output timestamps are compared: all if requested, else only those that the app reads itself."""
+        """Topics whose output timestamps are compared: all if requested, else only those that the app reads
+        itself.
+        """
         self._recorders: dict[int, _Recorder] = {}
 
     def watch(self, partition: int) -> Watch:
@@ -238,7 +243,9 @@ def numbered(steps: Sequence[Step]) -> Numbered:
 
 
 def varying(one: Step, other: Step) -> frozenset[str]:
-    """Values that a step read from its context, that depend on the schedule, and that differ between two runs."""
+    """Values that a step read from its context, that depend on the schedule, and that differ between two
+    runs.
+    """
     reads = one.reads | other.reads
     found = {
         f"ctx.{name}"

@@ -1,7 +1,8 @@
-"""The data for the second pass: chunks of a task's steps, the records of each shard in them, and the overview of the whole task.
+"""The data for the second pass: chunks of a task's steps, the records of each shard in them, and the overview
+of the whole task.
 
-Plain data that the first pass sends to the second, also between processes: msgspec can encode every struct here. The theory is
-in ``first_pass``.
+Plain data that the first pass sends to the second, also between processes: msgspec can encode every struct
+here. The theory is in ``first_pass``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Columns: TypeAlias = tuple[list[int], list[list[int]], list[int]]
 """Of a series: steps, watermarks by operator, clock readings."""
 
 _SEED: Final = 0x7A11_24CE
-"""Makes the choice of a shard independent of the choice of a partition, and of other uses of the same hash."""
+"""Makes the choice of a shard independent of the choice of a partition, and of other uses of the same hash.
+"""
 
 
 def shard_of(key: bytes, shards: int) -> int:
@@ -31,7 +33,9 @@ def shard_of(key: bytes, shards: int) -> int:
 
 
 def is_of_shard(row: bytes, shard: int, shards: int) -> bool:
-    """Whether a row of the state that a task starts from belongs to a shard. The task's own rows belong to all shards."""
+    """Whether a row of the state that a task starts from belongs to a shard. The task's own rows belong to
+    all shards.
+    """
     if row[:1] == rows.STATE:
         return shard_of(rows.read_state_row(row).key, shards) == shard
     if row[:1] == rows.INDEX:
@@ -57,10 +61,11 @@ def unpack(kind: str, data: bytes) -> list[int]:
 
 
 class Series(msgspec.Struct, array_like=True, frozen=True):
-    """The steps of a chunk at whose end a watermark or the clock moved, with the new values. The values never decrease.
+    """The steps of a chunk at whose end a watermark or the clock moved, with the new values. The values never
+    decrease.
 
-    The first entry has the values at the start of the chunk, and the step that set them. The columns are 64-bit, see ``pack``;
-    ``watermarks`` has one for each operator.
+    The first entry has the values at the start of the chunk, and the step that set them. The columns are
+    64-bit, see ``pack``; ``watermarks`` has one for each operator.
     """
 
     steps: bytes
@@ -84,8 +89,9 @@ class Series(msgspec.Struct, array_like=True, frozen=True):
 class ShardRecords(msgspec.Struct, array_like=True, frozen=True):
     """The records of one shard in one chunk, as columns.
 
-    ``steps`` count from ``first`` (32 bits), ``inputs`` are the numbers of inputs (16 bits), ``before`` and ``after`` are
-    entries of the chunk's series (32 bits). ``skips`` are those of these records, by number of the input.
+    ``steps`` count from ``first`` (32 bits), ``inputs`` are the numbers of inputs (16 bits), ``before`` and
+    ``after`` are entries of the chunk's series (32 bits). ``skips`` are those of these records, by number of
+    the input.
     """
 
     first: int
@@ -110,8 +116,8 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
 class Overview(msgspec.Struct, array_like=True):
     """What a first pass knows about the task as a whole: the start and the end of its shards.
 
-    ``totals`` are the task's counts from ``base`` to ``cut``; None if they are only known after the shards have run (the pass
-    has stopped at a limit).
+    ``totals`` are the task's counts from ``base`` to ``cut``; None if they are only known after the shards
+    have run (the pass has stopped at a limit).
     """
 
     shards: int

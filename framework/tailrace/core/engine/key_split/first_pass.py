@@ -1,23 +1,26 @@
 """The first pass: runs the causes of a task without calling a handler, to split its work by key.
 
-Theory: why a task can be split by key. A task's state has two parts. The part of a key (instances, entries, timers) is changed
-only by the units of that key. The common part (positions, watermarks, clock, idle inputs) is changed only by causes: a record
-moves the watermark by its event time, whatever its handlers do, and a timer moves nothing. So the common part can be computed
-first, without any handler. Then each key sees exactly what it would have seen in the whole task:
+Theory: why a task can be split by key. A task's state has two parts. The part of a key (instances, entries,
+timers) is changed only by the units of that key. The common part (positions, watermarks, clock, idle inputs)
+is changed only by causes: a record moves the watermark by its event time, whatever its handlers do, and a
+timer moves nothing. So the common part can be computed first, without any handler. Then each key sees exactly
+what it would have seen in the whole task:
 
-    a record        the watermarks before it (which decide whether it is late), the clock, and the watermarks after it
-    a timer         its actor's watermark and the clock at the end of the first step in which they have reached it
+    a record        the watermarks before it (which decide whether it is late), the clock, and the watermarks
+                    after it
+    a timer         its actor's watermark and the clock at the end of the first step in which they have
+                    reached it
 
-Steps are numbered over the whole task; 1 is the first step after its start. A *series* lists the steps at whose end a watermark
-or the clock moved, with the new values. The values never decrease, so bisection finds the step at which a timer is due. Step 0
-is the start; its drain may be unfinished.
+Steps are numbered over the whole task; 1 is the first step after its start. A *series* lists the steps at
+whose end a watermark or the clock moved, with the new values. The values never decrease, so bisection finds
+the step at which a timer is due. Step 0 is the start; its drain may be unfinished.
 
-At the end of all input the watermark rises to the latest timer of any key: the tape has the value. The tape names a timer that
-failed by the number of timers that had fired before, which no shard can count: such a task cannot be split
-(UnsplittableError).
+At the end of all input the watermark rises to the latest timer of any key: the tape has the value. The tape
+names a timer that failed by the number of timers that had fired before, which no shard can count: such a task
+cannot be split (UnsplittableError).
 
-Records are assigned to shards by a hash of their key's bytes. Records without a usable key (refused, without a key, or with a
-key that has no bytes) go to shard 0.
+Records are assigned to shards by a hash of their key's bytes. Records without a usable key (refused, without
+a key, or with a key that has no bytes) go to shard 0.
 """
 
 from __future__ import annotations
@@ -93,7 +96,8 @@ class _NoHandlers(Units):
 
 
 class KeySplitPlan(Task):
-    """A task that calls no handler: it gets causes and returns chunks. It has the cut and the tape of the real task.
+    """A task that calls no handler: it gets causes and returns chunks. It has the cut and the tape of the
+    real task.
 
     ``totals`` count only values that do not depend on handlers: records, late and refused ones.
     """
@@ -143,7 +147,9 @@ class KeySplitPlan(Task):
         return taken
 
     def _between(self, number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
-        """The heads. After each, its record is added to the rows of its shard, with the series entries before and after it."""
+        """The heads. After each, its record is added to the rows of its shard, with the series entries before
+        and after it.
+        """
         skips, known, now = self._units.skips, self._known[number], self.now
         unit, marks, apart, moves = (
             self._unit,
@@ -192,7 +198,9 @@ class KeySplitPlan(Task):
         super().finish(operator, to_ms)
 
     def overview(self, base: bytes | None) -> Overview:
-        """What is known of the whole task at this point, after a start from ``base``. Closes the last chunk."""
+        """What is known of the whole task at this point, after a start from ``base``. Closes
+        the last chunk.
+        """
         self.close_chunk()
         before = 0 if base is None else tape.decode_cut(base).totals.for_others
         cut, for_others = self.commit_batch().cut, self.totals.for_others - before
@@ -267,7 +275,8 @@ def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecor
 class FirstPass(Replay):
     """The first pass along a tape: call ``take`` for each record in turn, then ``overview``.
 
-    It starts at ``cut``, or without state. It makes those checks of the replay that do not depend on handlers.
+    It starts at ``cut``, or without state. It makes those checks of the replay that do not depend on
+    handlers.
     """
 
     task: KeySplitPlan
@@ -316,7 +325,9 @@ class FirstPass(Replay):
         return whole
 
     def overview(self, cut: bytes | None) -> Overview:
-        """What is known of the whole task now, with ``cut`` as the cut of its last commit. Closes the last chunk."""
+        """What is known of the whole task now, with ``cut`` as the cut of its last commit. Closes the last
+        chunk.
+        """
         overview = self.task.overview(self._base)
         if cut is not None:
             overview.cut = cut

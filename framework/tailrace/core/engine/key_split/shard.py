@@ -1,21 +1,24 @@
 """The second pass: the real task, limited to the keys of one shard.
 
-Theory. ``first_pass`` explains why the shards see the same as the whole task. This file also has to merge their results.
+Theory. ``first_pass`` explains why the shards see the same as the whole task. This file also has to merge
+their results.
 
-    state      each row belongs to one key, and so to one shard: the rows of all shards are the rows of the whole
+    state      each row belongs to one key, and so to one shard: the rows of all shards are the rows of the
+               whole
     totals     each record and each firing is counted in one shard, so the sum is that of the whole
     outputs    each has an *order*, and the outputs of all shards sorted by it are the outputs of the whole
 
-The order is (step, place). The place of a record's outputs is empty. A firing's place is its position in its step's drain. The
-whole task always fires the lowest of the due timers, by (domain, time, place of the actor, key, name). The due timers are the
-heads of the shards' queues, so the drain of the whole is the merge of their drains that always takes the lowest head. A handler
-may set a timer that is lower than the one that has just fired. It is then the lowest of all and comes next. So the place of a
-firing is not its own name but the highest name so far in this drain and shard: sorting by that gives the merge. Two shards
-never have the same place in one step, because a place contains a key. Within a shard, outputs are already in order, so a stable
+The order is (step, place). The place of a record's outputs is empty. A firing's place is its position in its
+step's drain. The whole task always fires the lowest of the due timers, by (domain, time, place of the actor,
+key, name). The due timers are the heads of the shards' queues, so the drain of the whole is the merge of
+their drains that always takes the lowest head. A handler may set a timer that is lower than the one that has
+just fired. It is then the lowest of all and comes next. So the place of a firing is not its own name but the
+highest name so far in this drain and shard: sorting by that gives the merge. Two shards never have the same
+place in one step, because a place contains a key. Within a shard, outputs are already in order, so a stable
 merge is enough.
 
-The last commit may have left the drain of the very last step unfinished. A shard does not know this and finishes the drain. The
-totals then differ from those of the tape, and the task cannot be split.
+The last commit may have left the drain of the very last step unfinished. A shard does not know this and
+finishes the drain. The totals then differ from those of the tape, and the task cannot be split.
 """
 
 from __future__ import annotations
@@ -88,7 +91,9 @@ class _ShardFiring(Firing):
         """The orders of the waiting outputs."""
 
     def drain(self) -> None:
-        """See ``Firing.drain``. The outputs of a record come before those of the timers that are due after it."""
+        """See ``Firing.drain``. The outputs of a record come before those of the timers that are due after
+        it.
+        """
         self.tag()
         super().drain()
 
@@ -117,13 +122,17 @@ class _SeriesWatermarks(Watermarks):
     __slots__ = ()
 
     def shared_watermark(self, number: int) -> tuple[int, int] | None:
-        """See ``Watermarks.shared_watermark``: the operators may part within a run, so only a single one has a common watermark."""
+        """See ``Watermarks.shared_watermark``: the operators may part within a run, so only a single one has
+        a common watermark.
+        """
         concerned = self.concerned(number)
         return (self.of_operator[concerned[0]], NO_WATERMARK) if len(concerned) == 1 else None
 
 
 class _Places(NamedTuple):
-    """Where each record of a run stands in the whole task: its step, and the entries of the series before and after it."""
+    """Where each record of a run stands in the whole task: its step, and the entries of the series before and
+    after it.
+    """
 
     columns: Columns
     steps: list[int]
@@ -132,10 +141,12 @@ class _Places(NamedTuple):
 
 
 class ShardTask(Task):
-    """The task of one shard: call ``take`` for its part of every chunk in order, including parts without records.
+    """The task of one shard: call ``take`` for its part of every chunk in order, including parts without
+    records.
 
-    ``state`` has the rows of ``overview.base`` that belong to the shard (see ``is_of_shard``). ``take`` returns the outputs.
-    ``commit_batch`` returns the rows as in any task; the driver may call it as often as it likes between two calls of ``take``.
+    ``state`` has the rows of ``overview.base`` that belong to the shard (see ``is_of_shard``). ``take``
+    returns the outputs. ``commit_batch`` returns the rows as in any task; the driver may call it as often as
+    it likes between two calls of ``take``.
     """
 
     make_watermarks = _SeriesWatermarks
@@ -171,8 +182,8 @@ class ShardTask(Task):
         if shard:
             self.stored.written()  # only shard 0 writes these rows of the whole
         self.pause: Callable[[], None] | None = None
-        """Called in the middle of a long drain, after each ``settings.firing_budget`` firings: the driver may take outputs
-        (``take_ordered``) and commit.
+        """Called in the middle of a long drain, after each ``settings.firing_budget`` firings: the driver may
+        take outputs (``take_ordered``) and commit.
         """
         # The first pass has moved the watermarks, and timers fire between the records: see _between.
         for one in self._inputs:
@@ -230,7 +241,8 @@ class ShardTask(Task):
         return ShardResult(self.shard, gained(self._start, self.totals))
 
     def _between(self, number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
-        """The heads. Before and after each, the task stands where the whole task stood, and fires the timers that are due.
+        """The heads. Before and after each, the task stands where the whole task stood, and fires the timers
+        that are due.
 
         It ends early if a drain is left unfinished.
         """
@@ -270,7 +282,8 @@ class ShardTask(Task):
         self._watermarks.of_operator[:] = [column[entry] for column in columns[1]]
 
     def _catch_up(self, columns: Columns, last: int) -> bool:
-        """Fire the timers that became due at the end of steps up to entry ``last`` of the series, each at its step.
+        """Fire the timers that became due at the end of steps up to entry ``last`` of the series, each at its
+        step.
 
         Returns False if a drain is left unfinished: call it again afterwards.
         """
@@ -288,7 +301,9 @@ class ShardTask(Task):
                 return False
 
     def _drain(self) -> bool:
-        """Fire the timers that are due now. Returns whether all have fired. The current unit is then as before."""
+        """Fire the timers that are due now. Returns whether all have fired. The current unit is then as
+        before.
+        """
         unit, firing = self._unit, self._firing
         salt, route, table = unit.salt, unit.route, unit.table
         firing.budget = self.settings.firing_budget
@@ -326,8 +341,8 @@ def check(overview: Overview, results: Sequence[ShardResult]) -> tape.Totals:
     """Check that the shards add up to the whole. Returns the sum of their totals.
 
     Raises:
-        UnsplittableError: They do not add up. The last commit fell in the middle of a drain, or the code has changed. A replay
-            without a split can find out which.
+        UnsplittableError: They do not add up. The last commit fell in the middle of a drain, or the code has
+            changed. A replay without a split can find out which.
     """
     counted = summed(*(result.totals for result in results), tape.Totals(for_others=overview.for_others))
     if overview.totals is not None and counted != overview.totals:

@@ -1,0 +1,145 @@
+"""One input of one task in canonical order: its buffered heads, and their places in the order. See ``canonical``."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from operator import itemgetter
+
+from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine.intake import Intake
+from tailrace.core.engine.partition_history import PartitionHistory
+from tailrace.core.engine.task import Task
+from tailrace.core.engine.timers import FOREVER
+from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
+
+
+class InputLane:
+    """One input of one task: its buffered heads, and their places in the order.
+
+    ``delivered``: the tasks deliver the records of this input; the lane has only the records that others have
+    written to it.
+    """
+
+    __slots__ = (
+        "_highest",
+        "_inbox",
+        "_intake",
+        "_past",
+        "at",
+        "by_clock",
+        "delivered",
+        "end",
+        "heads",
+        "idle_after_ms",
+        "judged",
+        "marks",
+        "name",
+        "number",
+        "resting_since_ms",
+        "sources",
+        "stamps",
+        "task",
+        "times",
+    )
+
+    def __init__(
+        self,
+        task: Task,
+        number: int,
+        past: PartitionHistory,
+        end: int,
+        window: int | None,
+        *,
+        delivered: bool,
+    ) -> None:
+        plan = task.plan.inputs[number]
+        self.task, self.number, self.name, self.end = task, number, plan.name, end
+        self.delivered = delivered
+        self._inbox = plan.is_inbox
+        self.sources = [number]
+        if plan.is_inbox:
+            self.sources = [*range(len(task.plan.inputs), len(task.plan.sources))]
+        follows = plan.is_inbox or plan.watermark == "upstream"
+        self.judged = bool(plan.moves) or (plan.is_inbox and bool(self.sources))
+        if delivered and follows:
+            self.judged = False
+        self.marks = deque(
+            sorted(
+                (
+                    (at, source, mark)
+                    for source in self.sources
+                    for at, mark in (() if delivered else _published(past, task, source))
+                ),
+                key=itemgetter(0, 1),
+            )
+        )
+        self.by_clock = not follows
+        """Whether ``idle_after`` decides when this input becomes idle."""
+        self.idle_after_ms = (FOREVER if self.marks else 0) if follows else plan.idle_after_ms
+        """How far the clock must advance after the lane's end before the lane becomes idle; see "idle" above.
+        """
+        self.resting_since_ms: int | None = None
+        """The clock when the lane ended; None before the end, and before the first clock reading."""
+        self.heads: list[Head] = []
+        self.times: list[int | None] = []
+        """Times by which the heads are ordered; None for a head that goes at once."""
+        self.stamps: list[int] = []
+        """Clock readings of the heads; a message has none."""
+        self.at = 0
+        self._highest = NO_WATERMARK
+        """The highest event time of an own input so far, including records that the app has sent."""
+        self._past = past
+        self._intake = Intake(task, number, past.source, task.positions[plan.name], window)
+
+    def fill(self) -> bool:
+        """Make the next head available; False at the end."""
+        while self.at == len(self.heads):
+            found = self._intake.window(self.end)
+            if found is None:
+                return False
+            self.heads, records = found
+            self.times = [head[1] for head in self.heads]
+            if None in self.times:
+                self.times = [_order_time(head) for head in self.heads]
+            self.stamps = [
+                NO_WATERMARK if self._inbox or head[3] is FOR_OTHERS else record.timestamp_ms
+                for head, record in zip(self.heads, records, strict=True)
+            ]
+            self.at = 0
+            if self.delivered:
+                self._leave_out(records)
+        return True
+
+    def _leave_out(self, records: Sequence[InputRecord]) -> None:
+        """Drop an own input's records that the app itself has sent. A redriven record is ordered after all
+        earlier records.
+        """
+        kept: list[tuple[Head, int | None, int]] = []
+        for head, time_ms, stamp, record in zip(self.heads, self.times, self.stamps, records, strict=True):
+            if time_ms is not None:
+                self._highest = max(self._highest, time_ms)
+            origin = self._past.record_origin(self.name, record)
+            if origin != "sent":
+                placed_ms = (
+                    self._highest if origin == "redriven" and self._highest != NO_WATERMARK else time_ms
+                )
+                kept.append((head, placed_ms, stamp))
+        self.heads = [head for head, _, _ in kept]
+        self.times = [time_ms for _, time_ms, _ in kept]
+        self.stamps = [stamp for _, _, stamp in kept]
+
+    def next_offset(self) -> int:
+        """The offset up to which all records have been taken."""
+        return self.heads[self.at][0] if self.fill() else self.end
+
+
+def _published(past: PartitionHistory, task: Task, source: int) -> Sequence[tuple[int, int | None]]:
+    return past.upstream.get(task.plan.sources[source], ())
+
+
+def _order_time(head: Head) -> int | None:
+    if head[1] is not None or type(head[3]) is Refused or head[3] is FOR_OTHERS:
+        return head[1]
+    assert head[4] is not None
+    return head[4].timestamp_ms
