@@ -124,7 +124,7 @@ MUTATIONS: dict[str, Mutation] = {
         5, "core.handling.entries", "            undo.append((pending, name, pending.get(name, MISSING)))\n", ""
     ),
     "metrics-of-a-failed-unit-kept": Mutation(
-        5, "core.declare.context", "        self._undo.append((self._noted, number, MISSING))\n", ""
+        5, "core.declare.user_metrics", "        self._undo.append((self._noted, number, MISSING))\n", ""
     ),
     "a-seed-that-follows-the-slice": Mutation(
         5, "core.engine.task", "                unit.origin = offset\n", "                unit.origin = taken\n"
