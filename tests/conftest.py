@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tailrace.log.embedded import EmbeddedLog
 from tests.order import long_first
@@ -50,6 +50,7 @@ settings.register_profile(
     derandomize=not FUZZING,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
+    phases=[one for one in Phase if one is not Phase.shrink or "TAILRACE_MUTATED" not in os.environ],
 )
 settings.load_profile("suite")
 

@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-
-
-def name_of(path: Path) -> str:
-    """A page's path from the root, as the test's id."""
-    return path.relative_to(ROOT).as_posix()
+from tests.documentation import PAGES, ROOT, name_of
 
 
 def slug(heading: str) -> str:

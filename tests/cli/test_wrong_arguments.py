@@ -4,7 +4,6 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,18 +11,8 @@ import pytest
 
 from tailrace.cli.main import tailrace
 from tests.cli.commands import SHOP, done, run
+from tests.cli.wrong_arguments import ALL
 
-
-def commands(group: click.Group, *before: str) -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, by what is typed for it."""
-    for name, one in sorted(group.commands.items()):
-        if isinstance(one, click.Group):
-            yield from commands(one, *before, name)
-        else:
-            yield " ".join([*before, name]), one
-
-
-ALL = dict(commands(tailrace))
 NEEDY = [name for name, one in ALL.items() if any(p.required for p in one.params)]
 BY_NAME = ("snapshot list", "snapshot show", "snapshot verify", "snapshot delete")
 """They look into a folder of snapshots, by the name that the app has there."""

@@ -20,10 +20,10 @@ from tailrace.core.engine.partition_history import PartitionHistory
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.errors import UnsplittableError
 from tailrace.core.records import InputRecord
+from tests.proof.first_runs import replayed
 from tests.proof.runs import LINEAGE, Committed, Run
 from tests.proof.seeds import Records, pick
-from tests.proof.test_replay import replayed
-from tests.proof.test_split import Shard, assert_same, passed, split
+from tests.proof.splitting import Shard, assert_same, passed, split
 
 
 class Sale(msgspec.Struct, frozen=True):

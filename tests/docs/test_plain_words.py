@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from tests.test_documentation import PAGES, ROOT, name_of
+from tests.documentation import PAGES, ROOT, name_of
 
 MODULES: Final = sorted(
     path for room in ("framework/tailrace", "services", "schemas") for path in (ROOT / room).rglob("*.py")

@@ -17,7 +17,7 @@ from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_counts, ticks
-from tests.runtime.test_worker_process import KEYS, House
+from tests.runtime.worker_house import KEYS, House
 
 
 @pytest.fixture

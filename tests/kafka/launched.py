@@ -22,9 +22,9 @@ def main() -> None:
     for name in filter(None, os.environ.get("SOAK_MUTATION", "").split(",")):
         from tests.kafka.mutations import MUTATIONS
         from tests.proof import mutations as proof
+        from tests.proof.mutating import Mutator
 
-        made = MUTATIONS[name].mutation if name in MUTATIONS else proof.MUTATIONS[name]
-        sys.meta_path.insert(0, proof.Mutator(made))
+        sys.meta_path.insert(0, Mutator(MUTATIONS[name] if name in MUTATIONS else proof.MUTATIONS[name]))
     from tailrace.cli.main import main as command_line
     from tailrace.core.errors import StateUnavailableError
     from tailrace.log.kafka import feeds

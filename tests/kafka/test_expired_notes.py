@@ -4,34 +4,21 @@ where it left an input, which version had a task. Nothing is skipped or taken tw
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
 
 from tailrace.core.errors import OffsetGoneError, TopicReplacedError
 from tailrace.history.reading.same_topics import check_history
-from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
-from tests.history.tills import EVERY, KEYS, PARTITIONS, Tills, tills
+from tests.history.tills import EVERY, KEYS, Tills, tills
+from tests.kafka.expiring import expire
 from tests.kafka.members import Members, await_tasks, stopped
-from tests.kafka.test_upgrades import FIRST, SECOND, Visits
+from tests.kafka.versioned_visits import FIRST, SECOND, Visits
 from tests.soak.processes import wait_until
-
-
-def expire(admin: AdminClient, log: KafkaLog, app: str) -> None:
-    """Let the groups of an app lose their offsets, as after a week without a process."""
-    prefix = log.place.rpartition("/")[2]
-    places = [TopicPartition(name, number) for name in log.topics() for number in range(PARTITIONS)]
-    for group in (app, f"{app}#begun"):
-        for done in admin.delete_consumer_groups([f"{prefix}{group}"]).values():
-            with suppress(KafkaException):  # it has no offsets
-                done.result()
-        assert not log.committed_offsets(group, places)
 
 
 class Service(Tills):

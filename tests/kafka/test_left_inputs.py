@@ -18,7 +18,7 @@ from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
 from tests.history.tills import EVERY, Tills, payments, tills
-from tests.kafka.test_expired_notes import expire
+from tests.kafka.expiring import expire
 from tests.soak.processes import wait_until
 
 

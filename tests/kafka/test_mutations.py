@@ -11,7 +11,7 @@ import pytest
 import tailrace
 from tests.kafka.mutations import MUTATIONS
 from tests.proof.forked import ROOT, Forked
-from tests.proof.mutations import mutated
+from tests.proof.mutating import mutated
 
 SLOW = {"a-producer-that-forgets-its-coordinator", "a-close-that-waits-for-brokers"}
 """They need minutes, or a broker of their own."""
@@ -34,9 +34,9 @@ def test_the_tests_notice(name: str, forked: Forked) -> None:
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_mutation_fits_the_code(name: str) -> None:
-    made = MUTATIONS[name]
-    source = Path(tailrace.__file__).parent.joinpath(*made.module.split(".")).with_suffix(".py").read_text()
-    compile(mutated(made.mutation, source), name, "exec")
+    mutation = MUTATIONS[name]
+    path = Path(tailrace.__file__).parents[1].joinpath(*mutation.module.split(".")).with_suffix(".py")
+    compile(mutated(mutation, path.read_text()), name, "exec")
 
 
 def test_the_page_on_reliability_lists_every_mutation() -> None:

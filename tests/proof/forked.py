@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import NamedTuple
 
-from tests.proof.mutations import Mutation, mutated
+from tests.proof.mutating import Mutation, mutated
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0
@@ -146,7 +146,7 @@ def _child(program: ModuleType, name: str, said: str) -> int:
     os.dup2(opened, 1)
     os.dup2(opened, 2)
     mutation: Mutation = program.mutation_of(name)
-    module = sys.modules.get(f"tailrace.{mutation.module}")
+    module = sys.modules.get(mutation.module)
     if module is None or not patched(module, mutation):
         os.execv(sys.executable, [sys.executable, "-m", program.__name__, name])
     code: int = program.run(name)

@@ -10,17 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-import tailrace as tr
-from tailrace.core.engine.task import TaskSettings
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.records import Output
 from tailrace.core.values.canonical_nan import NAN_BYTES, canonical
 from tailrace.core.values.codec import ValueCodec
 from tests.history.rebuilding import lived
 from tests.proof import nans
-from tests.proof.nans import Event, nan_app, nan_of
-from tests.proof.runs import Committed, First, Run, assert_equal, follow
-from tests.proof.seeds import START_MS, Records, told
-from tests.proof.test_replay import replayed
+from tests.proof.nan_checks import check_seed, check_warm
+from tests.proof.nans import Event, nan_of
+from tests.proof.seeds import START_MS, told
 
 PLAIN = (0.0, -0.0, 1.5, math.inf, -math.inf, 1e308, -1e308, 5e-324)
 _encode = msgspec.msgpack.Encoder().encode
@@ -85,25 +82,6 @@ def test_a_nan_of_four_bytes_is_no_part_of_our_encoding_and_is_left_alone() -> N
 # --- state, messages, outputs ---
 
 
-def records(random: Random) -> list[InputRecord]:
-    count = random.choice((3, 10, 30))
-    events = [Event(random.choice("ab"), START_MS + at * random.randrange(900)) for at in range(count)]
-    return [InputRecord(at, one.at, b"", msgspec.json.encode(one)) for at, one in enumerate(events)]
-
-
-def check_seed(seed: int, trace: list[str]) -> int:
-    random = Random(seed)
-    log: Records = {("events", 0): records(random)}
-    plan = nan_app().plan()
-    first = First(plan, log, random, trace)
-    first.run(30)
-    (run,) = first.runs
-    then = run.committed
-    assert_equal(then, replayed(plan, 0, then.tapes, log, random), "replay")
-    assert_equal(then, follow(plan, 0, then.tapes, log, random, trace), "other batching")
-    return len(then.outputs)
-
-
 @pytest.mark.one_seed_in(5)
 def test_the_bits_of_a_nan_reach_neither_state_nor_outputs_nor_a_later_handler(seeds: range) -> None:
     made = 0
@@ -129,66 +107,6 @@ def test_a_rebuilt_snapshot_has_the_bytes_of_the_service(tmp_path: Path) -> None
 
 
 # --- CPython's own ---
-
-SOURCE = """
-import msgspec, tailrace as tr
-
-class Reading(msgspec.Struct, frozen=True):
-    key: str
-    at: int
-    x: float
-
-app = tr.App("warm", partitions=1)
-readings = app.topic("readings", Reading, key="key", event_time="at", format="msgpack")
-totals = app.topic("totals", Reading, key="key", format="msgpack")
-
-def added(a: float, b: float) -> float:
-    return a + b
-
-@app.actor
-class Total(tr.Actor):
-    total: float = 0.0
-    last: list[float] = []
-
-    @tr.process(readings)
-    def take(self, event: Reading, ctx: tr.Context[str]) -> None:
-        nan = event.x - event.x
-        self.total = added(nan, -nan)
-        self.last = [added(-nan, nan), self.total]
-        ctx.emit(totals, Reading(event.key, event.at, added(nan, -nan)))
-"""
-
-
-def cold_app() -> tr.App:
-    """An app whose bytecode has not run yet: CPython has not specialised it."""
-    namespace: dict[str, Any] = {"__name__": "warm_app"}
-    exec(compile(SOURCE, "<warm app>", "exec"), namespace)
-    app: tr.App = namespace["app"]
-    return app
-
-
-def check_warm() -> None:
-    readings: Any = cold_app().plan().topics["readings"]
-    values = [readings.encode(readings.type("a", START_MS + at, math.inf)) for at in range(60)]
-    log: Records = {
-        ("readings", 0): [InputRecord(at, START_MS + at, b"a", one) for at, one in enumerate(values)]
-    }
-    live = Committed()
-    for start in range(0, 60, 3):
-        run = Run(cold_app().plan(), 0, live, TaskSettings())
-        run.task.run(0, run.task.decode(0, log["readings", 0][start : start + 3]))
-        run.commit()
-    assert_equal(
-        live, replayed(cold_app().plan(), 0, live.tapes, log, Random(1)), "replay of a warm interpreter"
-    )
-    assert all((one.value or b"").endswith(b"\xcb" + NAN_BYTES) for one in live.outputs)
-
-
-def check_nans() -> None:
-    """As a part of a law: see ``laws``."""
-    check_warm()
-    for seed in range(10):
-        check_seed(seed, [])
 
 
 def test_a_live_run_of_cold_bytecode_equals_its_replay_by_warm_bytecode() -> None:

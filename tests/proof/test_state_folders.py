@@ -22,11 +22,11 @@ from tailrace.state import MemoryStore, RocksStore, StateIdentity
 from tailrace.state.store_cut import decode_store_cut
 from tailrace.testing.memory_log import MemoryLog
 from tests.proof.apps import Variant, build
+from tests.proof.first_runs import replayed
 from tests.proof.operations import Event
 from tests.proof.programs import Op
 from tests.proof.runs import ALL, LINEAGE
 from tests.proof.seeds import START_MS
-from tests.proof.test_replay import replayed
 
 MODEL = build(Variant(1, 1, "handle", 500, "events", "dead-letter-all", messages=False, lean=False))
 PLAN = MODEL.app.plan()

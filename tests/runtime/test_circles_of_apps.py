@@ -11,7 +11,7 @@ import tailrace as tr
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.log import Log
 from tailrace.runtime.announcing import announce
-from tests.history.test_holding import held
+from tests.history.held import held
 from tests.runtime.joining import Service, Step
 
 

@@ -10,8 +10,7 @@ import pytest
 from tailrace.core.engine import tape
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state.store_cut import decode_store_cut
-from tests.core import test_commit_identity
-from tests.runtime.test_restore import made, sales, worked
+from tests.runtime.restored import made, sales, worked
 from tests.runtime.world import CountingStore, Kill, World, run_dry
 
 
@@ -108,11 +107,3 @@ def test_the_tape_that_retention_left_decides_or_the_log_restores(caplog) -> Non
     caplog.clear()
     world.running().close()  # the changelog still says it of a store at its end
     assert not caplog.text
-
-
-def no_other_history_is_taken_up() -> None:
-    """For the first law: neither a state nor a tape of another history, though its positions and counts fit."""
-    for behind in (True, False):
-        test_state_of_a_log_with_equal_counts_is_restored_whether_it_is_behind_or_not(behind)
-    test_a_store_killed_on_its_way_to_an_end_that_is_lost_is_restored()
-    test_commit_identity.test_commits_of_two_histories_are_not_replayed_as_one(2)

@@ -27,27 +27,10 @@ from tailrace.runtime.restore import Restore
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
+from tests.runtime.restored import made, sales, worked
 from tests.runtime.world import LINEAGE, Kill, World, run_dry
 
 DAY_MS = 86_400_000
-
-
-def sales(first: int, last: int) -> list[tuple[str, int, int]]:
-    return [(f"s{number % 5}", 50 * number, number) for number in range(first, last)]
-
-
-def worked(world: World, first: int, last: int) -> None:
-    """One owner takes some sales, commit by commit, and leaves."""
-    partition = world.running()
-    world.sell(*sales(first, last))
-    run_dry(partition, 4)
-    partition.revoke()
-
-
-def made() -> World:
-    world = World(commit_interval_ms=0)
-    worked(world, 0, 20)
-    return world
 
 
 class TestState:

@@ -1,0 +1,262 @@
+"""Histories that are read in canonical order, and the checks of what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.canonical import Canonical
+from tailrace.core.engine.key_split.first_pass import KeySplitPlan
+from tailrace.core.engine.key_split.shard import check, in_order, numbered
+from tailrace.core.engine.merge import Merge
+from tailrace.core.engine.partition_history import PartitionHistory
+from tailrace.core.engine.task import Task
+from tailrace.core.errors import UnsplittableError
+from tailrace.core.records import Head, InputRecord, Refused
+from tailrace.core.values.partitioner import partition_of
+from tailrace.history.rebuilding.canonical_unit import one_commit
+from tailrace.state import MemoryStore
+from tests.proof.apps import Variant, build
+from tests.proof.first_runs import SIZES, replayed
+from tests.proof.runs import ALL, LINEAGE, Committed, assert_equal
+from tests.proof.seeds import START_MS, Feed, Records, append, pick, settings_of, variant_of
+from tests.proof.splitting import Shard, assert_same
+
+
+class Given(NamedTuple):
+    """An app and its history: records, and the watermarks that were published along with them."""
+
+    variant: Variant
+    plan: Plan
+    log: Records
+    upstream: dict[tuple[str, int], list[tuple[int, int]]]
+
+    def past(self, partition: int, *, inbox: bool) -> PartitionHistory:
+        def source(name: str, start: int, stop: int) -> list[InputRecord]:
+            return pick(self.log.get((name, partition), []), start, stop)
+
+        ends = {one.name: end_of(self.log, one.name, partition) for one in self.plan.inputs}
+        if not inbox and self.plan.inbox_topic is not None:
+            del ends[self.plan.inbox_topic]
+        return PartitionHistory(
+            source, ends, {n: marks for (n, p), marks in self.upstream.items() if p == partition}
+        )
+
+
+def end_of(log: Records, name: str, partition: int) -> int:
+    records = log.get((name, partition), [])
+    return records[-1].offset + 2 if records else 0  # behind it, a marker
+
+
+def given(random: Random, trace: list[str], *, messages: bool | None = None) -> Given:
+    variant = variant_of(random, messages=messages)
+    trace.append(str(variant))
+    model = build(variant)
+    log: Records = {}
+    Feed(model, variant, random, most=random.choice(SIZES)).fill(log)
+    for records in log.values():
+        late = random.choice((0, 5, 5_000))  # timestamps are not event times
+        records[:] = [
+            record._replace(timestamp_ms=record.timestamp_ms + random.randint(-late, late) + late)
+            for record in records
+        ]
+    plan = model.app.plan()
+    upstream: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for one in plan.inputs:
+        for partition in range(plan.partitions):
+            if one.watermark == "upstream":
+                offsets = sorted(random.randint(0, end_of(log, one.name, partition)) for _ in range(5))
+                mark = START_MS
+                for offset in offsets:
+                    mark += random.choice((0, 300, 5_000))
+                    upstream.setdefault((one.name, partition), []).append((offset, mark))
+    return Given(variant, plan, log, upstream)
+
+
+def taken(
+    plan: Plan, partition: int, past: PartitionHistory, random: Random, *, finish: bool, window: int
+) -> tuple[Committed, list[bytes]]:
+    """One task through its past, with commits where it likes."""
+    done = Committed()
+    task = Task(plan, partition, done.store, lineage=LINEAGE, settings=settings_of(random))
+    canonical = Canonical([task], [past], finish=finish, window=window)
+    odds = random.choice((0.0, 0.1, 0.9))
+
+    def commit() -> None:
+        done.outputs += canonical.outputs()
+        batch = task.commit_batch()
+        done.store.write(batch.rows | batch.index_rows, batch.cut)
+        done.tapes.append(batch.tape)
+        done.measurements += batch.measurements
+        task.committed()
+
+    for _ in canonical.go():
+        if random.random() < odds:
+            commit()
+    commit()
+    return done, done.tapes
+
+
+def check_partition(seed: int, trace: list[str]) -> bool:
+    """One partition: the same whatever the window, the same along its own tape, the same in shards."""
+    random = Random(seed)
+    app = given(random, trace)
+    plan, finish = app.plan, random.random() < 0.3
+    if plan.inbox_topic is not None:
+        record_messages(app, random)
+    split = False
+    for partition in range(plan.partitions):
+        past = app.past(partition, inbox=True)
+        first, tapes = taken(
+            plan, partition, past, random, finish=finish, window=random.choice((1, 3, 10_000))
+        )
+        again, _ = taken(plan, partition, past, random, finish=finish, window=random.choice((1, 7, 40)))
+        assert_equal(first, again, "read in other portions")
+        assert_equal(first, replayed(plan, partition, tapes, app.log, random), "along its own tape")
+        if not finish:
+            split = in_shards(app, partition, past, first, random) or split
+    return split
+
+
+def record_messages(app: Given, random: Random) -> None:
+    """An inbox as some first run has left it."""
+    plan = app.plan
+    for partition in range(plan.partitions):
+        task = Task(plan, partition, MemoryStore(), lineage=LINEAGE)
+        canonical = Canonical([task], [app.past(partition, inbox=False)])
+        for _ in canonical.go():
+            pass
+        for output in canonical.outputs():
+            if output.topic == plan.inbox_topic and random.random() < 0.9:
+                place = partition_of(output.key or b"", plan.partitions)
+                append(app.log, output.topic, place, output.key, output.value, output.timestamp_ms)
+
+
+def in_shards(app: Given, partition: int, past: PartitionHistory, whole: Committed, random: Random) -> bool:
+    """Whether it could be split; if so, it has come to the same."""
+    plan, shards = app.plan, random.choice((1, 2, 5))
+    try:
+        passing = KeySplitPlan(
+            plan, partition, shards, lineage=LINEAGE, chunk_steps=random.choice((1, 20, 1_000))
+        )
+        for _ in Canonical([passing], [past], window=random.choice((2, 1_000))).go():
+            pass
+        overview = passing.overview(None)
+        chunks = passing.take_chunks()
+        parts = [
+            Shard(plan, partition, shard, overview, None, random, replaying=False) for shard in range(shards)
+        ]
+        counted = check(overview, [part.run(chunks) for part in parts])
+    except UnsplittableError:
+        return False
+    again = Committed(
+        outputs=list(numbered(in_order(part.outputs for part in parts), plan, partition, overview))
+    )
+    cut, split = tape.decode_cut(whole.store.cut or b""), overview.cut_with(counted)
+    assert one_commit(tape.encode(cut), None) == one_commit(split, None)
+    again.store.write(
+        {row: value for part in parts for row, value in part.store.scan(*ALL)},
+        tape.encode(msgspec.structs.replace(tape.decode_cut(split), tape=cut.tape, identity=cut.identity)),
+    )
+    assert_same(whole, again, "in shards")
+    return True
+
+
+class Order(Task):
+    """Notes what it is given."""
+
+    def __init__(self, plan: Plan, partition: int) -> None:
+        super().__init__(plan, partition, MemoryStore(), lineage=LINEAGE)
+        self.order: list[tuple[int, int]] = []
+
+    def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
+        self.order += [(number, head[0]) for head in heads[start:]]
+        return super().run(number, heads, start)
+
+
+def check_order(seed: int, trace: list[str]) -> None:
+    """The order is that of the live merge with everything offered at once."""
+    random = Random(seed)
+    app = given(random, trace, messages=False)
+    for partition in range(app.plan.partitions):
+        past, task = app.past(partition, inbox=False), Order(app.plan, partition)
+        for _ in Canonical([task], [past], window=random.choice((1, 4, 100))).go():
+            pass
+        merge = Merge(tuple(replace(one, watermark="events") for one in app.plan.inputs))
+        for one in app.plan.inputs:
+            heads = task.decode(one.index, app.log.get((one.name, partition), []))
+            merge.offer(one.index, [standing(head) for head in heads])
+        expected: list[tuple[int, int]] = []
+        while (run := merge.next_run()) is not None:
+            expected += [(run[0], head[0]) for head in run[1]]
+        assert task.order == expected
+
+
+def standing(head: Head) -> Head:
+    """An event without a time of its own stands where its record does."""
+    offset, time_ms, key, event, record = head
+    assert record is not None
+    return (
+        offset,
+        record.timestamp_ms if time_ms is None and type(event) is not Refused else time_ms,
+        key,
+        event,
+        record,
+    )
+
+
+def delivered(
+    app: Given, random: Random, *, finish: bool, window: int, commit_odds: float
+) -> tuple[list[Committed], Records]:
+    """All partitions, with messages delivered; and the inboxes as they have come to be."""
+    plan = app.plan
+    done = [Committed() for _ in range(plan.partitions)]
+    tasks = [
+        Task(plan, number, one.store, lineage=LINEAGE, settings=settings_of(random))
+        for number, one in enumerate(done)
+    ]
+    pasts = [app.past(number, inbox=False) for number in range(plan.partitions)]
+    inbox: Records = {}
+    canonical = Canonical(
+        tasks,
+        pasts,
+        deliver=lambda name, partition, record: inbox.setdefault((name, partition), []).append(record),
+        finish=finish,
+        window=window,
+    )
+
+    def commit(number: int) -> None:
+        outputs = canonical.outputs(number)
+        done[number].outputs += outputs
+        batch = tasks[number].commit_batch()
+        done[number].store.write(batch.rows | batch.index_rows, batch.cut)
+        done[number].tapes.append(batch.tape)
+        done[number].measurements += batch.measurements
+        tasks[number].committed()
+
+    for _ in canonical.go():
+        if random.random() < commit_odds:
+            commit(random.randrange(plan.partitions))
+    for number in range(plan.partitions):
+        commit(number)
+    return done, inbox
+
+
+def check_messages(seed: int, trace: list[str]) -> None:
+    random = Random(seed)
+    app = given(random, trace, messages=True)
+    finish = random.random() < 0.4
+    first, inbox = delivered(app, random, finish=finish, window=random.choice((1, 5)), commit_odds=0.1)
+    again, same = delivered(app, random, finish=finish, window=10_000, commit_odds=random.choice((0.0, 0.7)))
+    assert inbox == same
+    for number, (one, other) in enumerate(zip(first, again, strict=True)):
+        assert_equal(one, other, "read in other portions")
+        assert_equal(
+            one, replayed(app.plan, number, one.tapes, app.log | inbox, random), "along its own tape"
+        )
