@@ -7,11 +7,10 @@ continues after the last transaction, and readers of the topics find the waterma
 have published. Each topic has the name of the service's topic with a suffix: the service's own topics, and
 their readers, are not affected.
 
-Only one rebuild may write to these topics. On this machine a lock decides. On Kafka, the last rebuild that
-has asked for one transactional id holds the topics: it asks before it looks whether the topics are empty, and
-looks whether it still holds them after it has registered its publishers. So of two rebuilds, the later one
-finds the publishers of the earlier one; or the earlier one finds that it was replaced, before it has written
-a record.
+Only one rebuild may write to these topics: the last one that has asked for their transactional id. It asks
+before it looks whether the topics are empty, and checks that it still has the id after it has registered its
+publishers. So of two rebuilds, the later one finds the publishers of the earlier one, or the earlier one
+finds that it was replaced, before it has written a record.
 
 A finished rebuild will not run again, and it notes this when all marks are published. It does not retire by
 itself: an app that reads these topics is rebuilt over them as over the service's own, to the same state, and
@@ -32,7 +31,7 @@ from msgspec.structs import replace
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.publications import published_by
-from tailrace.core.errors import FencedError, StateInUseError, TaskOwnedError, TopicMismatchError
+from tailrace.core.errors import FencedError, StateInUseError, TopicMismatchError
 from tailrace.core.records import CHANNEL
 from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.rebuilding.job import Job
@@ -44,7 +43,6 @@ from tailrace.history.rebuilding.results import OutputFile, OutputFiles, TaskRes
 from tailrace.history.retirement import REBUILD, finished_note
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 from tailrace.log.opening import open_log
-from tailrace.log.tasks import TaskLog
 from tailrace.state.snapshots import Place
 
 MANIFEST = "outputs.json"
@@ -113,12 +111,8 @@ def _append(job: Job, plan: Plan, results: Sequence[TaskResult]) -> None:
     with ExitStack() as closing:
         log = open_log(job.request.source.log)
         closing.callback(log.close)
-        holder = None
-        if log.moves_tasks:  # no process can reserve anything there
-            holder = log.writer(_holder_id(plan, suffix))
-            closing.callback(holder.close)
-        else:
-            _reserve(log, job, plan, suffix, closing)
+        holder = log.writer(_holder_id(plan, suffix))
+        closing.callback(holder.close)
         known = log.topics()
         for name in topics_of(plan):
             settings = known.get(name, TopicSettings(plan.partitions))
@@ -133,22 +127,11 @@ def _append(job: Job, plan: Plan, results: Sequence[TaskResult]) -> None:
             _check_unpublished(log, plan, suffix)
         for task in tasks:  # register all publishers before the first one publishes anything
             task.begin()
-        if holder is not None:
-            _check_holds(holder, job, plan, suffix)
+        _check_holds(holder, job, plan, suffix)
         for turn in turns(plan, log, {task.partition: task.marks for task in tasks}):
             tasks[turn.partition].publish(turn.place)
         for task in tasks:
             task.finish()
-
-
-def _reserve(log: TaskLog, job: Job, plan: Plan, suffix: str, closing: ExitStack) -> None:
-    """Lock the output topics. Two different requests have different work folders, but only one may
-    write there.
-    """
-    try:
-        closing.enter_context(log.reserve(_holder_id(plan, suffix), [0]))
-    except TaskOwnedError as error:
-        raise _in_use(job, plan, suffix) from error
 
 
 def _holder_id(plan: Plan, suffix: str) -> str:
