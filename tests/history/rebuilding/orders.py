@@ -8,7 +8,6 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 import msgspec
 
@@ -28,7 +27,6 @@ class Order(msgspec.Struct):
     customer: str
     at: int
     cents: int
-    mark: int | None = None
 
 
 class Total(msgspec.Struct):
@@ -36,64 +34,40 @@ class Total(msgspec.Struct):
     cents: int
 
 
-class Bought(msgspec.Struct):
-    cents: int
+app = tr.App("orders", partitions=2, on_error="dead-letter")
+_orders = app.topic(
+    "orders",
+    Order,
+    key="customer",
+    event_time="at",
+    out_of_order=OUT_OF_ORDER,
+    late="drop",
+)
+_totals = app.topic("totals", Total, key="customer")
 
 
-def make_app(version: str = "1", *, watermark: Any = True, messages: bool = False) -> tr.App:
-    app = tr.App("orders", partitions=2, version=version, on_error="dead-letter")
-    orders = app.topic(
-        "orders",
-        Order,
-        key="customer",
-        event_time="at",
-        out_of_order=OUT_OF_ORDER,
-        late="drop",
-        watermark=watermark,
-    )
-    totals = app.topic("totals", Total, key="customer")
+@app.actor
+class Customer(tr.Actor):
+    cents: int = 0
+    late: int = 0
+    closed: int = 0
 
-    @app.actor
-    class Customer(tr.Actor):
-        cents: int = 0
-        late: int = 0
-        closed: int = 0
+    @tr.process(_orders)
+    def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
+        if order.cents == 13 and "orders" in BROKEN:
+            raise ValueError("13 brings bad luck")
+        if order.cents == 14 and "always" in BROKEN:
+            raise ValueError("14 brings bad luck")
+        self.cents += order.cents
+        self.late += ctx.is_late
+        ctx.set_timer(order.at + WAITS, "closing")
+        ctx.emit(_totals, Total(ctx.key, self.cents))
 
-        @tr.process(orders)
-        def ordered(self, order: Order, ctx: tr.Context[str]) -> None:
-            if order.cents == 13 and "orders" in BROKEN:
-                raise ValueError("13 brings bad luck")
-            if order.cents == 14 and "always" in BROKEN:
-                raise ValueError("14 brings bad luck")
-            self.cents += order.cents
-            self.late += ctx.is_late
-            ctx.set_timer(order.at + WAITS, "closing")
-            ctx.emit(totals, Total(ctx.key, self.cents))
-            if messages:
-                ctx.send(Till, "till", Bought(order.cents))
-
-        @tr.on_timer("closing")
-        def closing(self, ctx: tr.Context[str]) -> None:
-            if self.cents % 3 == 0 and "timers" in BROKEN:
-                raise RuntimeError("a third is bad luck")
-            self.closed += 1
-
-    if messages:
-
-        @app.actor
-        class Till(tr.Actor):
-            cents: int = 0
-
-            @tr.on_message
-            def bought(self, message: Bought, ctx: tr.Context[str]) -> None:
-                self.cents += message.cents
-
-    return app
-
-
-app = make_app()
-newer = make_app("2")
-telling = make_app(messages=True)
+    @tr.on_timer("closing")
+    def closing(self, ctx: tr.Context[str]) -> None:
+        if self.cents % 3 == 0 and "timers" in BROKEN:
+            raise RuntimeError("a third is bad luck")
+        self.closed += 1
 
 
 def some_orders(random: Random, count: int, start: int = 1_000) -> list[Output]:

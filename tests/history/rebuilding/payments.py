@@ -92,44 +92,7 @@ def make_app(version: str = "1") -> tr.App:
     return app
 
 
-class Day(msgspec.Struct):
-    region: str
-    end: int
-    amount: int
-
-
-DAY_MS = 10 * MINUTE_MS
-"""Ten minutes, as histories are short."""
-
-
-def make_ledger() -> tr.App:
-    """A second app: it sums the windows of the first over days."""
-    app = tr.App("ledger", partitions=2)
-    windows = app.topic("windows", Window, key="region", event_time="end", watermark="upstream")
-    days = app.topic("days", Day, key="region", event_time="end")
-
-    @app.actor
-    class Book(tr.Actor):
-        total: int = 0
-        open: dict[str, int] = tr.field(default_factory=dict)
-
-        @tr.process(windows)
-        def closed(self, event: Window, ctx: tr.Context[str]) -> None:
-            self.total += event.amount
-            end = event.end // DAY_MS * DAY_MS + DAY_MS - 1
-            self.open[str(end)] = self.open.get(str(end), 0) + event.amount
-            ctx.set_timer(end, f"end:{end}")
-
-        @tr.on_timer("end")
-        def ended(self, ctx: tr.Context[str]) -> None:
-            end = str(ctx.timer_name).partition(":")[2]
-            ctx.emit(days, Day(ctx.key, int(end), self.open.pop(end)))
-
-    return app
-
-
 app = make_app()
-ledger = make_ledger()
 corrected = make_app("2")
 
 
@@ -154,7 +117,6 @@ class Expected(msgspec.Struct):
     accounts: dict[str, int]
     regions: dict[str, int]
     windows: dict[tuple[str, int], int]
-    days: dict[tuple[str, int], int]
 
 
 def oracle(events: list[Paid]) -> Expected:
@@ -165,7 +127,4 @@ def oracle(events: list[Paid]) -> Expected:
         if one.amount >= LARGE:
             end = one.at // MINUTE_MS * MINUTE_MS + MINUTE_MS - 1
             windows[region_of(one.customer), end] += one.amount
-    days = Counter[tuple[str, int]]()
-    for (region, end), amount in windows.items():
-        days[region, end // DAY_MS * DAY_MS + DAY_MS - 1] += amount
-    return Expected(dict(accounts), dict(regions), dict(windows), dict(days))
+    return Expected(dict(accounts), dict(regions), dict(windows))

@@ -1,6 +1,4 @@
-"""An app whose events go through topics of its own, and fail there until a price is known; and one that reads
-its sums.
-"""
+"""An app whose events go through topics of its own, and fail there until a price is known."""
 
 from __future__ import annotations
 
@@ -8,9 +6,6 @@ import msgspec
 
 import tailrace as tr
 from tailrace.core.records import Output
-
-BROKEN = False
-"""Whether the second app fails at sums below 70."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -66,28 +61,8 @@ def make_app(*, repartition: bool) -> tr.App:
     return app
 
 
-def make_reader() -> tr.App:
-    app = tr.App("reader", partitions=2, on_error="dead-letter")
-    sums = app.topic("sums", Sum, key="item", event_time="at")
-    seen = app.topic("seen", Sum, key="item", event_time="at")
-
-    @app.actor
-    class Reader(tr.Actor):
-        total: int = 0
-
-        @tr.process(sums)
-        def summed(self, event: Sum, ctx: tr.Context[str]) -> None:
-            if BROKEN and event.total < 70:
-                raise ValueError("that is not much")
-            self.total += event.total
-            ctx.emit(seen, Sum(ctx.key, self.total, event.at))
-
-    return app
-
-
 hidden = make_app(repartition=True)
 shown = make_app(repartition=False)
-reader = make_reader()
 
 
 def record(topic: str, event: Order | Price) -> Output:
