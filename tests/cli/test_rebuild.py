@@ -45,7 +45,7 @@ def test_a_snapshot_is_made_reported_and_named(tally: Path, tmp_path: Path) -> N
     snapshot = Snapshots(str(tmp_path), "tally").open("before-the-change")
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
     report = json.loads(done(*arguments, "--json", "--split", 2).out)
-    assert (report["events"], report["taken"], report["order"]) == (120, 120, "tape")
+    assert (report["events"], report["replayed"], report["order"]) == (120, 120, "tape")
     assert set(report["phases"]) == {"read", "shuffle", "handle", "write"}
     assert Snapshots(str(tmp_path), "tally").open(report["snapshot"]).verify() == []
 
@@ -134,7 +134,7 @@ def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp
     assert 30 < said["events"] < 90
     whole = json.loads(done(*arguments).out)
     said = json.loads(done(*arguments, "--from-snapshot", f"{tmp_path}#{whole['snapshot']}").out)
-    assert (said["base"], said["taken"], said["events"]) == (whole["snapshot"], 0, whole["events"])
+    assert (said["base"], said["replayed"], said["events"]) == (whole["snapshot"], 0, whole["events"])
 
 
 @pytest.mark.parametrize("more", [(), ("--split", "2"), ("--order", "canonical")])
@@ -267,5 +267,5 @@ def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_pa
     wanted = live(tmp_path, find_app(beside).plan())
     assert rebuilt(snapshot) == wanted
     assert all(tape.decode_cut(one.cut).base for one in wanted if one.cut)
-    assert report.taken == 80
+    assert report.replayed == 80
     done("rebuild", beside, "--log", tmp_path / "log", "--to", tmp_path / "again", "--workers", 2)

@@ -102,7 +102,7 @@ def test_a_rebuild_that_was_killed_goes_on_where_it_was(tally: Path, tmp_path: P
     had, left = killed(tally, tmp_path, share), EVENTS - kept(tmp_path / "tally" / "_work")
     report = again(tally, tmp_path)
     assert report.resumed
-    assert report.taken == left
+    assert report.replayed == left
     # It keeps what it has every half a second, and more rarely where that takes long.
     assert had + left - EVENTS <= 0.3 * EVENTS
     assert left < EVENTS
@@ -163,7 +163,7 @@ def test_in_shards_only_those_that_were_at_work_are_done_again(tally: Path, tmp_
     assert sum(shards) == EVENTS
     report = again(tally, tmp_path, split=8)
     assert report.resumed
-    assert had + report.taken - EVENTS <= sum(shards[-2:])  # two processes: no more were at work
+    assert had + report.replayed - EVENTS <= sum(shards[-2:])  # two processes: no more were at work
     snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
 
@@ -206,7 +206,7 @@ def test_a_process_left_over_from_an_earlier_job_adds_nothing_to_the_next(
     with pytest.raises(InterruptedError):
         rebuild(asked, Given(1))
     report = rebuild(asked, Late(1), restart=True)
-    assert report.taken == EVENTS
+    assert report.replayed == EVENTS
     snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
     assert not (tmp_path / "tally" / "_work").exists()
@@ -289,7 +289,7 @@ def test_other_code_does_not_go_on_with_what_was_begun(tally: Path, tmp_path: Pa
     )
     report = again(tally, tmp_path)
     assert not report.resumed
-    assert report.taken == report.events
+    assert report.replayed == report.events
     assert not Path(job.folder).exists()
 
 

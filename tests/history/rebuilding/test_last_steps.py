@@ -60,7 +60,7 @@ def test_killed_when_the_snapshot_is_published_it_has_nothing_left_to_do(tally: 
     (made,) = Snapshots(asked.to.uri, "tally").list()
     assert len([note for note in made.notes if "ends within commit" in note]) > 1
     report = rebuild(asked, LocalEngine(1))
-    assert (report.snapshot, report.taken) == (made.id, 0)
+    assert (report.snapshot, report.replayed) == (made.id, 0)
     assert Snapshots(asked.to.uri, "tally").list() == [made]
     assert not jobs(tally)
 

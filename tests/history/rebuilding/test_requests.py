@@ -75,7 +75,7 @@ def test_from_a_snapshot_on_it_comes_to_the_same(own: Path) -> None:
         report, snapshot = done(own, SHOPS, base=asked, base_id=base.manifest.id, split=split)
         assert rebuilt(snapshot) == live(own, plan)
         assert report.base == base.manifest.id
-        assert report.taken == 200
+        assert report.replayed == 200
         assert report.events == 500
 
 

@@ -43,7 +43,7 @@ def test_split_or_not_the_snapshot_is_the_same(tally: Path, shards: int, process
     report, snapshot = done(tally, split=shards, processes=processes, store=store)
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
     assert report.notes == []
-    assert report.events == report.taken == 320
+    assert report.events == report.replayed == 320
     assert report.phases.shuffle > 0
 
 
@@ -64,7 +64,7 @@ def test_what_cannot_be_split_is_replayed_whole_and_the_report_says_why(
     report, snapshot = done(tally, split=3)
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
     assert len(asked) == 4
-    assert (report.events, report.taken) == (320, 320), "the shards of partition 1 were for nothing"
+    assert (report.events, report.replayed) == (320, 320), "the shards of partition 1 were for nothing"
     assert report.commits == sum(tape.decode_cut(one.cut or b"").tape for one in rebuilt(snapshot))
     assert report.notes == ["partition 1 was not split: the shards do not add up to the whole"]
 
@@ -88,7 +88,7 @@ def test_refused_records_are_not_counted_as_replayed(tmp_path: Path) -> None:
     lived.live_on(tmp_path, LENIENT)
     for split in (1, 3):
         report, _ = done(tmp_path, LENIENT, split=split, uri=str(tmp_path / f"split-{split}"))
-        assert (report.events, report.taken, report.refused) == (40, 40, 3)
+        assert (report.events, report.replayed, report.refused) == (40, 40, 3)
         assert report.notes == []
 
 

@@ -78,7 +78,7 @@ def test_it_comes_to_the_same_bytes_however_it_is_run(tmp_path: Path, ran: bool)
     assert rebuilt(one) == rebuilt(other) == rebuilt(split)
     assert first.events == second.events == third.events == 200
     assert any("was not split" in note for note in third.notes)
-    assert first.taken == 200
+    assert first.replayed == 200
     keys = [rows.read_state_row(row) for state in rebuilt(one) for row, _ in state.rows]
     assert len({key.key for key in keys if key.actor == "Auditor"}) == 5
     assert any("comes from this code" in one for one in first.notes)

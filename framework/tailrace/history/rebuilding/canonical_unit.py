@@ -80,7 +80,7 @@ class _Run:
         self.own = own_inputs(self.plan) if self.job.delivers_sends else {}
         self.sinks = [_TaskSink(self, at, *one) for at, one in enumerate(begun.items())]
         self.tasks = [one.task for one in self.sinks]
-        self._taken = self._records()
+        self._records_before = self._records()
         self.compacted = CompactedInputs(self.plan, past.log)
         pasts = [
             history_of(self.job, past, number, self._result.work.phases, self.compacted) for number in numbers
@@ -109,14 +109,14 @@ class _Run:
         result.new_failures = self.failed.result()
         result.canonical = canonical_notes(self.order, self.compacted)
         work = result.work
-        work.taken = self._records() - self._taken
+        work.replayed = self._records() - self._records_before
         work.phases.handle = written_s - self._begun_s - work.phases.read
         work.phases.write = time.perf_counter() - written_s
         return result
 
     def report(self) -> None:
         """Report the progress of all tasks."""
-        self._work.report(self.unit.name, self._records() - self._taken, self._of)
+        self._work.report(self.unit.name, self._records() - self._records_before, self._of)
 
     def _records(self) -> int:
         return sum(task.totals.records for task in self.tasks)

@@ -34,7 +34,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     commits: int = 0
     """Commits that this run replayed; an interrupted run may have replayed others."""
     events: int = 0
-    taken: int = 0
+    replayed: int = 0
     """Records that this run replayed."""
     keys: int = 0
     rows: int = 0
@@ -75,7 +75,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     def add(self, result: UnitResult) -> None:
         """Add the result of a unit."""
         self.commits += result.work.commits
-        self.taken += result.work.taken
+        self.replayed += result.work.replayed
         self.phases.add(result.work.phases)
         self.failed_here += result.new_failures.count
         self.failed += result.new_failures.shown
@@ -136,7 +136,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
 
     def lines(self) -> list[str]:
         """The report as lines for a person."""
-        rate = self.taken / self.seconds if self.seconds else 0.0
+        rate = self.replayed / self.seconds if self.seconds else 0.0
         phases = ", ".join(
             f"{name} {seconds:.1f} s"
             for name, seconds in msgspec.structs.asdict(self.phases).items()
@@ -157,7 +157,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
             f"environment: {', '.join(f'{name} {version}' for name, version in self.environment.items())}",
         ]
         if self.resumed:
-            lines.append(f"continued an interrupted rebuild: {self.taken:,} of the events were left to do")
+            lines.append(f"continued an interrupted rebuild: {self.replayed:,} of the events were left to do")
         if self.written:
             lines.append(f"{counted(self.written, 'output')} written")
         if self.failed_here:

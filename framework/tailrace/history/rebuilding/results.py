@@ -129,14 +129,14 @@ class Phases(msgspec.Struct):
 class Work(msgspec.Struct):
     """The effort of one attempt, without what an earlier attempt has left to it."""
 
-    taken: int = 0
+    replayed: int = 0
     """Records replayed."""
     commits: int = 0
     phases: Phases = msgspec.field(default_factory=Phases)
 
     def add(self, more: Work) -> None:
         """Add the effort of another unit."""
-        self.taken += more.taken
+        self.replayed += more.replayed
         self.commits += more.commits
         self.phases.add(more.phases)
 

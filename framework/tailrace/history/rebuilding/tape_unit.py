@@ -128,7 +128,7 @@ class _TaskRun(TapeSink):
         tapes = self._past.tapes(self._number, self._end.tape)
         whole = drive_along_tape(self._replay, tapes, self._end.tape, self)
         self._work.report(self._unit.name, task.totals.records, self._end.totals.records, now=True)
-        work.taken = task.totals.records - first
+        work.replayed = task.totals.records - first
         if missing := self._replay.missing:
             self._result.notes.append(
                 f"partition {self._number} is without {counted(missing, 'record')} that the log no longer has"

@@ -314,7 +314,7 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, dealing: _Dealing) -> _
             kept.write(batch)
         phases.shuffle += time.perf_counter() - handled_s
     counted = task.result()
-    part.result.work.taken = counted.totals.records
+    part.result.work.replayed = counted.totals.records
     part.work.report(part.unit.name, of, of, now=True)
     return _ShardFiles(files[0].name, files[1].name, store.get(rows.SCHEMA_ROW) or b"", counted)
 
