@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from tailrace.core.records import Output
 from tailrace.history.rebuilding.splitting import split_units
 from tailrace.history.rebuilding.splitting.blocks import BlockReader, BlockWriter
 from tailrace.processes.app_loading import find_app
+from tailrace.state.snapshots.arrow import parquet
 from tests.history.rebuilding import lived, referring
 from tests.history.rebuilding.lived import TALLY, done, live, rebuilt
 
@@ -82,14 +84,22 @@ def test_a_key_that_was_dealt_to_two_shards_is_no_snapshot_of_both(
     assert rebuilt(snapshot) == live(tmp_path, find_app(REFERRING).plan())
 
 
-def test_refused_records_are_not_counted_as_replayed(tmp_path: Path) -> None:
+def test_refused_records_are_not_counted_as_replayed_and_have_the_letters_of_the_service(
+    tmp_path: Path,
+) -> None:
     bad = [Output("orders", b"b", b"no order", 0)] * 3
     lived.append(tmp_path, [*referring.records(), *bad], {"prices": 1, "orders": 1})
     lived.live_on(tmp_path, LENIENT)
+    letters = [one.headers for one in lived.read(tmp_path, "referring.dead-letters")]
     for split in (1, 3):
-        report, _ = done(tmp_path, LENIENT, split=split, uri=str(tmp_path / f"split-{split}"))
+        place = tmp_path / f"outputs-{split}"
+        to: dict[str, Any] = {"uri": str(tmp_path / f"split-{split}"), "outputs": f"parquet:{place}"}
+        report, snapshot = done(tmp_path, LENIENT, split=split, **to)
         assert (report.events, report.replayed, report.refused) == (40, 40, 3)
         assert report.notes == []
+        (file,) = (place / "referring" / snapshot.manifest.id).glob("*.parquet")
+        written = [one for one in parquet.read_table(file).to_pylist() if "dead" in one["topic"]]
+        assert [tuple((h["key"], h["value"]) for h in one["headers"]) for one in written] == letters
 
 
 def test_a_limit_within_a_commit_is_no_reason_to_replay_in_one_piece(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tailrace.core.engine.failure import MISTAKES, must_stop
 from tailrace.core.errors import BadRecordError, HandlerError, WrongPartitionError
 from tailrace.history.rebuilding.results import NewFailures
 
-_STOP_HINT = "Correct the code, or rebuild with --on-error dead-letter: then it goes to the dead letters."
+STOP_HINT = "Correct the code, or rebuild with --on-error dead-letter: then it goes to the dead letters."
 _MISTAKE_HINT = (
     "This is a mistake in the code, not a fault of the event: correct the code, or rebuild with --on-error "
     "dead-letter-all, then it goes to the dead letters."
@@ -38,7 +38,7 @@ class Failed:
         """Add a failure."""
         self.count += 1
         if len(self.shown) < _SHOWN:
-            self.shown.append(str(error).partition(error.hint)[0].strip())
+            self.shown.append(str(error).removesuffix(error.hint).strip())
 
     def result(self) -> NewFailures:
         """The failures, for the result of a unit."""
@@ -56,13 +56,13 @@ class Failed:
         if policy == "dead-letter" and declared == "dead-letter-all":
             policy = declared
         if must_stop(policy, cause):
-            failure.hint = _MISTAKE_HINT if isinstance(cause, MISTAKES) else _STOP_HINT
+            failure.hint = _MISTAKE_HINT if isinstance(cause, MISTAKES) else STOP_HINT
             raise failure from cause
         self.note(failure)
 
     def refused(self, error: BadRecordError, declared: OnError, /) -> None:
         """See ``NewFailures.refused``."""
-        error.hint = _STOP_HINT
         self.records.append(error)
         if declared == "stop" and self.on_error == "stop":
+            error.hint = STOP_HINT
             raise error

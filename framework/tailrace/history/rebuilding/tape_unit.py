@@ -26,7 +26,7 @@ from tailrace.history.reading.driving import (
     replay_of,
 )
 from tailrace.history.reading.named_keys import named_keys
-from tailrace.history.rebuilding.failures import Failed
+from tailrace.history.rebuilding.failures import STOP_HINT, Failed
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
@@ -233,7 +233,7 @@ class _TaskRun(TapeSink):
             topic=first.topic,
             partition=first.partition,
             offset=first.offset,
-            hint=first.hint,
+            hint=STOP_HINT,
         ) from cause
 
     # --- into the snapshot
