@@ -16,6 +16,7 @@ import click
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import UsageError
+from tailrace.core.names import own_topics_of, tape_of
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.folder import FolderLog
 from tailrace.log.interface import Log, StoredLog
@@ -146,8 +147,6 @@ partitions_option = click.option(
     help="Only this partition; may be repeated.",
 )
 STDOUT = "-"
-_OWN = ("changelog", "tape", "inbox", "dead-letters", "redriven")
-"""Suffixes of an app's own topics, after the name of the app."""
 output_option = click.option(
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True),
@@ -231,8 +230,8 @@ def refuse_own_topic(log: Log, topic: str, why: str) -> None:
         click.BadParameter: The topic is an app's changelog, tape or inbox, or holds its dead letters or
         redriven records.
     """
-    app, _, own = topic.rpartition(".")
-    if own in _OWN and f"{app}.tape" in log.topics():
+    app = topic.rpartition(".")[0]
+    if topic in own_topics_of(app) and tape_of(app) in log.topics():
         raise click.BadParameter(f"{topic!r} belongs to the app {app!r}, which {why}.", param_hint="TOPIC")
 
 

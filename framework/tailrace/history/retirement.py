@@ -28,9 +28,9 @@ from typing import NamedTuple
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK, is_instant
 from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
+from tailrace.core.names import parts_of, tape_of, transactional_id
 from tailrace.core.records import CHANNEL
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log, ServiceLog, TopicPartition
 
 _log = logging.getLogger("tailrace.service")
@@ -62,9 +62,9 @@ def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
     """By app and task, the last publication for each topic, without the channels of messages."""
     found: dict[str, dict[int, dict[str, int | None]]] = {}
     for (topic, publisher), watermark_ms in log.publications().items():
-        app, _, number = publisher.rpartition("-")
-        if app and number.isdecimal() and CHANNEL not in topic:
-            found.setdefault(app, {}).setdefault(int(number), {})[topic] = watermark_ms
+        task = parts_of(publisher)
+        if task is not None and CHANNEL not in topic:
+            found.setdefault(task[0], {}).setdefault(task[1], {})[topic] = watermark_ms
     return found
 
 
@@ -80,7 +80,7 @@ def retire(log: ServiceLog, app: str) -> Retirement:
         raise _unknown(app, known)
     said = known[app]
     topics = sorted({topic for some in said.values() for topic in some})
-    tape = log.topics().get(f"{app}.tape")
+    tape = log.topics().get(tape_of(app))
     numbers = sorted({*said, *range(tape.partitions if tape else 0)})
     retired: dict[int, list[str]] = {}
     with _stopped(log, app, numbers):

@@ -44,10 +44,10 @@ from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import LogUnavailableError
+from tailrace.core.names import CHANGELOG, TAPE
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Reader, TopicPartition
 
-_CHANGELOG, _TAPE = ".changelog", ".tape"
 _PAUSE_S: Final = 0.02
 _AT_ONCE: Final = 10_000
 _FIRST_LOOK: Final = 4
@@ -112,20 +112,20 @@ class _Cut:
     def __init__(self, log: Positions, reader: Reader, topics: Mapping[str, int], patience_s: float) -> None:
         self._log, self._reader, self._patience_s = log, reader, patience_s
         self._topics = topics
-        apps = [name.removesuffix(_TAPE) for name in topics if name.endswith(_TAPE)]
-        self._apps = [app for app in apps if f"{app}{_CHANGELOG}" in topics]
+        apps = [name.removesuffix(TAPE) for name in topics if name.endswith(TAPE)]
+        self._apps = [app for app in apps if f"{app}{CHANGELOG}" in topics]
         self._tasks: dict[tuple[str, int], _Task] = {}
         self._looked_to: dict[TopicPartition, int] = {}
         """By partition of an input: all records below are looked at."""
 
     def find(self) -> dict[TopicPartition, int]:
-        changelogs = [place for app in self._apps for place in self._places(f"{app}{_CHANGELOG}")]
+        changelogs = [place for app in self._apps for place in self._places(f"{app}{CHANGELOG}")]
         others = [place for name in self._topics for place in self._places(name)]
         others = [place for place in others if place not in {*changelogs}]
         self._looked_to = {**self._log.stable_ends(others)} if changelogs else {}
         ends, starts = self._settled(changelogs), self._log.starts(changelogs)
         for place, end in ends.items():
-            app = place.topic.removesuffix(_CHANGELOG)
+            app = place.topic.removesuffix(CHANGELOG)
             found = self._last_cut(place, starts[place], end)
             stands = _Commit(end) if found is None else _Commit.of(found)._replace(end=end)
             self._tasks[app, place.partition] = _Task(place, stands)

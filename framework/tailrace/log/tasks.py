@@ -21,6 +21,8 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
+from tailrace.core.names import parts_of
+
 LEASE_S: Final = 10.0
 
 OnAssigned: TypeAlias = Callable[[Collection[int]], None]
@@ -181,8 +183,8 @@ class TaskLog(Protocol):
 
 def owner_of(log: TaskLog, transactional_id: str) -> Owner | None:
     """The owner of the task with this transactional id (``app-number``); None if there is none."""
-    app, _, number = transactional_id.rpartition("-")
-    return log.owner(app, int(number)) if app and number.isdecimal() else None
+    task = parts_of(transactional_id)
+    return None if task is None else log.owner(*task)
 
 
 def is_owned(log: TaskLog, transactional_id: str) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant
 from tailrace.core.engine.describe_rows import instant
-from tailrace.history.reading.upstream_watermarks import transactional_id
+from tailrace.core.names import transactional_id
 from tailrace.history.retirement import publishers_of
 from tailrace.history.status.holding import IsOwned, circle_with
 from tailrace.log.interface import Log

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import FencedError
-from tailrace.history.reading.app_topics import begun_group
+from tailrace.core.names import begun_group
 from tailrace.history.reading.changelog import last_cut
 from tailrace.log.interface import Log, TopicPartition
 

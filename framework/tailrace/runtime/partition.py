@@ -35,9 +35,9 @@ from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import FencedError, TailraceError
 from tailrace.core.handling.promises import Behind, Promises
+from tailrace.core.names import transactional_id
 from tailrace.core.storage import Store
 from tailrace.history.reading.commit_identity import new_nonce
-from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.log.interface import Log, Part, Reader, TopicPartition, Transaction, Writer
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.lifecycle import Event, Lifecycle, State

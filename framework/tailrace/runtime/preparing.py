@@ -8,6 +8,7 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import spelled
 from tailrace.core.errors import OptionError, UnknownTopicError, UsageError
+from tailrace.core.names import tape_of
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.app_topics import internal_topics, prepare_topics
 from tailrace.history.reading.residence import check_lives_here
@@ -77,7 +78,7 @@ def check_copy(plan: Plan, log: Log, original: str) -> None:
     """
     own = f"{plan.app}."
     shared = [one.name for one in plan.inputs if one.own and not one.name.startswith(own)]
-    if shared and plan.app != original and f"{original}.tape" in log.topics():
+    if shared and plan.app != original and tape_of(original) in log.topics():
         raise UsageError(
             f"{plan.app!r} is another name of {original!r}, and both would read what the other writes to "
             f"{' and '.join(map(repr, shared))}: each event would count twice in both",

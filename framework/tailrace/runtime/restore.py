@@ -57,6 +57,7 @@ from tailrace.core.errors import (
     OffsetGoneError,
     OffsetsDisagreeError,
 )
+from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.history.reading.changelog import beginning, changes, check_whole, last_cut
@@ -149,7 +150,7 @@ class Restore:
     @property
     def transactional_id(self) -> str:
         """The id whose holder owns the task."""
-        return f"{self.plan.app}-{self.partition}"
+        return transactional_id(self.plan.app, self.partition)
 
     @property
     def changelog(self) -> TopicPartition:

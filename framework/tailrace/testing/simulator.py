@@ -42,6 +42,7 @@ from tailrace.core.errors import (
     LogUnavailableError,
     StateUnavailableError,
 )
+from tailrace.core.names import transactional_id
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.runtime.lifecycle import State
@@ -338,7 +339,7 @@ class Simulator:
         if kind == "compaction":
             self.log.compact(self.plan.changelog_topic, drop_deletions=False)
         elif kind == "expired transaction":
-            self.log.expire(f"{self.plan.app}-{number}")
+            self.log.expire(transactional_id(self.plan.app, number))
         else:
             self.log.crash()
 

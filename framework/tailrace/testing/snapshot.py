@@ -20,11 +20,11 @@ import weakref
 from tempfile import mkdtemp
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.app_topics import internal_topics
 from tailrace.history.reading.beginnings import base_name, is_own
-from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.snapshots.start_from_snapshot import Start
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.state.snapshots import Snapshots

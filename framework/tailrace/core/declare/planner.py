@@ -28,6 +28,7 @@ from tailrace.core.declare.schema import describe
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
 from tailrace.core.handling.collection_plans import CollectionPlan, MapPlan
+from tailrace.core.names import by_key_of, changelog_of, dead_letters_of, inbox_of, redriven_of, tape_of
 from tailrace.core.records import CHANNEL
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.event_values import canonical_writer
@@ -58,7 +59,7 @@ def make_plan(app: Declarations) -> Plan:
         stream.index = index
     read = _read(app, forwarded, takers, numbers)
     topics = dict(app.topics) | {name: one.topic for name, one in read.items()}
-    inbox = f"{app.name}.inbox" if any(actor.messages for actor in actors) else None
+    inbox = inbox_of(app.name) if any(actor.messages for actor in actors) else None
     operators = _operators(app, names, forwarded, actors)
     flow = find_flow(operators, [one.as_source() for one in read.values()], str(inbox))
     sources = (*sorted(read), *(() if inbox is None else (inbox,)), *flow.channels)
@@ -75,9 +76,9 @@ def make_plan(app: Declarations) -> Plan:
         actors=actors,
         outputs=tuple(sorted(topics)),
         inbox_topic=inbox,
-        changelog_topic=f"{app.name}.changelog",
-        tape_topic=f"{app.name}.tape",
-        dead_letters_topic=f"{app.name}.dead-letters",
+        changelog_topic=changelog_of(app.name),
+        tape_topic=tape_of(app.name),
+        dead_letters_topic=dead_letters_of(app.name),
         streams=streams,
         routes_of_stream=tuple(_routes(takers, stream) for stream in streams),
         topics=MappingProxyType(topics),
@@ -148,7 +149,7 @@ def _published(
 
 def _check_internal_names(app: Declarations, plan: Plan) -> None:
     internal = (plan.changelog_topic, plan.tape_topic, plan.dead_letters_topic)
-    for name in (f"{app.name}.inbox", f"{app.name}.redriven", *internal):
+    for name in (inbox_of(app.name), redriven_of(app.name), *internal):
         if name in app.topics:
             raise DefinitionError(
                 f"the topic {name!r} has the name of an internal topic of its app", hint="Rename it."
@@ -248,7 +249,7 @@ class _Read(NamedTuple):
 
 def _by_key(app: Declarations, topic: Topic[Any, Any]) -> Topic[Any, Any]:
     """The topic that one is repartitioned through."""
-    inner = topic.internal(f"{app.name}.{topic.name}.by-key")
+    inner = topic.internal(by_key_of(app.name, topic.name))
     if inner.name in app.topics:
         raise DefinitionError(
             f"the topic {inner.name!r} has the name of the internal topic through which {topic.name!r} is "

@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.names import dead_letters_of
 from tailrace.core.records import Headers
 
 REDRIVEN_HEADER: Final = "tailrace-redriven"
@@ -85,7 +86,7 @@ class Addressees:
 
     def __init__(self, plan: Plan, predecessors: Mapping[str, tape.Predecessor]) -> None:
         self._topic = plan.dead_letters_topic
-        self._predecessors = {f"{app}.dead-letters": one for app, one in predecessors.items()}
+        self._predecessors = {dead_letters_of(app): one for app, one in predecessors.items()}
         hidden = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
         self._private = [one.is_inbox or one.name in hidden for one in plan.inputs]
         self._own = [one.name for one in plan.inputs]

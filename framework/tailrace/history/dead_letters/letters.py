@@ -28,6 +28,7 @@ from tailrace.core.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
+from tailrace.core.names import dead_letters_of, redrive_transactional_id, redriven_of
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
@@ -111,12 +112,12 @@ class Redriven(NamedTuple):
 
 def topic_of(app: str) -> str:
     """The name of an app's dead-letter topic."""
-    return f"{app}.dead-letters"
+    return dead_letters_of(app)
 
 
 def redriven_topic(app: str) -> str:
     """The name of the topic with the notes of redriven letters."""
-    return f"{app}.redriven"
+    return redriven_of(app)
 
 
 def parse_id(text: str) -> tuple[int, int] | None:
@@ -249,7 +250,7 @@ def redrive(
             _list_of(letter, noted, outcome).append(letter.id)
         return outcome
     log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
-    with closing(log.writer(f"{app}.redrive")) as writer:
+    with closing(log.writer(redrive_transactional_id(app))) as writer:
         noted = notes(log, app, _refuse_hidden)
         of = letters_note(log, app)
         open_: list[str] = []

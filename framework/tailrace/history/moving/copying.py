@@ -22,12 +22,12 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import AppMovedError, OffsetGoneError, TopicMismatchError
+from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.changelog import Folded, beginning, fold, last_cut
 from tailrace.history.reading.left_inputs import left_header_of
 from tailrace.history.reading.same_topics import noted_header
 from tailrace.history.reading.stretches import first, last
-from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.log.interface import MovableLog, Placer, Reader, Stretch, TopicPartition
 
 BEGIN_AGAIN = "Delete the topics of the app on the target, or use another log or prefix, and move it again."

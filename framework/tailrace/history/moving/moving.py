@@ -32,6 +32,7 @@ from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import AppMovedError, OptionError, TaskOwnedError, UsageError
+from tailrace.core.names import begun_group, transactional_id
 from tailrace.core.records import CHANNEL
 from tailrace.history.dead_letters.letters import redriven_topic
 from tailrace.history.moving.copying import (
@@ -43,11 +44,10 @@ from tailrace.history.moving.copying import (
     create_topic,
 )
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.app_topics import begun_group, topics_of
+from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.left_inputs import abandoned_inputs
 from tailrace.history.reading.residence import Move, Step, last_move, moves_topic, note_move
 from tailrace.history.reading.same_topics import check_history, still_there
-from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.retirement import publishers_of
 from tailrace.log.interface import Placer, StoredLog, TopicPartition
 

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
+from tailrace.core.names import BY_KEY, TAPE, by_key_of, own_topics_of
 from tailrace.core.records import CHANNEL
 from tailrace.history.reading.stretches import first
 from tailrace.log.admin import NeededTopic, Role
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
-
-_TAPE = ".tape"
-_BY_KEY = ".by-key"
 
 
 def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
@@ -27,11 +25,6 @@ def internal_topics(plan: Plan) -> dict[str, TopicSettings]:
     return topics
 
 
-def begun_group(app: str) -> str:
-    """The group with the offsets at which an app began to read its inputs; see ``runtime.first_positions``."""
-    return f"{app}{CHANNEL}begun"
-
-
 def needed_topics(plan: Plan) -> list[NeededTopic]:
     """All topics that an app needs on any log: its internal ones, then those that it declares."""
     own = internal_topics(plan)
@@ -42,7 +35,7 @@ def needed_topics(plan: Plan) -> list[NeededTopic]:
         plan.inbox_topic or "": "inbox",
     }
     found = [NeededTopic(name, roles[name], settings) for name, settings in own.items()]
-    repartition = {f"{plan.app}.{one.name}{_BY_KEY}" for one in plan.inputs if one.repartitioned}
+    repartition = {by_key_of(plan.app, one.name) for one in plan.inputs if one.repartitioned}
     inputs = {one.name for one in plan.inputs} - own.keys()
     for name in dict.fromkeys((*(one.name for one in plan.inputs), *plan.outputs)):
         if name in repartition:
@@ -73,11 +66,11 @@ def topics_left_by(
     """
     known = set(topics)
     others = tuple(f"{one}." for one in apps_in(known) if one.startswith(f"{app}."))
-    own = {f"{app}.{one}" for one in ("changelog", "tape", "inbox", "dead-letters", "redriven")}
+    own = own_topics_of(app)
     own |= {
         one
         for one in known
-        if one.startswith(f"{app}.") and one.endswith(_BY_KEY) and not one.startswith(others)
+        if one.startswith(f"{app}.") and one.endswith(BY_KEY) and not one.startswith(others)
     }
     own |= {name for one in own for name in beside(one)}
     return sorted(own & known)
@@ -85,7 +78,7 @@ def topics_left_by(
 
 def apps_in(topics: Iterable[str]) -> list[str]:
     """The names of the apps that have run on a log with these topics."""
-    return [name.removesuffix(_TAPE) for name in topics if name.endswith(_TAPE)]
+    return [name.removesuffix(TAPE) for name in topics if name.endswith(TAPE)]
 
 
 def topics_of(plan: Plan, log: Log) -> list[str]:

@@ -32,6 +32,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, OffsetGoneError, SnapshotError, SnapshotMismatchError
+from tailrace.core.names import BY_KEY, inbox_of
 from tailrace.core.records import CHANNEL
 from tailrace.core.storage import Store
 from tailrace.history.reading.app_history import AppHistory
@@ -365,9 +366,9 @@ def here(name: str, before: str, app: str) -> str:
 
 def is_own(name: str, app: str) -> bool:
     """Whether an input is an internal topic of the app. Other topics may begin with the app's name as well."""
-    if name == f"{app}.inbox" or name.startswith(f"{app}.inbox{CHANNEL}"):
+    if name == inbox_of(app) or name.startswith(f"{inbox_of(app)}{CHANNEL}"):
         return True
-    return name.startswith(f"{app}.") and name.endswith(".by-key")
+    return name.startswith(f"{app}.") and name.endswith(BY_KEY)
 
 
 def handled_in(entry: TaskEntry) -> set[tuple[str, int]]:

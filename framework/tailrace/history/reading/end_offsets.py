@@ -23,6 +23,7 @@ from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import OptionError
+from tailrace.core.names import by_key_of
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot
@@ -115,7 +116,7 @@ def check_forwarded(plan: Plan, limits: Limits, cuts: Mapping[int, tape.Cut]) ->
         return
     inputs = {one.name: one for one in plan.inputs}
     for name, ends in sorted(limits.offsets.items()):
-        hidden = f"{plan.app}.{inputs[name].name}.by-key"
+        hidden = by_key_of(plan.app, inputs[name].name)
         if not inputs[name].repartitioned or hidden not in inputs:
             continue
         if not any(cuts[one].positions.get(name, 0) > offset for one, offset in ends.items() if one in cuts):

@@ -28,6 +28,7 @@ from typing import Literal
 import msgspec
 
 from tailrace.core.errors import AppMovedError, ForeignLogError
+from tailrace.core.names import moves_of
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import last
 from tailrace.log.interface import Log, TopicSettings
@@ -45,7 +46,7 @@ class Move(msgspec.Struct, frozen=True):
 
 def moves_topic(app: str) -> str:
     """The topic with the moves of an app."""
-    return f"{app}.moves"
+    return moves_of(app)
 
 
 def last_move(log: Log, app: str) -> Move | None:

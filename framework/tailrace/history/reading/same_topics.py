@@ -20,6 +20,7 @@ from typing import NamedTuple
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, TopicReplacedError
+from tailrace.core.names import changelog_of, tape_of
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.cut_notes import NOTE, cut_header, header_of
@@ -61,7 +62,7 @@ def resumed_from(log: Log, app: str, place: TopicPartition, position: int) -> in
     Raises:
         TopicReplacedError: The topic was deleted and created again since.
     """
-    changelog = TopicPartition(f"{app}.changelog", place.partition)
+    changelog = TopicPartition(changelog_of(app), place.partition)
     is_there = changelog.topic in log.topics() and place.partition < log.partitions(changelog.topic)
     cut = last_cut(log, changelog) if is_there else None
     if cut is None or tape.decode_cut(cut.value or b"").positions.get(place.topic) != position:
@@ -146,7 +147,7 @@ def check_changelog(plan: Plan, log: Log, partition: int) -> None:
 
 def _history(app: str, log: Log, inputs: Collection[str]) -> Iterator[tuple[int, _Noted]]:
     """The notes of all tasks of an app, each with the number of its task."""
-    changelog, known = f"{app}.changelog", log.topics()
+    changelog, known = changelog_of(app), log.topics()
     for number in range(log.partitions(changelog)) if changelog in known else ():
         last = last_cut(log, TopicPartition(changelog, number))
         for one in _noted(app, number, last, known, [name for name in inputs if name in known]):
@@ -162,7 +163,7 @@ def _noted(
     note = header_of(last, NOTE, bytes)
     if last is None or note is None:
         return
-    positions = {**tape.decode_cut(last.value or b"").positions, f"{app}.tape": 0}
+    positions = {**tape.decode_cut(last.value or b"").positions, tape_of(app): 0}
     yield _Noted(
         note, {TopicPartition(name, partition): at for name, at in positions.items() if name in topics}
     )

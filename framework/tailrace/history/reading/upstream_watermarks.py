@@ -26,13 +26,13 @@ from typing import Final
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import LogDeniedError, UnknownTopicError
+from tailrace.core.names import parts_of, tape_of, transactional_id
 from tailrace.core.records import CHANNEL
 from tailrace.log.interface import Log, Reader
 
 IDLE: Final = "idle"
 """Stands for the watermark of a source whose writers hold no reader back."""
 
-_TAPE: Final = ".tape"
 _REBUILD: Final = "rebuild-"
 """Prefix of the publishers of a rebuild; see ``retirement``."""
 
@@ -109,11 +109,6 @@ def without_watermark(log: Log, topic: str) -> list[str]:
     return sorted(one for one in known if published.get(one, NO_WATERMARK) == NO_WATERMARK)
 
 
-def transactional_id(app: str, partition: int) -> str:
-    """The id under which the task of a partition commits and publishes."""
-    return f"{app}-{partition}"
-
-
 def tasks_beside(publisher: str, log: Log) -> list[str]:
     """The transactional ids of all tasks of the publisher's app; none if the publisher is no task.
 
@@ -121,11 +116,12 @@ def tasks_beside(publisher: str, log: Log) -> list[str]:
         LogDeniedError: The user may not see the app's tape, whose partitions are its tasks. To go by the known publishers alone would be
             wrong: a task that has not committed yet has events that are behind them.
     """
-    app, _, number = publisher.rpartition("-")
-    if not number.isdigit():
+    task = parts_of(publisher)
+    if task is None:
         return []
+    app, _ = task
     try:
-        count = log.partitions(f"{app}{_TAPE}")
+        count = log.partitions(tape_of(app))
     except UnknownTopicError:
         return []
     except LogDeniedError:

@@ -32,8 +32,8 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.publications import published_by
 from tailrace.core.errors import FencedError, StateInUseError, TopicMismatchError
+from tailrace.core.names import transactional_id
 from tailrace.core.records import CHANNEL
-from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.output_files import PARQUET, outputs_folder, read_outputs
 from tailrace.history.rebuilding.output_watermarks import TOPIC, decode_marks, marks_wanted, turns

@@ -52,6 +52,7 @@ from tailrace.core.errors import (
     SnapshotUnavailableError,
     UnknownSnapshotError,
 )
+from tailrace.core.names import transactional_id
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
@@ -301,7 +302,7 @@ class _Task:
         plan, log, partition = self._plan, self._log, self._number
         self._hold()
         self._check_owned()
-        writer = log.writer(f"{plan.app}-{partition}")
+        writer = log.writer(transactional_id(plan.app, partition))
         try:
             if self._committed() != seen:
                 raise FencedError(

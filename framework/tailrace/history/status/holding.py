@@ -30,9 +30,10 @@ from tailrace.core.durations import NO_WATERMARK, is_instant, spelled
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import OffsetGoneError
+from tailrace.core.names import tape_of, transactional_id
 from tailrace.history.reading.stretches import last
 from tailrace.history.reading.tape_records import tape_record
-from tailrace.history.reading.upstream_watermarks import Published, tasks_beside, transactional_id
+from tailrace.history.reading.upstream_watermarks import Published, tasks_beside
 from tailrace.log.interface import Log, TopicPartition
 
 Reason: TypeAlias = Literal["unpublished", "publisher", "behind", "unapplied", "empty", "read"]
@@ -182,7 +183,7 @@ def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
     if mark != NO_WATERMARK:
         return ""
     app, _, number = publisher.rpartition("-")
-    place = TopicPartition(f"{app}.tape", int(number) if number.isdecimal() else 0)
+    place = TopicPartition(tape_of(app), int(number) if number.isdecimal() else 0)
     if app == plan.app or place.topic not in log.topics() or place.partition >= log.partitions(place.topic):
         return ""
     begun = last(log, *place, lambda one: tape_record(place, one).inputs is not None)
@@ -204,7 +205,7 @@ def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
 
 def last_commit_ms(log: Log, app: str, number: int) -> int | None:
     """The time of a task's last commit, by its own clock; None if the log does not have one."""
-    place = TopicPartition(f"{app}.tape", number)
+    place = TopicPartition(tape_of(app), number)
     if place.topic not in log.topics() or number >= log.partitions(place.topic):
         return None
     found = last(log, *place)

@@ -23,6 +23,7 @@ from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import TailraceError
+from tailrace.core.names import transactional_id
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import oldest_ms
 from tailrace.history.reading.changelog import last_cut
@@ -30,7 +31,6 @@ from tailrace.history.reading.commit_identity import standing
 from tailrace.history.reading.same_topics import replaced_topics
 from tailrace.history.reading.stretches import batches, last
 from tailrace.history.reading.tape_records import tape_record
-from tailrace.history.reading.upstream_watermarks import transactional_id
 from tailrace.history.status.holding import Held, Holding, lag_of
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Owner

@@ -17,9 +17,9 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.core.errors import TaskOwnedError, UnknownAppError
+from tailrace.core.names import begun_group, tape_of, transactional_id
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.reading.app_topics import apps_in, begun_group, topics_left_by
-from tailrace.history.reading.upstream_watermarks import transactional_id
+from tailrace.history.reading.app_topics import apps_in, topics_left_by
 from tailrace.history.retirement import publishers_of, retire
 from tailrace.log.interface import StoredLog
 
@@ -51,7 +51,7 @@ def plan_deletion(log: StoredLog, app: str) -> Deletion:
             hint=did_you_mean(app, apps_in(known), "Look at --log."),
         )
     _refuse_live(log, app)
-    topics.sort(key=lambda name: name == f"{app}.tape")
+    topics.sort(key=lambda name: name == tape_of(app))
     records = {one: _count_offsets(log, one) for one in topics}
     said = publishers_of(log).get(app, {})
     publishers = [

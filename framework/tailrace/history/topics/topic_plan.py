@@ -24,6 +24,7 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import TopicMismatchError
+from tailrace.core.names import redriven_of
 from tailrace.history.reading.app_topics import followed_topics, needed_topics, oldest_ms
 from tailrace.log.admin import Circumstances, Finding, NeededTopic, Role, TopicDetails
 from tailrace.log.interface import StoredLog, TopicPartition, TopicSettings
@@ -142,8 +143,8 @@ class _Planning:
     def _needed_by(self, plan: Plan, topics: Collection[str]) -> list[NeededTopic]:
         needed = needed_topics(plan)
         compacted = TopicSettings(1, compacted=True)
-        if f"{plan.app}.redriven" in topics:
-            needed.append(NeededTopic(f"{plan.app}.redriven", "redriven", compacted))
+        if redriven_of(plan.app) in topics:
+            needed.append(NeededTopic(redriven_of(plan.app), "redriven", compacted))
         needed += [
             NeededTopic(feed, "watermarks", compacted, name)
             for name in followed_topics(plan)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tailrace.core.errors import TopicMismatchError
+from tailrace.core.names import transactional_id
 from tailrace.core.records import CHANNEL, Headers, Output
 from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.appending import now_ms as present_ms
@@ -252,7 +253,7 @@ class EmbeddedLog:
 
     def owner(self, app: str, number: int, /) -> Owner | None:
         """See ``TaskLog.owner``."""
-        return owner_of(self.path, f"{app}-{number}")
+        return owner_of(self.path, transactional_id(app, number))
 
     @contextmanager
     def reserve(

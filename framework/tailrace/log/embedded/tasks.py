@@ -19,6 +19,7 @@ from struct import Struct
 from urllib.parse import quote
 
 from tailrace.core.errors import FencedError, TaskOwnedError
+from tailrace.core.names import transactional_id
 from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.holders import Holder, life_of, myself
 from tailrace.log.tasks import AppTasks, ClaimedTasks, OnAssigned, Owner, nothing
@@ -194,7 +195,7 @@ def owner_of(folder: Path, name: str) -> Owner | None:
 
 
 def _claimed(folder: Path, tasks: AppTasks, number: int) -> Claim:
-    name, deadline = f"{tasks.app}-{number}", time.monotonic() + _PATIENCE_S
+    name, deadline = transactional_id(tasks.app, number), time.monotonic() + _PATIENCE_S
     while True:
         found = claim(folder, name, lease_s=tasks.lease_s if tasks.from_suspended else _NEVER_S)
         if found is not None:

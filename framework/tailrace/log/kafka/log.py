@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from tailrace.core.counting import counted as counted_in_words
 from tailrace.core.errors import LogUnavailableError, OptionError, TaskOwnedError
+from tailrace.core.names import parts_of, tape_of
 from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.consistent_ends import consistent_ends
 from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
@@ -251,10 +252,10 @@ class KafkaLog:
 
     def writer(self, transactional_id: str, /) -> SharedWriter:
         """See ``Log.writer``. A task of an app that this process has joined gets a writer of the transaction of the process."""
-        app, _, number = transactional_id.rpartition("-")
-        process = self._processes.get(app)
-        if process is not None and number.isdigit():
-            return process.writer(transactional_id, int(number))
+        task = parts_of(transactional_id)
+        process = None if task is None else self._processes.get(task[0])
+        if task is not None and process is not None:
+            return process.writer(transactional_id, task[1])
         return SharedTransaction(self._producer(transactional_id)).writer(transactional_id)
 
     def _producer(self, transactional_id: str) -> KafkaProducer:
@@ -345,7 +346,7 @@ class KafkaLog:
 
     def owner(self, app: str, number: int, /) -> Owner | None:
         """See ``TaskLog.owner``. A process that was killed counts until ``session.timeout.ms`` is over."""
-        place = TopicPartition(f"{app}.tape", number)
+        place = TopicPartition(tape_of(app), number)
         return next((one.owner for one in self._members(app) if place in one.partitions), None)
 
     @contextmanager

@@ -43,6 +43,7 @@ from collections.abc import Callable, Collection
 from uuid import uuid4
 
 from tailrace.core.errors import FencedError
+from tailrace.core.names import parts_of, process_transactional_id
 from tailrace.log.kafka.tasks import KafkaTasks
 from tailrace.log.kafka.writer import KafkaProducer
 from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
@@ -98,7 +99,7 @@ class ProcessTransaction:
         if present is not None and times_lost != self._times_lost:
             present.close()
         if present is None or present.ended:
-            made = f"{self._app}-process-{uuid4().hex}"
+            made = process_transactional_id(self._app, uuid4().hex)
             self._held = self._producer(made)
             present = self._transaction = SharedTransaction(self._held, self._check)
             self._id, self._times_lost = made, times_lost
@@ -107,7 +108,8 @@ class ProcessTransaction:
     def _check(self, names: Collection[str]) -> None:
         """Refuse to commit tasks that this process does not own."""
         for name in names:
-            if int(name.rpartition("-")[2]) not in self._member.owned:
+            task = parts_of(name)
+            if task is None or task[1] not in self._member.owned:
                 raise FencedError(
                     f"{name!r} was given to another process",
                     hint="Nothing is lost. Its new owner does the work.",

@@ -1,0 +1,78 @@
+"""The names of what belongs to an app: its internal topics, its consumer groups, and its transactional ids.
+
+``<app>.<topic>.by-key`` is the topic behind an input that is declared with ``repartition=True``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+BY_KEY: Final = ".by-key"
+CHANGELOG: Final = ".changelog"
+TAPE: Final = ".tape"
+
+
+def changelog_of(app: str) -> str:
+    """The topic with the state."""
+    return f"{app}{CHANGELOG}"
+
+
+def tape_of(app: str) -> str:
+    """The topic with the causes of all commits; its partitions are the tasks."""
+    return f"{app}{TAPE}"
+
+
+def inbox_of(app: str) -> str:
+    """The topic with the messages between actors."""
+    return f"{app}.inbox"
+
+
+def dead_letters_of(app: str) -> str:
+    """The topic with the events that could not be handled."""
+    return f"{app}.dead-letters"
+
+
+def redriven_of(app: str) -> str:
+    """The topic that notes which dead letters were redriven."""
+    return f"{app}.redriven"
+
+
+def by_key_of(app: str, topic: str) -> str:
+    """The topic behind an input that is keyed again."""
+    return f"{app}.{topic}{BY_KEY}"
+
+
+def moves_of(app: str) -> str:
+    """The topic that notes on which log the app lives."""
+    return f"{app}.moves"
+
+
+def own_topics_of(app: str) -> set[str]:
+    """The topics that an app alone may write, but for those behind inputs that are keyed again."""
+    return {of(app) for of in (changelog_of, tape_of, inbox_of, dead_letters_of, redriven_of)}
+
+
+def begun_group(app: str) -> str:
+    """The group whose offsets say where an app began to read its inputs."""
+    return f"{app}#begun"
+
+
+def transactional_id(app: str, partition: int) -> str:
+    """The id under which the task of a partition commits and publishes."""
+    return f"{app}-{partition}"
+
+
+def redrive_transactional_id(app: str) -> str:
+    """The id under which dead letters of an app are redriven."""
+    return f"{app}.redrive"
+
+
+def process_transactional_id(app: str, process: str) -> str:
+    """The id under which a process commits all of its tasks, where they share a transaction."""
+    return f"{app}-process-{process}"
+
+
+def parts_of(transactional_id: str) -> tuple[str, int] | None:
+    """The app and the partition in the transactional id of a task; None if it is not that of a task."""
+    app, _, number = transactional_id.rpartition("-")
+    return (app, int(number)) if app and number.isdecimal() else None
