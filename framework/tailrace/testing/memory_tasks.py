@@ -49,7 +49,7 @@ class MemoryOwners:
     def join(
         self, tasks: AppTasks, on_assigned: OnAssigned = nothing, _on_revoked: OnRevoked = nothing, /
     ) -> MemoryTasks:
-        """See ``TaskLog.join``."""
+        """Own the tasks at once. See ``TaskLog.join``."""
         return MemoryTasks(tasks, on_assigned, self.owners)
 
     def owner(self, app: str, number: int, /) -> Owner | None:
@@ -65,7 +65,7 @@ class MemoryOwners:
         *,
         replacing: bool = False,  # noqa: ARG002  # there is one process
     ) -> Generator[None]:
-        """See ``TaskLog.reserve``."""
+        """Own the tasks inside the block. See ``TaskLog.reserve``."""
         tasks = self.join(AppTasks(app, "", 0, numbers))
         try:
             yield
