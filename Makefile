@@ -41,8 +41,8 @@ test: .venv/installed java kafka  ## lint, types, and the tests on each Python f
 	@$(BIN)/python .ci/suite.py --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
 
 .PHONY: quick
-quick: .venv/installed  ## the tests on the main Python that take little, with few seeds: under two minutes
-	$(BIN)/python .ci/suite.py --quick --seeds 10
+quick: .venv/installed kafka  ## the tests on the main Python that take little, with few seeds: under two minutes
+	$(BIN)/python .ci/suite.py --quick --seeds 5
 
 .PHONY: lint lint-format lint-rules lint-imports
 lint: lint-format lint-rules lint-imports  ## format, lint rules, direction of imports
