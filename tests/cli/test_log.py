@@ -66,13 +66,10 @@ def test_an_app_s_topics_are_created_together(tmp_path) -> None:
         (["create", "t", "--app", SHOP], "Name either a topic or --app."),
         (["create", "--app", SHOP, "--partitions", "2"], "leave the other options out"),
         (["create", "t", "--partitions", "0"], "0 is not in the range"),
-        (["create", "t", "--retention", "soon"], "'soon' is not a duration"),
         (["create", "t", "--retention", "300000000d"], "is longer than 100000d"),
         (["create", " "], "' ' cannot be the name of a topic. Use letters, digits"),
-        (["create", "../t"], "cannot be the name of a topic"),
         (["dump", "t", "--from", "yesterday"], "is not a time; write 2013-01-01"),
         (["dump", "t", "--from", "2013-01-01T00:00:00"], "is not a time; write 2013-01-01"),
-        (["dump", "t", "--from", f"{2**63}ms"], "is not a time; write 2013-01-01"),
         (["dump", "t", "--partition", "2"], "has 2 partitions, 0 to 1"),
         (["dump", "t", "--app", SHOP], "declares no topic 't'"),
         (["tail", "t", "-n", "-1"], "-1 is not in the range"),
@@ -183,19 +180,8 @@ def test_what_a_terminal_would_obey_is_shown_and_not_sent(folder) -> None:
 
 
 def test_tail_follows_what_is_appended_by_others(folder) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tailrace",
-        "log",
-        "tail",
-        "t",
-        "-n",
-        "0",
-        "--json",
-        "--log",
-        str(folder),
-    ]
+    tail = ("log", "tail", "t", "-n", "0", "--json")
+    command = [sys.executable, "-m", "tailrace", *tail, "--log", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -258,9 +244,7 @@ def test_a_full_disk_under_the_output_is_told_in_one_line(folder) -> None:
 def test_a_full_disk_under_standard_output_is_told_in_one_line(tmp_path, command) -> None:
     folder = tmp_path / "log"
     done("log", "create", "--app", SHOP, "--log", folder)
-    more = {
-        "archive": ["--log", str(folder), "--to", str(tmp_path / "archive")],
-    }
+    more = {"archive": ["--log", str(folder), "--to", str(tmp_path / "archive")]}
     typed = [sys.executable, "-m", "tailrace", *command.split(), *more.get(command, ["--log", str(folder)])]
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(

@@ -18,17 +18,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done("log", "create", "--app", SHOP, "--log", path / "log")
     done("log", "create", "weather", "--log", path / "log")
     done("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")
-    done(
-        "snapshot",
-        "create",
-        SHOP,
-        "--log",
-        path / "log",
-        "--snapshots",
-        path / "snapshots",
-        "--name",
-        "before",
-    )
+    where = ("--log", path / "log", "--snapshots", path / "snapshots")
+    done("snapshot", "create", SHOP, *where, "--name", "before")
     return path
 
 

@@ -70,16 +70,8 @@ def test_a_state_is_replaced_by_what_corrected_code_makes_though_its_version_is_
     done("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--workers", 1)
     compared = ("compare", SHOPS, tmp_path / "log", tmp_path / "to")
     assert run(*compared).code == 1
-    start = (
-        "run",
-        SHOPS,
-        *where,
-        "--state",
-        tmp_path / "state",
-        "--from-snapshot",
-        tmp_path / "to",
-        "--until-end",
-    )
+    state = ("--state", tmp_path / "state", "--until-end")
+    start = ("run", SHOPS, *where, *state, "--from-snapshot", tmp_path / "to")
     for _ in range(2):
         done(*start, "--replace-state")
         assert "differences: none" in done(*compared).out
@@ -137,16 +129,6 @@ def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp
     assert (said["base"], said["replayed"], said["events"]) == (whole["snapshot"], 0, whole["events"])
 
 
-@pytest.mark.parametrize("more", [(), ("--split", "2"), ("--order", "canonical")])
-def test_a_key_of_which_nothing_is_known_is_no_key(
-    tally: Path, tmp_path: Path, more: tuple[str, ...]
-) -> None:
-    arguments = ("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path, "--workers", 1)
-    said = done(*arguments, "--key", "nobody", *more).out
-    assert ", 0 keys, 0 rows, " in said
-    assert "note: there is no state of the key nobody\n" in said
-
-
 def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> None:
     shutil.copytree(tally / "log", tmp_path / "log")
     where = ("--log", tmp_path / "log")
@@ -167,11 +149,7 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
         (["--until", "soon"], 2, "'soon' is not a time"),
         (["--key", "k1", "--outputs", "csv"], 2, "outputs cannot go to 'csv'"),
         (["--outputs", "parquet:"], 2, "--outputs: it is empty"),
-        (
-            ["--outputs", "topic:"],
-            2,
-            "the new topics need a suffix that tells them from the service's, such as topic:-new",
-        ),
+        (["--outputs", "topic:"], 2, "the new topics need a suffix that tells them from the service's"),
         (["--to", ""], 2, "--to: it is empty"),
         (["--from-snapshot", "nowhere"], 1, "there is no snapshot yet"),
         (["--archive", "nowhere"], 1, "there is no archive in"),
@@ -198,14 +176,6 @@ def test_what_is_made_does_not_go_into_the_log(tally: Path) -> None:
         assert ended.code == 2
         assert "is in the log's folder, which must hold only the log" in ended.err
     assert not (tally / "log" / "made").exists()
-
-
-def test_a_target_that_is_a_file_is_told(tally: Path, tmp_path: Path) -> None:
-    (tmp_path / "to").write_text("")
-    ended = run("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "to")
-    assert ended.code == 2
-    (line,) = ended.err.splitlines()
-    assert "a part of that path is a file. Name a folder with --to" in line
 
 
 def test_where_there_is_no_room_nothing_is_published_and_the_next_run_goes_on(

@@ -47,10 +47,7 @@ def test_a_key_without_state_is_named_by_a_rebuild(place: Path, tmp_path: Path) 
 
 def test_a_limit_that_nothing_comes_to_is_told_by_a_replay(place: Path) -> None:
     note = "note: no limit was reached"
-    for options in (
-        ["--until", "2100-01-01"],
-        ["--until", "2100-01-01", "--workers", 2],
-    ):
+    for options in (["--until", "2100-01-01"], ["--until", "2100-01-01", "--workers", 2]):
         assert note in done("replay", SHOP, *options, "--log", place / "log").out
     assert note not in done("replay", SHOP, "--until-offset", "purchases=0", "--log", place / "log").out
 
@@ -59,11 +56,7 @@ def test_an_offset_that_the_log_does_not_have_is_refused_by_all_that_stop_there(
     place: Path, tmp_path: Path
 ) -> None:
     to = ("--to", tmp_path / "to", "--workers", 1)
-    for command in (
-        ("replay", SHOP),
-        ("rebuild", SHOP, *to),
-        ("rebuild", SHOP, *to, "--order", "canonical"),
-    ):
+    for command in (("replay", SHOP), ("rebuild", SHOP, *to), ("rebuild", SHOP, *to, "--order", "canonical")):
         ended = run(*command, "--until-offset", "purchases:0=1000", "--log", place / "log")
         assert ended.code == 2
         assert "offset 1000 of 'purchases' partition 0 is outside the log, which holds 0 to " in ended.err

@@ -19,7 +19,6 @@ from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
-from tailrace.runtime.snapshot_start import with_snapshot_settled
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.snapshots import Snapshots
 from tests.runtime import served
@@ -206,33 +205,6 @@ class TestStart:
             execute(["compare", APP, str(lived / "state"), str(lived / "state2"), "--with", f"{APP}@b"]) == 0
         )
         assert "differences: none, the bytes are equal (outputs are not compared)" in capsys.readouterr().out
-
-    def test_from_a_place_with_a_mark_in_its_name(self, lived, capsys) -> None:
-        place = lived / "s#1" / "snaps#2"  # then the snapshot has to be named
-        (lived / "s#1").mkdir()
-        (lived / "snaps").rename(place)
-        rebuild = [
-            "rebuild",
-            APP,
-            "--log",
-            str(lived / "log"),
-            "--to",
-            str(lived / "made"),
-            "--workers",
-            "1",
-        ]
-        for reference in (f"{place}#", f"{place}#latest"):
-            state = f"state of {reference.rpartition('/')[2]}"
-            options = ServiceOptions(
-                APP, lived / "log", lived / state, until_end=True, log_format="json", from_snapshot=reference
-            )
-            with closing(EmbeddedLog(lived / "log")) as log:
-                settled = with_snapshot_settled(options, served.app.plan(), log)
-            assert settled.from_snapshot.startswith(f"{place}#20")
-            Host(settled, served.app.plan()).run()
-            assert execute(["compare", APP, str(lived / state), reference]) == 0
-            assert execute([*rebuild, "--from-snapshot", reference]) == 0
-        assert "from snapshot " in capsys.readouterr().out
 
     def test_in_place_with_the_state_folder_lost(self, lived, capsys) -> None:
         run_service(lived, state="anew", from_snapshot=str(lived / "snaps"))

@@ -34,9 +34,7 @@ _BYTES_PER_COMMIT = 16 << 20
 @click.argument("topic")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
-    "--app",
-    metavar="APP",
-    help="The app that declares the topic: rows are its events, validated and keyed.",
+    "--app", metavar="APP", help="The app that declares the topic: rows are its events, validated and keyed."
 )
 @click.option("--key", metavar="FIELD", help="Without --app: the field that is the key.")
 @click.option("--timestamp", metavar="FIELD", help="The field with the record's timestamp: ms or ISO 8601.")
@@ -102,8 +100,7 @@ def append(
                     _report(topic, appending, as_json=as_json)
     if appending.invalid:
         raise SetAsideError(
-            f"{counted(appending.invalid, 'invalid row')} not appended",
-            hint="Correct and append them.",
+            f"{counted(appending.invalid, 'invalid row')} not appended", hint="Correct and append them."
         )
 
 
@@ -111,13 +108,7 @@ class _Appending:
     """Appends rows to a log, some thousands in each commit."""
 
     def __init__(
-        self,
-        log: StoredLog,
-        topic: str,
-        make: MakeRecord,
-        report: ReportProgress,
-        *,
-        skip_invalid: bool,
+        self, log: StoredLog, topic: str, make: MakeRecord, report: ReportProgress, *, skip_invalid: bool
     ) -> None:
         self.count = 0
         self.invalid = 0

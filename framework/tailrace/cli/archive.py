@@ -44,12 +44,7 @@ from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, a
 )
 @json_option
 def archive(
-    *,
-    folder: Path | str,
-    uri: str,
-    topics: tuple[str, ...],
-    after_deleted: bool,
-    as_json: bool,
+    *, folder: Path | str, uri: str, topics: tuple[str, ...], after_deleted: bool, as_json: bool
 ) -> None:
     """Archive what the log holds and the archive does not: a file for each topic, partition and day.
 

@@ -99,10 +99,7 @@ def create(
         except DefinitionError as error:
             raise click.BadParameter(str(error), param_hint="TOPIC") from None
         settings = TopicSettings(partitions or 4, compacted, retention, retention_bytes)
-        with (
-            opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log,
-            _created(log),
-        ):
+        with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log, _created(log):
             log.create_topic(topic, settings)
         return
     if partitions is not None or compacted or retention is not None or retention_bytes is not None:

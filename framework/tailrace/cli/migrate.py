@@ -42,18 +42,11 @@ from tailrace.processes.app_loading import find_app
     help="package.module:app; repeat it for apps that follow each other's topics.",
 )
 @click.option(
-    "--cancel",
-    is_flag=True,
-    help="Give up an interrupted move: the apps may run on the old log again.",
+    "--cancel", is_flag=True, help="Give up an interrupted move: the apps may run on the old log again."
 )
 @json_option
 def migrate(
-    *,
-    source: Path | str,
-    target: Path | str,
-    apps: tuple[str, ...],
-    cancel: bool,
-    as_json: bool,
+    *, source: Path | str, target: Path | str, apps: tuple[str, ...], cancel: bool, as_json: bool
 ) -> None:
     """Move apps to another log: state, timers, positions, pending messages, and the history behind them.
 

@@ -7,13 +7,7 @@ from contextlib import AbstractContextManager
 import click
 import msgspec
 
-from tailrace.cli.arguments import (
-    app_argument,
-    json_option,
-    keys_option,
-    outside_of_log,
-    piped,
-)
+from tailrace.cli.arguments import app_argument, json_option, keys_option, outside_of_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.limits import GivenLimits, limit_options

@@ -131,10 +131,7 @@ engine_options = packed(
         help="Where the work is done: in processes of this machine, or in Spark.",
     ),
     click.option(
-        "--master",
-        cls=Setting,
-        metavar="URL",
-        help="With --engine spark: the cluster (default: local[*]).",
+        "--master", cls=Setting, metavar="URL", help="With --engine spark: the cluster (default: local[*])."
     ),
     workers_option(None, "With --engine local: processes of this machine."),
 )

@@ -55,7 +55,7 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Notice) -> Make
     stamp = None if timestamp is None else attrgetter(timestamp)
     decode = topic.decode if topic.settings.format == "json" else msgspec.json.Decoder[Any](topic.type).decode
     fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-    unknown = _UnknownFields(topic, notice)
+    unknown = _noticed_once(topic.name, notice)
 
     def read(row: Row) -> Any:
         if isinstance(row.content, dict):
@@ -117,19 +117,20 @@ def record_of(make: MakeRecord, row: Row, now_ms: int, most_bytes: int) -> Outpu
 # --- fields
 
 
-class _UnknownFields:
-    """Gives a notice about each field that events do not have, once."""
+UnknownField = Callable[[str, frozenset[str]], None]
+"""Called with the path of a field that events do not have, and the names of those that they have."""
 
-    def __init__(self, topic: Topic[Any, Any], notice: Notice) -> None:
-        self._topic = topic
-        self._notice = notice
-        self._noticed: set[str] = set()
 
-    def __call__(self, path: str, known: frozenset[str]) -> None:
-        if path not in self._noticed:
-            self._noticed.add(path)
-            said = f"the field {path!r} is dropped: the events of {self._topic.name!r} have no such field."
-            self._notice(f"{said} {did_you_mean(path.rpartition('.')[2], known)}".rstrip())
+def _noticed_once(topic: str, notice: Notice) -> UnknownField:
+    noticed: set[str] = set()
+
+    def unknown(path: str, known: frozenset[str]) -> None:
+        if path not in noticed:
+            noticed.add(path)
+            said = f"the field {path!r} is dropped: the events of {topic!r} have no such field."
+            notice(f"{said} {did_you_mean(path.rpartition('.')[2], known)}".rstrip())
+
+    return unknown
 
 
 def names_in(event: Any) -> frozenset[str]:
@@ -161,7 +162,7 @@ def _names_of(cls: Any) -> frozenset[str]:
 # --- cells
 
 
-def _converted(declared: Any, cells: dict[str, Any], unknown: _UnknownFields, *, strict: bool) -> Any:
+def _converted(declared: Any, cells: dict[str, Any], unknown: UnknownField, *, strict: bool) -> Any:
     if kind_of(declared) == "model":
         raise BadRecordError(
             f"{spell(declared)} is a pydantic model, which is made from JSON lines only, not from a table"
@@ -171,7 +172,7 @@ def _converted(declared: Any, cells: dict[str, Any], unknown: _UnknownFields, *,
     return event
 
 
-def _check(cell: Any, value: Any, path: str, unknown: _UnknownFields) -> None:
+def _check(cell: Any, value: Any, path: str, unknown: UnknownField) -> None:
     """Compare a cell with the value that was made from it, and with the values inside.
 
     Raises:

@@ -142,9 +142,7 @@ change_options = packed(
     Changes,
     click.option("--change-inputs", is_flag=True, help="Allow the app to read other topics than before."),
     click.option(
-        "--after-deleted",
-        is_flag=True,
-        help="Skip records that the log deleted before the app read them.",
+        "--after-deleted", is_flag=True, help="Skip records that the log deleted before the app read them."
     ),
     click.option(
         "--drop-state",
