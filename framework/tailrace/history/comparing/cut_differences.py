@@ -4,7 +4,7 @@ module.
 Theory. The positions of the inputs do not determine a cut: timers fire, the clock and watermarks advance, and
 commits happen without a new record. So the whole cut is compared::
 
-    of one tape        (same lineage, same base): the number of commits and the identity of the last one decide
+    of one tape        (same lineage, same base): the number of commits and the last one's identity decide
     of two tapes       (one was started from a snapshot since): positions, counts, watermarks, clock
     canonical order    (without a tape): positions, and each timer that is pending on one side and passed on
                        the other

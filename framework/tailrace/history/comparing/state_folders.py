@@ -16,7 +16,7 @@ from tailrace.state.store_cut import decode_store_cut
 
 
 class LiveFolder:
-    """The state folders of an app's tasks. One folder is open, and locked, at a time, until the next one is requested.
+    """The state folders of an app's tasks. One is open, and locked, until the next one is requested.
 
     ``notes`` name the folders that could not be used.
     """

@@ -6,7 +6,7 @@ In canonical order no tape names the failed records, so the dead letters do::
     the letter was redriven    the original is skipped, and the redriven record is handled in its own place.
                                If that is after the end of the rebuild, the service will handle it there
     it was not redriven        the record is handled in its place. A service that starts from the snapshot
-                               settles the letter, so that it is not redriven too (see ``dead_letters.handled``)
+                               settles the letter, so that it is not redriven (see ``dead_letters.handled``)
 
 Records that the app sends to itself come from the present code (see ``core.engine.delivery``), and their
 letters are about records that the earlier code has sent. So redriven ones are left out (see

@@ -69,6 +69,12 @@ def compares_sends(job: Job, plan: Plan) -> bool:
     return job.order == "tape" and not job.request.partial and bool(own_inputs(plan))
 
 
+def task_without_history(job: Job, past: HistorySource, number: int) -> TaskResult:
+    """The result of a task that has never committed."""
+    sends = Sends(past.plan).digests(job, past, number) if compares_sends(job, past.plan) else None
+    return TaskResult(partition=number, sends=sends)
+
+
 def first_difference(tasks: Sequence[TaskResult]) -> str | None:
     """The first destination whose sends differ from the recorded ones, as text. None if none differs, or none
     was compared.

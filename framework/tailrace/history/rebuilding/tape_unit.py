@@ -31,7 +31,7 @@ from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.recorded_rows import compare_rows
-from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends
+from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, task_without_history
 from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.results import (
     OutputFiles,
@@ -49,12 +49,7 @@ def run_task(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) ->
     """Run a task to its end. Raises TailraceError: see ``Replay.take`` and ``Failed``."""
     result = UnitResult(unit=unit.name, attempt=attempt)
     if unit.job.targets[unit.partition].cut is None:
-        sends = (
-            Sends(past.plan).digests(unit.job, past, unit.partition)
-            if compares_sends(unit.job, past.plan)
-            else None
-        )
-        result.tasks = (TaskResult(partition=unit.partition, sends=sends),)
+        result.tasks = (task_without_history(unit.job, past, unit.partition),)
         return result
     with UnfinishedTask(unit, past, work, attempt) as task:
         _TaskRun(unit, past, work, result, task).run()
@@ -65,33 +60,38 @@ class _TaskRun(TapeSink):
     """One attempt at the task of a partition."""
 
     def __init__(
-        self, unit: Unit, past: HistorySource, work: WorkFolder, result: UnitResult, under_way: UnfinishedTask
+        self,
+        unit: Unit,
+        past: HistorySource,
+        work: WorkFolder,
+        result: UnitResult,
+        unfinished: UnfinishedTask,
     ) -> None:
         self._unit, self._job, self._number = unit, unit.job, unit.partition
         self._past, self._plan, self._work = past, past.plan, work
-        self._result, self._under_way = result, under_way
+        self._result, self._unfinished = result, unfinished
         self._target = self._job.targets[self._number]
         self._failed = Failed(self._job.request.failures.on_error)
         keys = self._job.request.keys
         self._keys = named_keys(self._plan, keys).keys if keys else None
         self.settles = self._keys is None
-        resumed = under_way.resume(self._keys)
+        resumed = unfinished.resume(self._keys)
         self._failed.count, self._failed.shown = resumed.failed, resumed.shown
         self._sends = Sends(self._plan, resumed.sends) if compares_sends(self._job, self._plan) else None
         self._more_outputs = resumed.more_outputs
         """Number of outputs so far, less those of the first run up to the same commit."""
         assert self._target.cut is not None
         self._end = tape.decode_cut(self._target.cut)
-        self._replay = self._replay_from(under_way.cut)
+        self._replay = self._replay_from(unfinished.cut)
         self._replay.missing = resumed.missing
-        super().__init__(under_way.store, CommitPolicy.by_time())
+        super().__init__(unfinished.store, CommitPolicy.by_time())
 
     def _replay_from(self, cut: bytes | None) -> Replay:
         request = self._job.request
         return replay_of(
             self._plan,
             self._number,
-            self._under_way.store,
+            self._unfinished.store,
             cut,
             self._source(),
             lineage=self._end.lineage,
@@ -162,7 +162,7 @@ class _TaskRun(TapeSink):
             self._note_refused(task, step)
         self._failed.records.clear()
         begun_s = time.perf_counter()
-        if self._under_way.outputs is None and self._sends is None:
+        if self._unfinished.outputs is None and self._sends is None:
             task.discard_outputs()
         else:
             self._take_outputs(task, step)
@@ -178,8 +178,8 @@ class _TaskRun(TapeSink):
         emitted = task.take_outputs()
         if self._sends is not None:
             self._sends.take(emitted)
-        if self._under_way.outputs is not None:
-            self._under_way.outputs.append(first, emitted, mark)
+        if self._unfinished.outputs is not None:
+            self._unfinished.outputs.append(first, emitted, mark)
         if step.whole and self._keys is None:
             self._more_outputs += before + len(emitted) - record.totals.outputs
 
@@ -195,7 +195,7 @@ class _TaskRun(TapeSink):
         kept = Resumed(failed.count, failed.shown, self._more_outputs, self._replay.missing)
         if self._sends is not None:
             kept.sends = self._sends.chains
-        self._under_way.write(batch, kept)
+        self._unfinished.write(batch, kept)
 
     def step_done(self, task: Task, step: Step, /) -> None:
         """See ``TapeSink.step_done``."""
@@ -240,8 +240,8 @@ class _TaskRun(TapeSink):
 
     def _written(self, *, whole: bool, sends: SendDigests | None) -> TaskResult:
         """Write the rows and the outputs. If the task is the service's at its last commit, compare both."""
-        job, number, attempt, store = self._job, self._number, self._result.attempt, self._under_way.store
-        cut, schema = self._under_way.cut, store.get(rows.SCHEMA_ROW) or b""
+        job, number, attempt, store = self._job, self._number, self._result.attempt, self._unfinished.store
+        cut, schema = self._unfinished.cut, store.get(rows.SCHEMA_ROW) or b""
         of_service = whole and not self._replay.lenient and self._keys is None
         if of_service and cut != self._target.cut:
             raise ReplayDivergedError(
@@ -259,7 +259,7 @@ class _TaskRun(TapeSink):
                 state,
                 lambda: (one for one in store.rows() if one[0][:1] == rows.STATE),
             )
-        outputs = self._under_way.finished_outputs()
+        outputs = self._unfinished.finished_outputs()
         return TaskResult(
             partition=number,
             cut=cut,

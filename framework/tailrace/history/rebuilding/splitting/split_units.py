@@ -1,7 +1,7 @@
 """The units that replay one partition in parts, by key. The theory is in ``core.engine.key_split``.
 
-    first   reads the partition once, calls no handler, and deals its records to shards: a file of blocks for each
-    shard   runs the handlers of one shard's keys: a file of rows, ascending, and one of outputs, in their order
+    first   reads the partition once, calls no handler, and deals its records to shards: a file for each
+    shard   runs the handlers of one shard's keys: a file of rows, ascending, and one of outputs, in order
     merge   merges both, compares the sums with the tape, and writes the partition's part of the snapshot
 
 The first pass or the sums detect a partition that cannot be split. The result names the reason (``unsplit``),
@@ -47,7 +47,7 @@ from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.recorded_rows import compare_rows
-from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends
+from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, task_without_history
 from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.results import (
     OutputFiles,
@@ -191,7 +191,7 @@ def _first_untaped(part: _Part) -> _Dealing:
 
 
 class _Dealt(TapeSink):
-    """Takes the results of a first pass: a file of records for each shard, and marks. Its task has no rows."""
+    """Takes the results of a first pass: a file of records for each shard, and marks."""
 
     def __init__(self, part: _Part, task: KeySplitPlan, of: int) -> None:
         super().__init__(MemoryStore(), CommitPolicy(entries=None))
@@ -360,9 +360,7 @@ def run_merge(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     if not first.made:
         part.result.unsplit = first.unsplit
         if not first.unsplit:
-            sends = Sends(part.plan) if compares_sends(part.job, part.plan) else None
-            digests = None if sends is None else sends.digests(part.job, past, part.number)
-            part.result.tasks = (TaskResult(partition=part.number, sends=digests),)
+            part.result.tasks = (task_without_history(part.job, past, part.number),)
         return part.result
     shards = [part.done("shard", shard) for shard in range(part.job.split)]
     part.result.unsplit = next((one.unsplit for one in shards if one.unsplit), "")

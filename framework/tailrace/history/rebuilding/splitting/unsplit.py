@@ -7,7 +7,7 @@ from tailrace.history.rebuilding.output_watermarks import marks_wanted
 
 
 def whole_because(job: Job) -> str:
-    """The reason why the partitions of a job cannot be split, as text for the report; empty if they can be."""
+    """The reason why the partitions of a job cannot be split, as text. Empty if they can be."""
     request = job.request
     if job.delivers_sends:
         return "all partitions are taken as one"
