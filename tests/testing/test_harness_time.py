@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.engine import tape
 from tailrace.core.errors import UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.progress import enter_phase, last_phase
@@ -35,15 +34,6 @@ def reviewed(h: Harness, shop: Shop) -> set[bool]:
     """Whether the customers, who learn of their orders by messages, have come to their timers."""
     found = [h.state(shop.Customer, user) for user in h.keys(shop.Customer)]
     return {one.reviewed for one in found if one is not None}
-
-
-def causes(h: Harness, code: int) -> list[list[int]]:
-    return [
-        list(cause)
-        for record in h.log.read(h.plan.tape_topic)
-        for cause in tape.causes_of(tape.decode_tape(record.value or b"").causes)
-        if cause[0] == code
-    ]
 
 
 # --- one input

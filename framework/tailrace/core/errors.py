@@ -59,8 +59,8 @@ class TailraceError(Exception):
     def __str__(self) -> str:
         known = ((name, getattr(self, name)) for name in self.places)
         where = ", ".join(f"{name} {value!r}" for name, value in known if value is not None)
-        said = f"{self.what} ({where})" if where else self.what
-        return f"{said.rstrip('.')}. {self.hint}" if self.hint else said
+        text = f"{self.what} ({where})" if where else self.what
+        return f"{text.rstrip('.')}. {self.hint}" if self.hint else text
 
 
 # --- The declaration is wrong: change the code ---

@@ -60,7 +60,7 @@ class Driver:
         self._inputs = Inputs(())
         self._end_order: Sequence[Collection[Service]] = ()
         self._visible: list[Out] = []
-        self._told = 0
+        self._reported = 0
         self._closed = False
 
     def _drive(self, services: Sequence[Service], end_order: Sequence[Collection[Service]]) -> None:
@@ -203,7 +203,7 @@ class Driver:
         end of the list unless commits are manual. So a CRASH loses all work since the last commit, as in a
         live service.
         """
-        start, manual = self._told, self._manual
+        start, manual = self._reported, self._manual
         self._manual = True
         try:
             for topic, group in groupby(items, _topic_of):
@@ -216,7 +216,7 @@ class Driver:
             self._manual = manual
         with self._driving():
             self._settle()
-        self._told = start
+        self._reported = start
         return self._news()
 
     def _do(self, item: faults.Item) -> None:
@@ -364,8 +364,8 @@ class Driver:
                 one.start()
 
     def _news(self) -> Emitted:
-        news = Emitted(self._visible[self._told :])
-        self._told = len(self._visible)
+        news = Emitted(self._visible[self._reported :])
+        self._reported = len(self._visible)
         return news
 
     @contextmanager

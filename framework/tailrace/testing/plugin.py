@@ -148,15 +148,15 @@ def _with_reload(request: pytest.FixtureRequest, options: dict[str, Any]) -> dic
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Replay what a test has committed, and explore what it has sent: a difference fails the test itself."""
     mark = item.get_closest_marker("tailrace")
-    said: Mapping[str, Any] = {} if mark is None else mark.kwargs
-    for name in said:
+    options: Mapping[str, Any] = {} if mark is None else mark.kwargs
+    for name in options:
         if name not in _OPTIONS:
             from tailrace.core.suggestions import did_you_mean  # noqa: PLC0415  # as above
 
             meant = did_you_mean(name, _OPTIONS, f"The options are: {', '.join(_OPTIONS)}.")
             pytest.fail(f"the mark tailrace has no option {name!r}. {meant}", pytrace=False)
     result = yield
-    if said.get("replay", True):
+    if options.get("replay", True):
         for one, wanted in item.stash.get(_MADE, _NONE):
             if wanted and not one.closed:
                 one.replay()

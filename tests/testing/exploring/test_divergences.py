@@ -10,10 +10,10 @@ from tailrace.core import rows
 from tailrace.core.engine.observer import Moment
 from tailrace.core.engine.units import TIMER
 from tailrace.testing.exploring.divergences import Divergences, first_divergence
-from tailrace.testing.exploring.tracks import Divergence, Step, Trace, TrackId, numbered
+from tailrace.testing.exploring.tracks import Divergence, Trace, TraceStep, TrackId, numbered
 
 PLACE = TrackId("Actor", b"k")
-Made = list[Step]
+Made = list[TraceStep]
 
 
 def event(
@@ -27,14 +27,14 @@ def event(
     reads: tuple[str, ...] = (),
     written: bool = False,
     place: TrackId = PLACE,
-) -> Step:
+) -> TraceStep:
     """A record that was handled: what it emitted, and the fields afterwards."""
     cause = ("written", "in-app", b"k", name.encode(), 0) if written else ("record", name, 0, 0)
     moment = Moment("k", 0, 0, name, None, 0, at, -1, now, late)
     return _step(place, cause, moment, out, state, reads)
 
 
-def timer(name: str, at: int, out: str = "", state: dict[str, Any] | None = None) -> Step:
+def timer(name: str, at: int, out: str = "", state: dict[str, Any] | None = None) -> TraceStep:
     moment = Moment("k", TIMER, at, None, name, rows.EVENT_TIME, at, at, 0, False)
     return _step(PLACE, ("timer", 0, name, at), moment, out, state, ())
 
@@ -46,10 +46,12 @@ def _step(
     out: str,
     state: dict[str, Any] | None,
     reads: tuple[str, ...],
-) -> Step:
+) -> TraceStep:
     outputs = ((("out"), b"k", out.encode(), 0, ()),) if out else ()
     after = ((b"", b"\x10" + msgspec.msgpack.encode(state or {})),)
-    return Step(place, 0, (*cause, "handler"), cause, "handler", moment, frozenset(reads), outputs, after)
+    return TraceStep(
+        place, 0, (*cause, "handler"), cause, "handler", moment, frozenset(reads), outputs, after
+    )
 
 
 def parted(one: Made, other: Made) -> Divergence | None:
@@ -65,7 +67,7 @@ def order(one: Made, other: Made) -> tuple[str, str, int]:
     return _name(found.step), _name(found.other), found.side
 
 
-def _name(step: Step) -> str:
+def _name(step: TraceStep) -> str:
     return str(step.moment.timer if step.is_timer else step.moment.event)
 
 
@@ -138,7 +140,7 @@ def test_what_the_app_wrote_is_followed_back_to_its_writer() -> None:
         wrote = timer("end", 9, "", {"v": last})
         outputs = (("in-app", b"k", value.encode(), 0, ()),)
         trace.tracks[writer].append(
-            Step(
+            TraceStep(
                 writer, 0, wrote.id, wrote.cause, "handler", wrote.moment, outputs=outputs, after=wrote.after
             )
         )

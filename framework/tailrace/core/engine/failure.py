@@ -121,7 +121,7 @@ def handler_error(
 
 def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | None) -> Headers:
     """The headers of a dead letter: its reason, what to do about it, and its origin."""
-    said: dict[str, object] = {
+    fields: dict[str, object] = {
         "reason": failure.reason if isinstance(failure, BadRecordError) else HANDLER_FAILED,
         "error": _with_notes(cause) if cause is not None else _and_then(failure.what, failure.hint),
         "topic": failure.topic,
@@ -129,19 +129,19 @@ def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | 
         "offset": failure.offset,
     }
     if isinstance(failure, WrongPartitionError):
-        said["reason"] = "foreign-partition"
+        fields["reason"] = "foreign-partition"
     if isinstance(failure, HandlerError):
-        said |= {
+        fields |= {
             "handler": failure.handler,
             "actor": failure.actor,
             "key": failure.key,
             "timer": failure.timer,
         }
     if cause is not None:
-        said["traceback"] = "".join(_traced(cause))
+        fields["traceback"] = "".join(_traced(cause))
     return tuple(
         (f"tailrace-{name}", str(value).encode(errors="backslashreplace"))
-        for name, value in said.items()
+        for name, value in fields.items()
         if value is not None
     )
 
@@ -152,15 +152,15 @@ TimerName = tuple[bytes | None, bytes | None, bytes | None]
 
 def timer_of(headers: Iterable[tuple[str, bytes]]) -> TimerName:
     """The timer that a dead letter is about."""
-    said = dict(headers)
-    return said.get("tailrace-actor"), said.get("tailrace-key"), said.get("tailrace-timer")
+    named = dict(headers)
+    return named.get("tailrace-actor"), named.get("tailrace-key"), named.get("tailrace-timer")
 
 
 def timer_named(actor: str, key: Any, name: str | None, time_ms: int) -> TimerName:
     """The headers that name this timer in a dead letter."""
-    said = (actor, str(key), f"{name or 'unnamed'} at {time_ms} ms")
-    actor_said, key_said, timer_said = (part.encode(errors="backslashreplace") for part in said)
-    return actor_said, key_said, timer_said
+    parts = (actor, str(key), f"{name or 'unnamed'} at {time_ms} ms")
+    actor_name, key_text, timer_text = (part.encode(errors="backslashreplace") for part in parts)
+    return actor_name, key_text, timer_text
 
 
 def _traced(cause: Exception) -> list[str]:
@@ -178,11 +178,11 @@ def _traced(cause: Exception) -> list[str]:
 
 def _with_notes(error: Exception) -> str:
     """The text of the error, then its notes, which may contain the engine's hint."""
-    said = _spelled(error)
+    text = _spelled(error)
     notes: list[Any] = getattr(error, "__notes__", [])
     for note in notes:
-        said = _and_then(said, str(note))
-    return said
+        text = _and_then(text, str(note))
+    return text
 
 
 def _and_then(sentence: str, more: str) -> str:

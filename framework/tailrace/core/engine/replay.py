@@ -186,10 +186,10 @@ class Replay:
         """Note up to which offsets the inputs will be read."""
         task = self.task
         ends = {one.name: task.positions[one.name] for one in task.plan.inputs}
-        for code, *said in causes:
+        for code, *arguments in causes:
             if code == tape.RUN:
-                name = self._names[said[0]]
-                ends[name] = ends.get(name, 0) + said[1]
+                name = self._names[arguments[0]]
+                ends[name] = ends.get(name, 0) + arguments[1]
         self._stretches = [(one.name, task.positions[one.name], ends[one.name]) for one in task.plan.inputs]
         limits = self._limit.offsets
         self._ends = [min(ends[one.name], limits.get(one.name, FOREVER)) for one in task.plan.inputs]
@@ -198,27 +198,27 @@ class Replay:
 
     def _cause(self, cause: Sequence[int], *, last: bool) -> bool:
         task, limit = self.task, self._limit
-        code, *said = cause
+        code, *arguments = cause
         if self._at_watermark():
             return False
         if code == tape.RUN:
-            return self._run(self._number(said[0]), said[1], last=last)
-        if code == tape.CLOCK and limit.clock_ms is not None and task.now + said[0] > limit.clock_ms:
+            return self._run(self._number(arguments[0]), arguments[1], last=last)
+        if code == tape.CLOCK and limit.clock_ms is not None and task.now + arguments[0] > limit.clock_ms:
             return False
         self._stop_if(last=last)
         if code == tape.CLOCK:
-            task.clock(task.now + said[0])
+            task.clock(task.now + arguments[0])
         elif code == tape.IDLE:
-            task.idle(self._number(said[0]))
+            task.idle(self._number(arguments[0]))
         elif code == tape.UPSTREAM:
-            number = self._number(said[0])
-            task.upstream(number, task.watermark_of(number) + said[1])
+            number = self._number(arguments[0])
+            task.upstream(number, task.watermark_of(number) + arguments[1])
         elif code == tape.ENDED:
-            task.ended(self._operator(said[0]))
+            task.ended(self._operator(arguments[0]))
         elif code == tape.OPENED:
-            task.opened(self._operator(said[0]))
+            task.opened(self._operator(arguments[0]))
         elif code == tape.RISEN:
-            task.finish(self._operator(said[0]), said[1])
+            task.finish(self._operator(arguments[0]), arguments[1])
         self._drain(last=last)
         return not self._at_watermark()
 
@@ -336,9 +336,9 @@ class Replay:
             return
         self.follow_on(record)
         taken = [0] * len(self._names)
-        for code, *said in causes:
+        for code, *arguments in causes:
             if code == tape.RUN:
-                taken[said[0]] += said[1]
+                taken[arguments[0]] += arguments[1]
         for name, end, count in zip(self._names, record.positions or (), taken, strict=False):
             if name in self._numbers:
                 self.task.positions[name] = end - count

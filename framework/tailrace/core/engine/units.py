@@ -141,9 +141,9 @@ class Units:
 
     def _hand_on(self, headers: Headers, mark: int) -> None:
         """Copy the redriven header to records that are forwarded by key."""
-        said = tuple(one for one in headers if one[0] == REDRIVEN_HEADER)
+        redriven = tuple(one for one in headers if one[0] == REDRIVEN_HEADER)
         outputs = self.unit.outputs
-        outputs[mark:] = [(*one[:4], (*one[4], *said)) for one in outputs[mark:]]
+        outputs[mark:] = [(*one[:4], (*one[4], *redriven)) for one in outputs[mark:]]
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
         """Run one handler of an event, and seal what it touched."""

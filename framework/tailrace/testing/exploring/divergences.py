@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tailrace.testing.exploring.provenance import origin_of_state
-from tailrace.testing.exploring.tracks import Divergence, Id, Numbered, Step, Trace, TrackId, numbered
+from tailrace.testing.exploring.tracks import Divergence, Id, Numbered, Trace, TraceStep, TrackId, numbered
 
 
 class Divergences:
@@ -138,14 +138,14 @@ def _order(place: TrackId, all_one: Numbered, all_other: Numbered, start: int) -
     return Divergence("missing", place, side, sides[side][0][1], None)
 
 
-def _is_only_here(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
+def _is_only_here(step: tuple[Id, TraceStep], there: dict[Id, TraceStep]) -> bool:
     """Whether a step is a record that the other run has not handled. Timers do not count: a missing one has a
     cause itself.
     """
     return step[0] not in there and not step[1].is_timer
 
 
-def _shows(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
+def _shows(step: tuple[Id, TraceStep], there: dict[Id, TraceStep]) -> bool:
     """Whether the outputs of a step differ from the other run's. If the step is missing there: whether it has
     outputs.
     """
@@ -154,7 +154,7 @@ def _shows(step: tuple[Id, Step], there: dict[Id, Step]) -> bool:
 
 
 def _before(
-    place: TrackId, sides: tuple[Numbered, Numbered], side: int, step: tuple[Id, Step]
+    place: TrackId, sides: tuple[Numbered, Numbered], side: int, step: tuple[Id, TraceStep]
 ) -> Divergence | None:
     """Find the step that came before this one in only one of the runs."""
     here, there = _until(sides[side], step[0]), _until(sides[1 - side], step[0])
@@ -176,7 +176,9 @@ def _before(
     return Divergence("order", place, at, first, second)
 
 
-def _likely(each: tuple[Id, Step], step: Step, versions: tuple[dict[Id, Step], dict[Id, Step]]) -> int:
+def _likely(
+    each: tuple[Id, TraceStep], step: TraceStep, versions: tuple[dict[Id, TraceStep], dict[Id, TraceStep]]
+) -> int:
     """How likely the order of two steps made the difference: 0 is most likely.
 
     Late events come first, as handlers rarely expect them. Then come events at or before the time of the

@@ -27,7 +27,7 @@ from tailrace.history.comparing.outputs import output_event
 from tailrace.log.interface import TopicPartition
 from tailrace.testing.exploring.feed import Feed
 from tailrace.testing.exploring.schedules import Schedule
-from tailrace.testing.exploring.tracks import LATENESS, Divergence, Step, Trace, TrackId, varying
+from tailrace.testing.exploring.tracks import LATENESS, Divergence, Trace, TraceStep, TrackId, varying
 from tailrace.testing.inputs import written_topics
 
 _WIDTH = 120
@@ -45,7 +45,7 @@ class Explained(NamedTuple):
     none.
     """
 
-    said: str
+    sentence: str
     declared: str
     time_ms: int
     """The event time of the step; of two steps, the lower one."""
@@ -77,15 +77,15 @@ class Explaining:
         """Describe what happened, and find whether it is declared."""
         steps = [one for one in (divergence.step, divergence.other) if one is not None]
         timers = [one for one in steps if one.is_timer]
-        told = {
+        describe = {
             "result": self._result,
             "time to live": self._time_to_live,
             "missing": self._missing,
             "order": self._order,
         }
-        said = told[divergence.kind](divergence)
+        sentence = describe[divergence.kind](divergence)
         return Explained(
-            f"{self.name(divergence.place)} (partition {divergence.step.partition}): {said}",
+            f"{self.name(divergence.place)} (partition {divergence.step.partition}): {sentence}",
             self._declared(divergence, steps),
             min(one.moment.event_time for one in steps),
             tuple(dict.fromkeys(one.handler for one in steps if one.handler)),
@@ -150,11 +150,11 @@ class Explaining:
                 "its context "
                 "(a global, a clock, an object that it keeps)"
             )
-        told = f"{self._event(one)} {what} {why}"
+        sentence = f"{self._event(one)} {what} {why}"
         if one.outputs != other.outputs:
             emits = [self._emits(step) for step in (one, other)]
-            told += f"; it emits {emits[0]} in {self._names[0]}, {emits[1]} in {self._names[1]}"
-        return told
+            sentence += f"; it emits {emits[0]} in {self._names[0]}, {emits[1]} in {self._names[1]}"
+        return sentence
 
     def _time_to_live(self, divergence: Divergence) -> str:
         one, other = divergence.step, divergence.other
@@ -166,7 +166,7 @@ class Explaining:
             f"{marks[0]} in {self._names[0]}, {marks[1]} in {self._names[1]}"
         )
 
-    def _emits(self, step: Step) -> str:
+    def _emits(self, step: TraceStep) -> str:
         events = [self.output(topic, value) for topic, _, value, _, _ in step.outputs]
         return ", ".join(events) or "nothing"
 
@@ -176,7 +176,7 @@ class Explaining:
 
     # --- steps in words
 
-    def _event(self, step: Step) -> str:
+    def _event(self, step: TraceStep) -> str:
         moment = step.moment
         if step.is_timer:
             if not step.handler:
@@ -188,7 +188,7 @@ class Explaining:
             return f"the {kind} {moment.timer!r} of {instant(moment.at)}"
         return f"{self._short(step)} {_cut(repr(moment.event))}"
 
-    def _short(self, step: Step) -> str:
+    def _short(self, step: TraceStep) -> str:
         """The topic and offset of a record; a description if it has none that all schedules share."""
         moment = step.moment
         if step.is_timer:
@@ -203,14 +203,14 @@ class Explaining:
         fed = self._feed.places[TopicPartition(one.name, step.partition)]
         return f"{one.name} @{fed[moment.at].record.offset}"
 
-    def _came_first(self, step: Step) -> str:
+    def _came_first(self, step: TraceStep) -> str:
         return (
             f"{self._short(step)} came first" if step.cause[0] == "record" else "it was the other way round"
         )
 
     # --- declared
 
-    def _declared(self, divergence: Divergence, steps: list[Step]) -> str:
+    def _declared(self, divergence: Divergence, steps: list[TraceStep]) -> str:
         if any(one.is_timer and one.moment.domain == rows.PROCESSING_TIME for one in steps):
             return "processing time: a processing-time timer or time to live"
         for one in steps:
@@ -235,14 +235,14 @@ class Explaining:
                 return "idleness: an input with idle_after became idle, so its next events were late"
         return ""
 
-    def _is_kept_from_handlers(self, step: Step) -> bool:
+    def _is_kept_from_handlers(self, step: TraceStep) -> bool:
         read = self._input(step)
         return read is not None and read.late != "handle"
 
-    def _input(self, step: Step) -> InputPlan | None:
+    def _input(self, step: TraceStep) -> InputPlan | None:
         return None if step.moment.input == TIMER else self._plan.inputs[step.moment.input]
 
-    def _version(self, side: int, step: Step) -> Step | None:
+    def _version(self, side: int, step: TraceStep) -> TraceStep | None:
         """The same step in one of the runs; None if it did not happen there."""
         found: Any = (one for one in self._traces[side].track(step.place) if one.id == step.id)
         return next(found, None)
@@ -250,11 +250,11 @@ class Explaining:
 
 def late_events(read: InputPlan) -> str:
     """The declaration of an input that does not give its late events to its handlers."""
-    said = '"drop"' if read.late_topic is None else repr(read.late_topic.name)
-    return f"late events: {read.name!r} has late={said}"
+    option = '"drop"' if read.late_topic is None else repr(read.late_topic.name)
+    return f"late events: {read.name!r} has late={option}"
 
 
-def _asked(step: Step, reads: Collection[str]) -> str:
+def _asked(step: TraceStep, reads: Collection[str]) -> str:
     kind = next(kind for read, kind in _KINDS.items() if read in reads)
     return f"{kind}: {step.handler} asks {' and '.join(sorted(reads))}"
 

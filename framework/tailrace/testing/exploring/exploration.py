@@ -286,7 +286,7 @@ class _Exploration:
         first = explained[0] if explained else _unknown(cause)
         self.report.errors = [
             Dependence(
-                f"{cause}. {first.said}" if explained else cause,
+                f"{cause}. {first.sentence}" if explained else cause,
                 number,
                 str(schedule),
                 time_ms=first.time_ms,
@@ -308,7 +308,7 @@ class _Exploration:
         if group not in self._found:
             names = _named(0), _named(number)
             one = Dependence(
-                first.said,
+                first.sentence,
                 number,
                 str(self._schedule(number)),
                 first.declared,
@@ -385,9 +385,9 @@ def _that_differ(one: Sequence[Item], other: Sequence[Item]) -> Iterator[tuple[i
             return
 
 
-def _unknown(said: str, declared: str = "") -> Explained:
+def _unknown(sentence: str, declared: str = "") -> Explained:
     """An explanation of a difference whose first step is not known."""
-    return Explained(said, declared, 0, (), None)
+    return Explained(sentence, declared, 0, (), None)
 
 
 def _named(number: int) -> str:

@@ -150,12 +150,12 @@ def _is_left_out(
     plan: Plan, log: Log, place: TopicPartition, record: InputRecord, starts: Mapping[TopicPartition, int]
 ) -> bool:
     """Whether a record was redriven for another app, or for this one while the feed holds its original."""
-    said = redriven_of(record.headers)
-    if not said or said[-1].topic != plan.dead_letters_topic:
-        return bool(said)
-    origin = said[-1].origin
+    redrives = redriven_of(record.headers)
+    if not redrives or redrives[-1].topic != plan.dead_letters_topic:
+        return bool(redrives)
+    origin = redrives[-1].origin
     if origin is None:
-        partition, offset = map(int, said[-1].id.split("-"))
+        partition, offset = map(int, redrives[-1].id.split("-"))
         letter = dead_letter(log, plan.app, partition, offset)
         if letter is None or letter.origin_partition is None or letter.origin_offset is None:
             return True

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from tailrace.core import rows
 from tailrace.core.engine.value_rows import raw_fields
-from tailrace.testing.exploring.tracks import Divergence, Id, Numbered, Step, TrackId, varying
+from tailrace.testing.exploring.tracks import Divergence, Id, Numbered, TraceStep, TrackId, varying
 
 Label: TypeAlias = tuple[str, bytes]
 State: TypeAlias = dict[Label, bytes]
@@ -103,7 +103,7 @@ class _Origin:
             return Divergence("order", self._place, 0, step_1, step_0)
         return self._one_writer(0, id_0, step_0, ends)
 
-    def _one_writer(self, side: int, step_id: Id, step: Step, ends: tuple[int, int]) -> Divergence:
+    def _one_writer(self, side: int, step_id: Id, step: TraceStep, ends: tuple[int, int]) -> Divergence:
         """A divergence for a step that the other run does not have, or does not have yet."""
         if step_id not in self._at[1 - side] or not ends[1 - side]:
             return Divergence("missing", self._place, side, step, None)

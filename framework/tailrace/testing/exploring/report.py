@@ -37,17 +37,17 @@ class Dependence:
 
     def lines(self) -> list[str]:
         """For a person."""
-        said = [self.cause]
+        lines = [self.cause]
         if self.declared:
-            said.append(f"    declared: {self.declared}")
+            lines.append(f"    declared: {self.declared}")
         for one in self.differences:
             order = " (the same, in another order)" if one.only_order else ""
-            said.append(f"    {one.where}{order}")
-            said += [f"        {line}" for line in one.lines()[:CHANGES]]
+            lines.append(f"    {one.where}{order}")
+            lines += [f"        {line}" for line in one.lines()[:CHANGES]]
         if self.keys > len(self.differences):
-            said.append(f"    and {counted(self.keys - len(self.differences), 'other key')}")
-        said.append(f"    schedule {self.schedule}: {self.special}")
-        return said
+            lines.append(f"    and {counted(self.keys - len(self.differences), 'other key')}")
+        lines.append(f"    schedule {self.schedule}: {self.special}")
+        return lines
 
 
 @dataclass(slots=True)
@@ -85,16 +85,16 @@ class ExploreReport:
         ran = f"{counted(self.schedules, 'schedule')} of {self.app}, {events}"
         if self.equal:
             return [f"{ran}: all {counted(self.keys, 'key')} equal"]
-        said = [f"{ran}: {counted(len(self.differing), 'schedule')} with other results than schedule 0"]
+        lines = [f"{ran}: {counted(len(self.differing), 'schedule')} with other results than schedule 0"]
         for title, found in (("depends on the schedule", self.errors), ("declared to", self.declared)):
             for number, one in enumerate(sorted(found, key=lambda each: each.time_ms)[:SHOWN], 1):
                 head, *rest = one.lines()
-                said += [f"{title}, {number}: {head}", *rest]
+                lines += [f"{title}, {number}: {head}", *rest]
             if len(found) > SHOWN:
-                said.append(f"and {len(found) - SHOWN} more causes")
+                lines.append(f"and {len(found) - SHOWN} more causes")
         if self.unexplained:
-            said.append(f"not looked into, as enough others were: {counted(self.unexplained, 'schedule')}")
-        return said
+            lines.append(f"not looked into, as enough others were: {counted(self.unexplained, 'schedule')}")
+        return lines
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -34,7 +34,7 @@ class TrackId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One call of a handler for a key, or an expiry."""
 
     place: TrackId
@@ -63,7 +63,7 @@ class Step:
         return self.outputs, self.after
 
 
-Numbered: TypeAlias = list[tuple[Id, Step]]
+Numbered: TypeAlias = list[tuple[Id, TraceStep]]
 """The steps of a track under ids that are unique in it."""
 
 
@@ -71,11 +71,11 @@ Numbered: TypeAlias = list[tuple[Id, Step]]
 class Trace:
     """All tracks of a run."""
 
-    tracks: dict[TrackId, list[Step]] = field(default_factory=dict[TrackId, list[Step]])
+    tracks: dict[TrackId, list[TraceStep]] = field(default_factory=dict[TrackId, list[TraceStep]])
     passed: dict[Id, Moment] = field(default_factory=dict[Id, Moment])
     """Causes without a successful handler call, such as late events that were dropped."""
 
-    def track(self, place: TrackId) -> list[Step]:
+    def track(self, place: TrackId) -> list[TraceStep]:
         """The steps of a key, in order."""
         return self.tracks.get(place, [])
 
@@ -91,8 +91,8 @@ class Divergence(NamedTuple):
     kind: Literal["result", "time to live", "missing", "order"]
     place: TrackId
     side: int
-    step: Step
-    other: Step | None
+    step: TraceStep
+    other: TraceStep | None
 
 
 class Tracer:
@@ -156,7 +156,7 @@ class _Recorder:
     """Observes one task, from its start to its end; see ``Observer``."""
 
     def __init__(self, tracer: Tracer, partition: int) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[TraceStep] = []
         self.passed: dict[Id, Moment] = {}
         self._tracer = tracer
         self._partition = partition
@@ -186,7 +186,7 @@ class _Recorder:
         if actor is not None and place in self._tracer.followed:
             after = tuple(sorted((rest, plain(rest, value)) for rest, value in call.rows().items()))
         self.steps.append(
-            Step(
+            TraceStep(
                 place,
                 self._partition,
                 (*cause, call.handler, repr(moment.event) if of_stream else ""),
@@ -194,13 +194,13 @@ class _Recorder:
                 call.handler,
                 moment,
                 frozenset(self._reads),
-                tuple(self._told(output) for output in outputs),
+                tuple(self._compared(output) for output in outputs),
                 after,
                 of_stream,
             )
         )
 
-    def _told(self, output: RawOutput) -> RawOutput:
+    def _compared(self, output: RawOutput) -> RawOutput:
         topic, key, value, time_ms, headers = output
         return topic, key, value, time_ms if topic in self._tracer.timed else 0, headers
 
@@ -215,7 +215,7 @@ class _Recorder:
         """See ``Observer.expired``."""
         place = TrackId(actor.name, actor.key_codec.encode(moment.key))
         cause = ("expiry", moment.domain, what, moment.at)
-        self.steps.append(Step(place, self._partition, cause, cause, "", moment))
+        self.steps.append(TraceStep(place, self._partition, cause, cause, "", moment))
 
     def _place(self, call: Call) -> TrackId:
         key = call.moment.key
@@ -232,7 +232,7 @@ class _Recorder:
         return ("record", name, self._partition, moment.at)
 
 
-def numbered(steps: Sequence[Step]) -> Numbered:
+def numbered(steps: Sequence[TraceStep]) -> Numbered:
     """The steps of a track under ids that are unique in it."""
     seen: Counter[Id] = Counter()
     found: Numbered = []
@@ -242,7 +242,7 @@ def numbered(steps: Sequence[Step]) -> Numbered:
     return found
 
 
-def varying(one: Step, other: Step) -> frozenset[str]:
+def varying(one: TraceStep, other: TraceStep) -> frozenset[str]:
     """Values that a step read from its context, that depend on the schedule, and that differ between two
     runs.
     """
