@@ -115,15 +115,6 @@ def test_a_watermark_that_was_given_is_given_again_after_a_crash_at_the_same_pla
         h.replay()
 
 
-def test_an_idle_input_is_idle_again_after_a_crash():
-    items: list[Item] = [(main, Do("a", 1_000, "timer", 5)), tag("x", 2_000), Idle(side), Idle(strict)]
-    with Harness(app, partitions=1) as h:
-        undisturbed = h.run(items).to(did)
-        assert [event.what for event in undisturbed] == ["timer", "tag", "unnamed"]
-    with Harness(app, partitions=1) as h:
-        assert h.run([*items, CRASH]).to(did) == undisturbed
-
-
 def test_an_event_at_a_time_bears_it():
     with Harness(app) as h:
         h.run([At(77, *tag("x")), tag("y")])

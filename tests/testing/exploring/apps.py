@@ -104,11 +104,16 @@ def sales(app: tr.App, count: int = 60) -> Iterator[tuple[tr.Topic[Any, Any], Ch
         yield app.topics["payments"], Payment(user, order, at + MINUTE_MS)
 
 
+def two_inputs(name: str, **options: Any) -> tuple[tr.App, tr.Topic[Tick, str], tr.Topic[Tick, str]]:
+    """An app with two inputs of ticks, of which the first one has the options."""
+    app = tr.App(name, partitions=2)
+    ones = app.topic("ones", Tick, key="key", event_time="at", **options)
+    return app, ones, app.topic("twos", Tick, key="key", event_time="at")
+
+
 def last_write_wins() -> tr.App:
     """Two inputs set the same field."""
-    app = tr.App("last", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at")
-    twos = app.topic("twos", Tick, key="key", event_time="at")
+    app, ones, twos = two_inputs("last")
 
     @app.actor
     class Last(tr.Actor):
@@ -123,9 +128,7 @@ def last_write_wins() -> tr.App:
 
 def counts() -> tr.App:
     """Two inputs are added up, in whatever order."""
-    app = tr.App("counts", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at")
-    twos = app.topic("twos", Tick, key="key", event_time="at")
+    app, ones, twos = two_inputs("counts")
 
     @app.actor
     class Sum(tr.Actor):
@@ -161,9 +164,7 @@ def global_counter() -> tr.App:
 
 def reference_data() -> tr.App:
     """Prices that are not waited for."""
-    app = tr.App("prices", partitions=2)
-    prices = app.topic("ones", Tick, key="key", event_time="at", watermark=False)
-    sold = app.topic("twos", Tick, key="key", event_time="at")
+    app, prices, sold = two_inputs("prices", watermark=False)
     said = app.topic("said", Said, key="key")
 
     @app.actor
@@ -185,9 +186,7 @@ def timer_at_once() -> tr.App:
     """A timer at an event's own time, to answer "right after it": by then later events may have
     been handled.
     """
-    app = tr.App("at-once", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at")
-    twos = app.topic("twos", Tick, key="key", event_time="at")
+    app, ones, twos = two_inputs("at-once")
     said = app.topic("said", Said, key="key")
 
     @app.actor
@@ -251,9 +250,7 @@ def windows() -> tr.App:
 
 def remembers_from_a_timer() -> tr.App:
     """A timer handler writes an entry with a time to live."""
-    app = tr.App("remembers", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at")
-    twos = app.topic("twos", Tick, key="key", event_time="at")
+    app, ones, twos = two_inputs("remembers")
 
     @app.actor
     class Remembering(tr.Actor):
@@ -272,9 +269,7 @@ def remembers_from_a_timer() -> tr.App:
 
 def remembers_reference_data() -> tr.App:
     """What comes without regard to its event time is kept for an hour."""
-    app = tr.App("remembers-references", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at", watermark=False)
-    twos = app.topic("twos", Tick, key="key", event_time="at")
+    app, ones, twos = two_inputs("remembers-references", watermark=False)
 
     @app.actor
     class Remembering(tr.Actor):
@@ -294,9 +289,7 @@ def remembers_reference_data() -> tr.App:
 
 def last_write_is_passed_on() -> tr.App:
     """What depends on the schedule in one actor is emitted by its timer, and kept by another one."""
-    app = tr.App("passed-on", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at")
-    twos = app.topic("twos", Tick, key="key", event_time="at")
+    app, ones, twos = two_inputs("passed-on")
     lasts = app.topic("lasts", Tick, key=lambda one: one.key[::-1], key_type=str, event_time="at")
 
     @app.actor
@@ -349,9 +342,7 @@ def fails_without_a_price(on_error: Literal["stop", "dead-letter"] = "dead-lette
 
 def passes_on() -> tr.App:
     """Two inputs are passed on to one topic as they come."""
-    app = tr.App("passes", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at")
-    twos = app.topic("twos", Tick, key="key", event_time="at")
+    app, ones, twos = two_inputs("passes")
     said = app.topic("said", Said, key="key")
 
     @app.process(ones, twos)

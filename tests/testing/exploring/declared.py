@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import tailrace as tr
-from tests.testing.exploring.apps import Said, Tick
+from tests.testing.exploring.apps import Said, Tick, two_inputs
 
 
 def late_events(late: Literal["drop", "route", "handle"] = "drop") -> tr.App:
@@ -36,9 +36,7 @@ def late_events(late: Literal["drop", "route", "handle"] = "drop") -> tr.App:
 
 def asks_whether_it_is_late() -> tr.App:
     """The handler treats late events in a way of its own."""
-    app = tr.App("asks", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at")
-    twos = app.topic("twos", Tick, key="key", event_time="at")
+    app, ones, twos = two_inputs("asks")
     said = app.topic("said", Said, key="key")
 
     @app.actor
@@ -117,9 +115,7 @@ def by_arrival() -> tr.App:
 
 def falls_idle() -> tr.App:
     """An input that is not waited for when it pauses for a second: what it has after that is late."""
-    app = tr.App("idle", partitions=2)
-    ones = app.topic("ones", Tick, key="key", event_time="at", idle_after="1s")
-    twos = app.topic("twos", Tick, key="key", event_time="at")
+    app, ones, twos = two_inputs("idle", idle_after="1s")
     said = app.topic("said", Said, key="key")
 
     @app.actor
