@@ -267,7 +267,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.task:Task._late.redriven", "self.is_redriven(plan.index, record)", "False", law=9, tests=_REDRIVEN
     ),
     "an-event-redriven-for-another-app-handled-again": Mutation(
-        "core.engine.redriven:Addressees.passes_over", "bool(said) and (not self._is_ours(number, said[-1]))", "False", law=9, tests=_REDRIVEN
+        "core.engine.redriven:Addressees.passes_over", "bool(redrives) and (not self._is_ours(number, redrives[-1]))", "False", law=9, tests=_REDRIVEN
     ),
     "an-input-woken-by-what-is-for-another-app": Mutation(
         "core.engine.task:Task._run", "- start == totals.for_others - others", "== start", law=9, tests=_REDRIVEN

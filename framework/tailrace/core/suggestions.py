@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def nearest(given: object, known: Iterable[str]) -> str | None:
+def nearest(unknown: object, known: Iterable[str]) -> str | None:
     """The known name that is most similar to a given one, if any. Case and kinds of dashes do not matter."""
     folded: dict[str, str] = {}
     for name in known:
         folded.setdefault(_folded(name), name)
-    found = get_close_matches(_folded(str(given)), folded, n=1)
+    found = get_close_matches(_folded(str(unknown)), folded, n=1)
     return folded[found[0]] if found else None
 
 
-def did_you_mean(given: object, known: Iterable[str], more: str = "") -> str:
+def did_you_mean(unknown: object, known: Iterable[str], more: str = "") -> str:
     """``Did you mean 'x'?`` and then ``more``. Only ``more`` if no known name is similar."""
-    near = nearest(given, known)
+    near = nearest(unknown, known)
     return more if near is None else f"Did you mean {near!r}? {more}".rstrip()
 
 

@@ -189,8 +189,8 @@ class Driver:
         with self._driving():
             self._commit_until_quiet()
             self._read_clocks()
-            for together in self._end_order:
-                self._end(together)
+            for services in self._end_order:
+                self._end(services)
             self._inputs.ended = True
         return self._news()
 
@@ -319,8 +319,8 @@ class Driver:
         for one in self._running:
             one.read_clock()
 
-    def _timestamp(self, given: int | datetime | None) -> int:
-        return self._now_ms if given is None else to_ms(given)
+    def _timestamp(self, at: int | datetime | None) -> int:
+        return self._now_ms if at is None else to_ms(at)
 
     def _settle(self) -> None:
         """Let everything happen that can: with commits, or up to where one would be needed."""
@@ -341,16 +341,16 @@ class Driver:
             if quiet == len(running):
                 return
 
-    def _end(self, together: Collection[Service]) -> None:
+    def _end(self, services: Collection[Service]) -> None:
         """End the inputs of services, level by level."""
-        for service in together:
+        for service in services:
             service.begin_end()
         self._commit_until_quiet()
-        for level in range(max(one.plan.levels for one in together)):
-            for service in together:
+        for level in range(max(one.plan.levels for one in services)):
+            for service in services:
                 service.end_inputs(level)
             self._commit_until_quiet()
-            for service in together:
+            for service in services:
                 service.finish(level)
             self._commit_until_quiet()
 

@@ -45,7 +45,7 @@ class _Signal(NamedTuple):
 
     input: int
     positions: dict[str, int]
-    said: int | Literal["idle"]
+    watermark: int | Literal["idle"]
 
 
 class ServiceOptions(NamedTuple):
@@ -177,9 +177,9 @@ class Service:
         """Die without a word: open transactions stay open, and memory is gone. A folder stays as it is."""
         for store in self.stores:
             store.close()
-        for given, repeat in zip(self._signals, self._to_repeat, strict=True):
-            repeat.extendleft(reversed(given))
-            given.clear()
+        for signals, repeat in zip(self._signals, self._to_repeat, strict=True):
+            repeat.extendleft(reversed(signals))
+            signals.clear()
         self._down(keep_state=self._folders is not None)
 
     def close(self) -> None:
@@ -279,21 +279,21 @@ class Service:
         """Records taken since the last commit."""
         return sum(_records_of(one.task) for one in self.partitions) - sum(self._taken_before)
 
-    def _signal(self, partition: int, number: int, said: int | Literal["idle"]) -> None:
+    def _signal(self, partition: int, number: int, watermark: int | Literal["idle"]) -> None:
         if self.up:
-            self._apply(partition, _Signal(number, dict(self.task(partition).positions), said))
+            self._apply(partition, _Signal(number, dict(self.task(partition).positions), watermark))
             return
         # It is found by who comes up again, behind what is in the log by now.
         ends = {one.name: self._log.end_offset(one.name, partition) for one in self.plan.inputs}
-        self._to_repeat[partition].append(_Signal(number, ends, said))
+        self._to_repeat[partition].append(_Signal(number, ends, watermark))
 
     def _apply(self, partition: int, signal: _Signal) -> None:
         task = self.task(partition)
         _drain(task)
-        if signal.said == "idle":
+        if signal.watermark == "idle":
             task.idle(signal.input)
         else:
-            task.upstream(signal.input, signal.said)
+            task.upstream(signal.input, signal.watermark)
         _drain(task)
         self._signals[partition].append(signal)
 

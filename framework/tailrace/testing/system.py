@@ -94,10 +94,10 @@ class System(Driver):
         ]
         read = [frozenset(one.name for one in plan.inputs) for plan in plans]
         order = _end_order([written_topics(plan) for plan in plans], read)
-        for together in reversed(order):
+        for group in reversed(order):
             # Those that read a topic first: it has their number of partitions, whatever those that write it
             # have.
-            for number in together:
+            for number in group:
                 prepare_topics(self.log, plans[number], create_declared=True)
         services = [
             Service(plan, self.log, self._read_clock, self._options, on_visible=self._visible.extend)
@@ -106,7 +106,7 @@ class System(Driver):
         self._down: set[Service] = set()
         self._apps = list(apps)
         self._views = [AppView(one, self.log, self._start_one) for one in services]
-        self._drive(services, [[services[number] for number in together] for together in order])
+        self._drive(services, [[services[number] for number in group] for group in order])
         try:
             self.recover()
         except BaseException:

@@ -307,11 +307,11 @@ def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
     """Refuse two handlers for the same topic, timers or messages, and handlers whose keys differ."""
     taken: dict[object, Handler] = {}
 
-    def take(what: object, said: str, by: Handler) -> None:
+    def take(what: object, shown: str, by: Handler) -> None:
         other = taken.setdefault(what, by)
         if other is not by:
             raise DefinitionError(
-                f"{cls.__name__}: the methods {other.method!r} and {by.method!r} both take {said}",
+                f"{cls.__name__}: the methods {other.method!r} and {by.method!r} both take {shown}",
                 hint="Keep one of them, and let it do the work of both.",
             )
 
@@ -333,10 +333,10 @@ def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
 
 def _key_type(cls: type[Any], handlers: tuple[Handler, ...]) -> Any:
     """The type of an actor's key, by its topics or else by its contexts. Any if neither declares it."""
-    said = [(edge.key_type, repr(edge.name)) for h in handlers for edge in h.edges if not edge.is_stream]
-    said += [(h.key_type, h.where) for h in handlers if not isinstance(h.roles[0], QueryRole)]
+    key_types = [(edge.key_type, repr(edge.name)) for h in handlers for edge in h.edges if not edge.is_stream]
+    key_types += [(h.key_type, h.where) for h in handlers if not isinstance(h.roles[0], QueryRole)]
     first: tuple[Any, str] = (Any, "")
-    for key_type, where in said:
+    for key_type, where in key_types:
         if first[0] is Any:
             first = key_type, where
         elif not agree(key_type, first[0]):

@@ -106,8 +106,8 @@ def members_of(annotation: Any) -> tuple[Any, ...]:
     return (annotation,)
 
 
-def accepts(annotation: Any, given: Any) -> bool:
-    """Whether a parameter with this annotation accepts every value of the type ``given``."""
+def accepts(annotation: Any, offered: Any) -> bool:
+    """Whether a parameter with this annotation accepts every value of the type ``offered``."""
     allowed = members_of(annotation)
     if any(a is Any or a is object for a in allowed):
         return True
@@ -116,5 +116,5 @@ def accepts(annotation: Any, given: Any) -> bool:
             a == member or (isinstance(a, type) and isinstance(member, type) and issubclass(member, a))
             for a in allowed
         )
-        for member in members_of(given)
+        for member in members_of(offered)
     )

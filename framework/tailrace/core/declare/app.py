@@ -315,11 +315,11 @@ class App(Declarations):
             )
         for handler in handlers:
             self._check_own(handler.edges, handler.where)
-        given = self._check_emits(emits, cls.__name__)
+        declared = self._check_emits(emits, cls.__name__)
         resolve(cls, last_call=False)
         self.actors[stable] = cls
-        if given is not None:
-            self.emits[stable] = given
+        if declared is not None:
+            self.emits[stable] = declared
         self._plan = None
         return cls
 
@@ -374,7 +374,7 @@ class App(Declarations):
             stable = legal_name(function.__name__ if name is None else name, "a function", limit=120)
             self._free_handler(stable, where)
             self._check_own(edges, where)
-            given = self._check_emits(emits, where)
+            declared = self._check_emits(emits, where)
             handler = Handler(
                 where,
                 stable,
@@ -385,8 +385,8 @@ class App(Declarations):
             )
             handler.resolve(last_call=False)
             self.functions[stable] = handler
-            if given is not None:
-                self.emits[stable] = given
+            if declared is not None:
+                self.emits[stable] = declared
             self._plan = None
             return function
 
@@ -403,9 +403,9 @@ class App(Declarations):
     def _check_emits(self, emits: Emits | None, where: str) -> tuple[Declared, ...] | None:
         if emits is None:
             return None
-        given = check_emits(emits, where)
-        self._check_own(tuple(one for one in given if isinstance(one, Edge)), where)
-        return given
+        declared = check_emits(emits, where)
+        self._check_own(tuple(one for one in declared if isinstance(one, Edge)), where)
+        return declared
 
     def _check_own(self, edges: tuple[Edge[Any, Any], ...], where: str) -> None:
         for edge in edges:

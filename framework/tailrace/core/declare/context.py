@@ -382,12 +382,12 @@ class Context(Generic[K]):
         family = name.partition(":")[0]
         if family not in handlers:
             decorator = "on_timer" if domain == rows.EVENT_TIME else "on_processing_timer"
-            said = f'@tr.{decorator}("{family}")' if family else f"@tr.{decorator}"
+            decorated = f'@tr.{decorator}("{family}")' if family else f"@tr.{decorator}"
             what = f"the timer {name!r}" if name else "an unnamed timer"
             raise UsageError(
                 f"{self._place()} uses {what}, which {plan.cls.__name__} does not handle",
                 hint=did_you_mean(
-                    family, filter(None, handlers), f"Give {plan.cls.__name__} a method with {said}."
+                    family, filter(None, handlers), f"Give {plan.cls.__name__} a method with {decorated}."
                 ),
             )
 

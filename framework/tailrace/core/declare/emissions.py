@@ -49,16 +49,16 @@ def emissions_of(
     return Emissions(frozenset(edges.intersection((*topics, *streams))), frozenset(sent.intersection(actors)))
 
 
-def check_emits(given: Any, where: str) -> tuple[Declared, ...]:
+def check_emits(emits: Any, where: str) -> tuple[Declared, ...]:
     """Check the argument ``emits=``. Names of actors are resolved later, by ``declared_emissions``."""
-    if not isinstance(given, (list, tuple)):
+    if not isinstance(emits, (list, tuple)):
         raise DefinitionError(
-            f"{where} has emits={_spelled(given)}, which is not a list",
-            hint=f"Write emits=[{_spelled(given)}]."
-            if isinstance(given, Edge | ActorMeta | str)
+            f"{where} has emits={_spelled(emits)}, which is not a list",
+            hint=f"Write emits=[{_spelled(emits)}]."
+            if isinstance(emits, Edge | ActorMeta | str)
             else "Write emits=[...] with topics, streams and actors.",
         )
-    items: Any = given  # pyright: ignore[reportUnknownVariableType]  # the elements are checked below
+    items: Any = emits  # pyright: ignore[reportUnknownVariableType]  # the elements are checked below
     listed = tuple[Any, ...](items)
     for one in listed:
         if isinstance(one, ActorMeta):
@@ -86,16 +86,16 @@ def declared_emissions(app: Declarations) -> dict[str, Emissions]:
     return found
 
 
-def _actor_of(app: Declarations, given: Any, where: str) -> type[Any]:
-    cls = app.actors.get(given) if isinstance(given, str) else given
-    if isinstance(given, str) and (given in app.topics or given in app.streams):
+def _actor_of(app: Declarations, value: Any, where: str) -> type[Any]:
+    cls = app.actors.get(value) if isinstance(value, str) else value
+    if isinstance(value, str) and (value in app.topics or value in app.streams):
         raise DefinitionError(
-            f"{where} has {given!r} in its emits=, the name of a topic or stream",
+            f"{where} has {value!r} in its emits=, the name of a topic or stream",
             hint="List the topic or stream itself, as app.topic or app.stream returned it.",
         )
     if cls is None or cls not in app.actors.values():
         raise DefinitionError(
-            f"{where} has {_spelled(given)} in its emits=, which is not an actor of the app {app.name!r}",
+            f"{where} has {_spelled(value)} in its emits=, which is not an actor of the app {app.name!r}",
             hint=f"Its actors: {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with "
             "@app.actor.",
         )
@@ -111,7 +111,7 @@ def _check_taker(cls: ActorMeta, where: str) -> None:
         )
 
 
-def _spelled(given: Any) -> str:
-    if isinstance(given, Edge):
-        return given.name
-    return given.__name__ if isinstance(given, type) else repr(given)
+def _spelled(value: Any) -> str:
+    if isinstance(value, Edge):
+        return value.name
+    return value.__name__ if isinstance(value, type) else repr(value)

@@ -61,7 +61,7 @@ class EventCodec:
         change = self._change(event)
         if change is not None:
             raise EmittedTypeError(
-                self._said(event, change),
+                self._describe(event, change),
                 topic=self.topic,
                 field=change.path or None,
                 hint=f"{_CONVERT} Only tests check this; a live service would write the event.",
@@ -86,15 +86,15 @@ class EventCodec:
 
     def _refused(self, event: Any, change: Change) -> Exception:
         if change.mistake:
-            return UsageError(f"{self._said(event, change)} (topic {self.topic!r})", hint=_CONVERT)
+            return UsageError(f"{self._describe(event, change)} (topic {self.topic!r})", hint=_CONVERT)
         return EventValueError(
-            self._said(event, change),
+            self._describe(event, change),
             topic=self.topic,
             field=change.path or None,
             hint=_KEEP if change.lost else _CONVERT,
         )
 
-    def _said(self, event: Any, change: Change) -> str:
+    def _describe(self, event: Any, change: Change) -> str:
         return f"an event of type {spell(type(event))} cannot be written as it is: {change}"
 
 

@@ -116,9 +116,9 @@ def _shared(declared: Any, where: str, option: str, found: list[F]) -> F | None:
     for member, one in zip(members, found, strict=True):
         if one != found[0]:
             raise DefinitionError(
-                f"{where}: its events are marked differently: {option} is {_said(found[0])} in "
+                f"{where}: its events are marked differently: {option} is {_path_text(found[0])} in "
                 f"{spell(members[0])}, "
-                f"{_said(one)} in {spell(member)}",
+                f"{_path_text(one)} in {spell(member)}",
                 hint=f"Mark the same fields in each, or give the topic {option}=.",
             )
     return found[0] if found else None
@@ -180,5 +180,5 @@ def _marked(annotation: Any) -> Iterator[tuple[Mark, Any]]:
             yield from _marked(member)
 
 
-def _said(found: Path | None) -> str:
+def _path_text(found: Path | None) -> str:
     return "not marked" if found is None else repr(found)

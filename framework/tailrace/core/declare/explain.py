@@ -18,10 +18,10 @@ def explain_attribute_error(error: AttributeError) -> str | None:
 
     The text names the class, the attribute and the hint; a task adds it to the exception as a note.
     """
-    told = _NO_ATTRIBUTE.search(str(error))
-    if told is None:
+    match = _NO_ATTRIBUTE.search(str(error))
+    if match is None:
         return None
-    name, attr = told[1], told[2] or told[3]
+    name, attr = match[1], match[2] or match[3]
     cls = _actor_class(error, name)
     if cls is None:
         return None

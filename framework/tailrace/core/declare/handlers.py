@@ -305,11 +305,11 @@ def process(*edges: Any) -> Any:
     return decorate
 
 
-def _timer(domain: int, decorator: str, given: Any) -> Any:
-    if isinstance(given, FunctionType):
-        add_role(given, decorator, TimerRole(domain, ""))
-        return given
-    family = check_name(given, f"the timers of {decorator}")
+def _timer(domain: int, decorator: str, name_or_method: Any) -> Any:
+    if isinstance(name_or_method, FunctionType):
+        add_role(name_or_method, decorator, TimerRole(domain, ""))
+        return name_or_method
+    family = check_name(name_or_method, f"the timers of {decorator}")
 
     def decorate(method: Any) -> Any:
         add_role(method, decorator, TimerRole(domain, family))
@@ -322,7 +322,7 @@ def _timer(domain: int, decorator: str, given: Any) -> Any:
 def on_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
-def on_timer(given: Any = None, /) -> Any:
+def on_timer(name_or_method: Any = None, /) -> Any:
     """Make a method ``(self, ctx)`` the handler of event-time timers set with ``ctx.set_timer``.
 
     ``@tr.on_timer`` takes the timers without a name, ``@tr.on_timer("overdue")`` those named ``"overdue"``
@@ -333,18 +333,18 @@ def on_timer(given: Any = None, /) -> Any:
     Raises:
         DefinitionError: The name is empty or contains a colon, or the method does not take ``(self, ctx)``.
     """
-    return _timer(rows.EVENT_TIME, "@tr.on_timer", given)
+    return _timer(rows.EVENT_TIME, "@tr.on_timer", name_or_method)
 
 
 @overload
 def on_processing_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_processing_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
-def on_processing_timer(given: Any = None, /) -> Any:
+def on_processing_timer(name_or_method: Any = None, /) -> Any:
     """Make a method the handler of timers set with ``ctx.set_processing_timer``; otherwise like
     ``on_timer``.
     """
-    return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", given)
+    return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", name_or_method)
 
 
 @overload

@@ -55,18 +55,19 @@ def declare_topic(
 def _check_keyed(where: str, type: Any, key: Path | None) -> None:
     """Check that the marked fields of each class make the key that ``tr.Keyed`` gives to type checkers."""
     for member in members_of(type):
-        said = keyed_type(member)
-        if said is None:
+        key_type = keyed_type(member)
+        if key_type is None:
             continue
         if key is None:
             raise DefinitionError(
                 f"{where}: {spell(member)} is tr.Keyed, but no field of it is marked as the key",
-                hint=f"Mark it: field: tr.Key[{spell(said)}], or give the topic key=.",
+                hint=f"Mark it: field: tr.Key[{spell(key_type)}], or give the topic key=.",
             )
         found = key_type_of(member, key)
-        if found != said:
+        if found != key_type:
             raise DefinitionError(
-                f"{where}: {spell(member)} is tr.Keyed[{spell(said)}], but its key {key!r} is {spell(found)}",
+                f"{where}: {spell(member)} is tr.Keyed[{spell(key_type)}], but its key {key!r} is "
+                f"{spell(found)}",
                 hint=f"Write tr.Keyed[{spell(found)}].",
             )
 
@@ -217,43 +218,43 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     )
 
 
-def _watermark(where: str, given: Any) -> WatermarkKind:
-    if isinstance(given, bool):
-        return "events" if given else "none"
-    if given == "upstream":
+def _watermark(where: str, value: Any) -> WatermarkKind:
+    if isinstance(value, bool):
+        return "events" if value else "none"
+    if value == "upstream":
         return "upstream"
     raise DefinitionError(
-        f"{where} has watermark={given!r}",
-        hint=did_you_mean(given, ("upstream",), 'Write True, False or "upstream".'),
+        f"{where} has watermark={value!r}",
+        hint=did_you_mean(value, ("upstream",), 'Write True, False or "upstream".'),
     )
 
 
-def _one_of(where: str, option: str, given: Any, allowed: tuple[Any, ...]) -> Any:
-    if given not in allowed:
+def _one_of(where: str, option: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+    if value not in allowed:
         raise DefinitionError(
-            f"{where} has {option}={given!r}",
+            f"{where} has {option}={value!r}",
             hint=did_you_mean(
-                given,
+                value,
                 [one for one in allowed if isinstance(one, str)],
                 f"Write one of {', '.join(repr(one) for one in allowed)}.",
             ),
         )
-    return given
+    return value
 
 
-def _duration(where: str, option: str, given: Any) -> int:
+def _duration(where: str, option: str, value: Any) -> int:
     try:
-        return duration(given)
+        return duration(value)
     except UsageError as error:
         raise DefinitionError(f"{where} has a wrong {option}: {error.what}", hint=error.hint) from None
 
 
-def _time_range(where: str, given: Any) -> tuple[int, int]:
+def _time_range(where: str, value: Any) -> tuple[int, int]:
     try:
-        first, last = given
+        first, last = value
     except (TypeError, ValueError):
         raise DefinitionError(
-            f"{where} has time_range={given!r}",
+            f"{where} has time_range={value!r}",
             hint="Give the first and the last instant: (0, 7_258_118_400_000).",
         ) from None
     try:

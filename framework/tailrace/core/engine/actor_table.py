@@ -352,8 +352,8 @@ class Table(StoredActor):
         """The family of a timer's handlers, and the name that the user gave; None for an unnamed timer."""
         if name[:1] == b"u":
             return "", None
-        given = name[1:].decode()
-        return given.partition(":")[0], given
+        full = name[1:].decode()
+        return full.partition(":")[0], full
 
     def expire(self, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
         """Remove a field or an entry that has expired. Returns whether anything has changed.

@@ -36,7 +36,7 @@ from collections.abc import Generator, Iterator, Sequence
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
-from tailrace.core.engine.delivery import Delivery, Told
+from tailrace.core.engine.delivery import Deliver, Delivery
 from tailrace.core.engine.input_lane import InputLane
 from tailrace.core.engine.merge import TOLERANCE_MS, limit_of
 from tailrace.core.engine.partition_history import PartitionHistory
@@ -63,7 +63,7 @@ class Canonical:
         tasks: Sequence[Task],
         pasts: Sequence[PartitionHistory],
         *,
-        deliver: Told | None = None,
+        deliver: Deliver | None = None,
         finish: bool = False,
         limit: Limit | None = None,
         window: int | None = None,
@@ -72,9 +72,9 @@ class Canonical:
         self.clock_ms = max(task.now for task in tasks)
         self._limit = limit = limit or Limit()
         plan = tasks[0].plan
-        together = deliver is not None
-        if len(tasks) != (plan.partitions if together else 1) or (
-            together and (limit.watermark_ms is not None or limit.clock_ms is not None)
+        delivers = deliver is not None
+        if len(tasks) != (plan.partitions if delivers else 1) or (
+            delivers and (limit.watermark_ms is not None or limit.clock_ms is not None)
         ):
             raise UsageError(
                 f"{len(tasks)} of {plan.partitions} tasks cannot be taken through their past like this",

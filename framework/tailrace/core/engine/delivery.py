@@ -28,7 +28,7 @@ from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 
-Told: TypeAlias = Callable[[str, int, InputRecord], None]
+Deliver: TypeAlias = Callable[[str, int, InputRecord], None]
 """Called with each delivered record: the input, the partition, and the record as the topic would have it."""
 
 _BEYOND = 1 << 40
@@ -55,11 +55,11 @@ class Delivery:
     own inputs.
     """
 
-    def __init__(self, tasks: Sequence[Task], ends: Sequence[Mapping[str, int]], told: Told) -> None:
+    def __init__(self, tasks: Sequence[Task], ends: Sequence[Mapping[str, int]], deliver: Deliver) -> None:
         plan = tasks[0].plan
         published = {one.name for one in plan.published}
         self.inputs = own_inputs(plan)
-        self._tasks, self._told = tasks, told
+        self._tasks, self._deliver = tasks, deliver
         self._waiting: deque[Delivered] = deque()
         self._next = {
             name: [
@@ -96,7 +96,7 @@ class Delivery:
         offsets = self._next[to.name]
         record = record._replace(offset=offsets[place])
         offsets[place] += 1
-        self._told(to.name, place, record)
+        self._deliver(to.name, place, record)
         self._waiting.append(Delivered(place, to, record))
 
     def next(self) -> Delivered:
@@ -118,7 +118,7 @@ class Delivery:
         self._stale.clear()
         sources = self._tasks[0].plan.sources
         for name in self._following:
-            marks = [said for one in self._published if (said := one[name]) is not None]
+            marks = [mark for one in self._published if (mark := one[name]) is not None]
             mark = min(marks, default=None)
             if mark != self._marks[name]:
                 self._marks[name] = mark

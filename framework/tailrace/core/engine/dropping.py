@@ -50,21 +50,21 @@ class PendingTimers:
     @property
     def what(self) -> str:
         """Their family, and the first of them."""
-        given = self.family.partition(":")[2]
+        timer_name = self.family.partition(":")[2]
+        which = f"of the family {timer_name!r}" if timer_name else "without a name"
         kind = "processing-time timers" if self.family.startswith("processing-") else "timers"
         return (
-            f"{self.actor} has pending {kind} {f'of the family {given!r}' if given else 'without a name'} "
-            "and no handler for "
+            f"{self.actor} has pending {kind} {which} and no handler for "
             f"them (the first is due at {_instant(self.time_ms)}, key {self.key!r})"
         )
 
     @property
     def hint(self) -> str:
         """What the user can do."""
-        kind, _, given = self.family.partition(":")
+        kind, _, timer_name = self.family.partition(":")
         decorator = "on_processing_timer" if kind.startswith("processing-") else "on_timer"
-        said = f'@tr.{decorator}("{given}")' if given else f"@tr.{decorator}"
-        return f"Give {self.cls} a method with {said} again, or delete them: --drop-state {self.name}."
+        decorated = f'@tr.{decorator}("{timer_name}")' if timer_name else f"@tr.{decorator}"
+        return f"Give {self.cls} a method with {decorated} again, or delete them: --drop-state {self.name}."
 
     def __str__(self) -> str:
         return f"{self.what}. Such timers go to the dead letters when they are due. {self.hint}"

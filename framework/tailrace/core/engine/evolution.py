@@ -98,11 +98,11 @@ def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[Act
             declared=first.declared,
             hint=first.hint,
         )
-    said = {"ttl": _said_of_ttl, "default": _said_of_default, "key": _said_of_key}
-    return schema, [say(actor, change) for change in changes if (say := said.get(change.kind))]
+    describe = {"ttl": _notice_of_ttl, "default": _notice_of_default, "key": _notice_of_key}
+    return schema, [say(actor, change) for change in changes if (say := describe.get(change.kind))]
 
 
-def _said_of_ttl(actor: str, change: Change) -> str:
+def _notice_of_ttl(actor: str, change: Change) -> str:
     """The notice about stored values whose TTL has changed."""
     then = "values written before keep their expiry until they are written again"
     if change.stored == NO_TTL:
@@ -110,7 +110,7 @@ def _said_of_ttl(actor: str, change: Change) -> str:
     return f"{actor}.{change.field} has {change.declared} now, it had {change.stored}: {then}."
 
 
-def _said_of_default(actor: str, change: Change) -> str:
+def _notice_of_default(actor: str, change: Change) -> str:
     """The notice about stored values whose default has changed."""
     place = f"{actor}.{change.field}"
     kept = (
@@ -121,7 +121,7 @@ def _said_of_default(actor: str, change: Change) -> str:
     return f"{kept}, and a key without stored values, new or back to its defaults, reads {change.declared}."
 
 
-def _said_of_key(actor: str, change: Change) -> str:
+def _notice_of_key(actor: str, change: Change) -> str:
     return (
         f"the {change.field} for {actor} is {change.declared} now, it was {change.stored}: if the keys "
         f"differ, the stored state stays under the old ones. {change.hint}"
@@ -137,7 +137,7 @@ def _undeclared(schema: ActorSchema) -> list[FieldSchema]:
     return [*{one.name: one for one in schema.past if one.name not in declared}.values()]
 
 
-def _said_of_field(actor: str, field: FieldSchema) -> str:
+def _notice_of_field(actor: str, field: FieldSchema) -> str:
     """The notice that a plain field is kept, and what to do about it."""
     stored = "may be stored in some rows" if field.absent else "is stored"
     return (
@@ -216,7 +216,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         tuple(orphans),
         (
             *changed,
-            *(_said_of_field(name, field) for name, field in fields),
+            *(_notice_of_field(name, field) for name, field in fields),
             *map(str, left),
         ),
         {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before},
@@ -226,15 +226,15 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
 
 def _merged(plan: Plan, before: Mapping[str, ActorSchema]) -> tuple[dict[str, ActorSchema], list[str]]:
     """The schemas to store, and the notices about changes for an operator."""
-    after, said = dict(before), list[str]()
+    after, notices = dict(before), list[str]()
     for actor in plan.actors:
         there = before.get(actor.name)
         if there is None:
             after[actor.name] = actor.schema
         else:
             after[actor.name], more = evolved(actor.name, there, actor.schema)
-            said += more
-    return after, said
+            notices += more
+    return after, notices
 
 
 def _orphans(plan: Plan, before: Mapping[str, ActorSchema], after: Mapping[str, ActorSchema]) -> list[str]:

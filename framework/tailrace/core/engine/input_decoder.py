@@ -157,8 +157,8 @@ class InputDecoder:
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001  # a validator of the user refuses the record
-                said = f"{type(error).__name__}: {error}"
-                heads.append((offset, None, None, Refused("undecodable", said), record))
+                detail = f"{type(error).__name__}: {error}"
+                heads.append((offset, None, None, Refused("undecodable", detail), record))
             else:
                 heads.append(head(offset, timestamp_ms, event, record))
         return heads
@@ -233,13 +233,13 @@ class InputDecoder:
         except BadRecordError as error:
             return offset, None, None, Refused(error.reason, error.what, error.hint), record
         except Exception as error:  # noqa: BLE001  # the user may give functions for key and event time
-            said = f"key or event time of {event!r:.200} cannot be computed: {error}"
-            return offset, None, None, Refused("bad-key", said), record
+            detail = f"key or event time of {event!r:.200} cannot be computed: {error}"
+            return offset, None, None, Refused("bad-key", detail), record
         if time_ms is None:
             return offset, None, None, Refused("missing-time", f"{event!r:.200} has no event time"), record
         if not plan.time_min_ms <= time_ms <= plan.time_max_ms:
-            said = f"the event time {time_ms} ms is outside of {plan.time_min_ms} to {plan.time_max_ms} ms"
-            return offset, None, None, Refused("bad-time", said + _as_date(time_ms)), record
+            detail = f"the event time {time_ms} ms is outside of {plan.time_min_ms} to {plan.time_max_ms} ms"
+            return offset, None, None, Refused("bad-time", detail + _as_date(time_ms)), record
         if plan.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS and plan.topic is not None:
             refused = Refused("bad-time", *seconds_taken_for_ms(time_ms, plan.topic.settings.event_time))
             return offset, None, None, refused, record

@@ -42,8 +42,8 @@ class QueryReader:
         pending: dict[tuple[str, str | int], int] = {}
         for (domain, name), timer in table.parts(instance).timers.items():
             if not name.startswith(b"!"):
-                given = table.timer_name(name)[1]
-                pending[("processing" if domain else "event"), timer.time_ms if given is None else given] = (
+                shown = table.timer_name(name)[1]
+                pending[("processing" if domain else "event"), timer.time_ms if shown is None else shown] = (
                     timer.time_ms
                 )
         return pending

@@ -61,9 +61,9 @@ def redriven_of(headers: Headers) -> list[Redriven]:
     """The contents of all such headers of a record, in the order of the failures."""
     found: list[Redriven] = []
     for name, value in headers:
-        if name == REDRIVEN_HEADER and (said := _VALUE.fullmatch(value)) is not None:
-            origin = None if said["offset"] is None else (int(said["partition"]), int(said["offset"]))
-            found.append(Redriven(said["topic"].decode(errors="replace"), said["id"].decode(), origin))
+        if name == REDRIVEN_HEADER and (match := _VALUE.fullmatch(value)) is not None:
+            origin = None if match["offset"] is None else (int(match["partition"]), int(match["offset"]))
+            found.append(Redriven(match["topic"].decode(errors="replace"), match["id"].decode(), origin))
     return found
 
 
@@ -73,10 +73,10 @@ def redriven_ids(headers: Headers, topic: str) -> list[str]:
     Empty if it was not redriven, or was redriven for another app: the app of ``topic`` has then read the
     original.
     """
-    said = redriven_of(headers)
-    if not said or said[-1].topic != topic:
+    redrives = redriven_of(headers)
+    if not redrives or redrives[-1].topic != topic:
         return []
-    return [one.id for one in said if one.topic == topic]
+    return [one.id for one in redrives if one.topic == topic]
 
 
 class Addressees:
@@ -97,18 +97,18 @@ class Addressees:
 
     def is_ours(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for this app. Then it is never treated as late."""
-        said = redriven_of(headers)
-        return bool(said) and self._is_ours(number, said[-1])
+        redrives = redriven_of(headers)
+        return bool(redrives) and self._is_ours(number, redrives[-1])
 
     def passes_over(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for another app."""
         if self.sorted_out:
             return False
-        said = redriven_of(headers)
-        return bool(said) and not self._is_ours(number, said[-1])
+        redrives = redriven_of(headers)
+        return bool(redrives) and not self._is_ours(number, redrives[-1])
 
-    def _is_ours(self, number: int, said: Redriven) -> bool:
-        if said.topic == self._topic or self._private[number]:
+    def _is_ours(self, number: int, last: Redriven) -> bool:
+        if last.topic == self._topic or self._private[number]:
             return True
-        before = self._predecessors.get(said.topic)
-        return before is not None and before.is_before(self._own[number], said.origin)
+        before = self._predecessors.get(last.topic)
+        return before is not None and before.is_before(self._own[number], last.origin)

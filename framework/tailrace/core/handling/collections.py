@@ -58,13 +58,13 @@ class MapState(Generic[K, V]):
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, _MAPS):
             return NotImplemented
-        given: dict[Any, Any] = dict(other._looked()) if isinstance(other, _MAPS[:1]) else other
+        others: dict[Any, Any] = dict(other._looked()) if isinstance(other, _MAPS[:1]) else other
         count = 0
         for key, value in self._looked():
-            if key not in given or value != given[key]:
+            if key not in others or value != others[key]:
                 return False
             count += 1
-        return count == len(given)
+        return count == len(others)
 
     def __repr__(self) -> str:
         shown = [f"{key!r}: {value!r}" for key, value in islice(self._looked(), _SHOWN + 1)]
@@ -182,8 +182,8 @@ class ListState(Generic[V]):
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, _LISTS):
             return NotImplemented
-        given: list[Any] = list(other._looked()) if isinstance(other, _LISTS[:1]) else other
-        return len(self) == len(given) and all(a == b for a, b in zip(self._looked(), given, strict=True))
+        others: list[Any] = list(other._looked()) if isinstance(other, _LISTS[:1]) else other
+        return len(self) == len(others) and all(a == b for a, b in zip(self._looked(), others, strict=True))
 
     def __repr__(self) -> str:
         shown = [repr(value) for value in islice(self._looked(), _SHOWN)]

@@ -52,9 +52,9 @@ def event_fields(declared: Any) -> Mapping[str, EventField]:
         case "dataclass":
             cls = get_origin(declared) or declared
             hints = get_type_hints(cls, include_extras=True)
-            given = dict(zip(getattr(cls, "__parameters__", ()), get_args(declared), strict=False))
+            arguments = dict(zip(getattr(cls, "__parameters__", ()), get_args(declared), strict=False))
             return {
-                one.name: EventField(one.name, one.name, _with_parameters(hints[one.name], given))
+                one.name: EventField(one.name, one.name, _with_parameters(hints[one.name], arguments))
                 for one in dataclasses.fields(cls)
             }
         case "model":
@@ -70,12 +70,12 @@ def event_fields(declared: Any) -> Mapping[str, EventField]:
             return {}
 
 
-def _with_parameters(declared: Any, given: Mapping[Any, Any]) -> Any:
+def _with_parameters(declared: Any, arguments: Mapping[Any, Any]) -> Any:
     """A field's type in a generic class that is given its parameters."""
-    if declared in given:
-        return given[declared]
+    if declared in arguments:
+        return arguments[declared]
     wanted: tuple[Any, ...] = getattr(declared, "__parameters__", ())
-    return declared[tuple(given.get(one, one) for one in wanted)] if wanted else declared
+    return declared[tuple(arguments.get(one, one) for one in wanted)] if wanted else declared
 
 
 def _with_metadata(declared: Any, metadata: Any) -> Any:

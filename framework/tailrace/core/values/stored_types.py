@@ -67,15 +67,15 @@ def stored_struct(fields: Sequence[FieldSchema], schema: TypeSchema | None = Non
     """A struct of these fields, each under its stored name. A field that has no default, and that a row does
     not have, is unset.
     """
-    given = schema or TypeSchema("struct")
+    known = schema or TypeSchema("struct")
     named = [(f"field_{at}", one) for at, one in enumerate(fields)]
     return msgspec.defstruct(
-        given.name if given.name.isidentifier() else "Stored",
+        known.name if known.name.isidentifier() else "Stored",
         [(attr, stored_type(one.type) | msgspec.UnsetType, _default(one)) for attr, one in named],
         rename={attr: one.name for attr, one in named},
-        tag=given.tag,
-        tag_field=given.tag_field,
-        array_like=given.array_like,
+        tag=known.tag,
+        tag_field=known.tag_field,
+        array_like=known.array_like,
     )
 
 

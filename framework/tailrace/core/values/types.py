@@ -93,8 +93,8 @@ def check_durable(declared: Any, *, owner: str, field: str) -> None:
         if hint:
             spelled = spell(declared)
             it_is_that = why == f"it contains {spelled.partition('[')[0]}"
-            told = f"{spelled} cannot be stored" + ("" if it_is_that else f": {why}")
-            raise DurableTypeError(told, owner=owner, field=field, hint=hint)
+            what = f"{spelled} cannot be stored" + ("" if it_is_that else f": {why}")
+            raise DurableTypeError(what, owner=owner, field=field, hint=hint)
 
 
 def check_emitted(declared: Any, *, topic: str) -> None:

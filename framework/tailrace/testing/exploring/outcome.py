@@ -49,9 +49,9 @@ def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store], *, timestamp
                 )
     for record in log.read(plan.dead_letters_topic):
         letter = dead_letter(record)
-        said = letter.value or letter.headers.get("tailrace-timer", b"")
+        content = letter.value or letter.headers.get("tailrace-timer", b"")
         where = Where("dead letter", letter.topic or "", record.key or letter.headers.get("tailrace-key"))
-        found.setdefault(where, []).append((said + b" " + letter.reason.encode(), 0))
+        found.setdefault(where, []).append((content + b" " + letter.reason.encode(), 0))
     for store in stores:
         for name, value in store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
             row = rows.read_state_row(name)

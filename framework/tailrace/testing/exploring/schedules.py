@@ -88,25 +88,25 @@ class Schedule:
         """How this schedule differs from others, as text for people."""
         if self.is_reference:
             return "everything is there from the beginning"
-        said: list[str] = []
+        parts: list[str] = []
         if len(self.waves) > 1:
-            said.append(" before ".join(_named(wave) for wave in self.waves))
+            parts.append(" before ".join(_named(wave) for wave in self.waves))
         slow = sorted(place for place, speed in self.speeds if speed < _SLOW)
         if slow:
-            said.append(f"{', '.join(_shown(place) for place in slow[:3])} slow")
+            parts.append(f"{', '.join(_shown(place) for place in slow[:3])} slow")
         if self.piece < NEVER:
-            said.append(f"pieces of at most {counted(self.piece, 'record')}")
+            parts.append(f"pieces of at most {counted(self.piece, 'record')}")
         if self.slice_records < NEVER:
-            said.append(f"slices of {counted(self.slice_records, 'record')}")
+            parts.append(f"slices of {counted(self.slice_records, 'record')}")
         if self.commit_records < NEVER:
-            said.append(f"commits after {counted(self.commit_records, 'record')}")
+            parts.append(f"commits after {counted(self.commit_records, 'record')}")
         if self.faults:
-            said.append(counted(self.faults, "fault"))
+            parts.append(counted(self.faults, "fault"))
         if self.clock_ms:
-            said.append("the clock advances")
+            parts.append("the clock advances")
         if self.quiet_idle or self.declared_idle:
-            said.append("inputs become idle")
-        return "; ".join(said) or "tasks work in another order"
+            parts.append("inputs become idle")
+        return "; ".join(parts) or "tasks work in another order"
 
 
 def reference(plan: Plan, feed: Feed, seed: int) -> Schedule:
