@@ -12,7 +12,7 @@ def held(
     service: Service, name: str, partition: int = 0, is_owned: Callable[[str], bool | None] = lambda _: None
 ) -> Held | None:
     """What holds an operator of a service, as its worker sees it."""
-    slot = service.worker._slots[partition]
+    slot = service.worker.slots[partition]
     assert slot.partition is not None
     task = slot.partition.task
     (operator,) = [one.index for one in service.plan.operators if one.name == name]

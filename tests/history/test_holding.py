@@ -152,7 +152,7 @@ def test_what_the_writers_have_published_since_is_not_applied_yet(service: Servi
     service.run("right", 5_000)
     billing.run("orders", 3_000)
     assert held(service, "Join") == Held("bills", "behind", "1 record is not yet read")
-    partition = service.worker._slots[0].partition
+    partition = service.worker.slots[0].partition
     assert partition is not None
     behind = partition.task
     at_end = {**behind.positions, "bills": 2}

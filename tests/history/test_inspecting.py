@@ -57,7 +57,7 @@ def test_what_the_last_cut_says_is_what_the_worker_stands_at(service: Service) -
     for at in (1_000, 5_000, 7_000):
         service.run("left", at, after_ms=10)
         service.run("right", at + 300, after_ms=10)
-    partition = service.worker._slots[0].partition
+    partition = service.worker.slots[0].partition
     assert partition is not None
     live, task = partition.task, first(service)
     assert watermarks(task) == dict(zip(("Join", "Later"), live.watermarks.of_operator, strict=True))

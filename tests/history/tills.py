@@ -117,7 +117,7 @@ class Tills:
             def done() -> bool:
                 worker.turn()
                 return self.counts() == self.paid and not any(
-                    slot.running is None or slot.running.dirty for slot in worker._slots
+                    slot.running is None or slot.running.dirty for slot in worker.slots
                 )
 
             wait_until(done, "all payments are counted", 90)

@@ -52,7 +52,7 @@ class Service:
     def move(self, shares: Sequence[Sequence[int]]) -> None:
         """Give each process these tasks."""
         for worker, share in zip(self.workers, shares, strict=True):
-            worker.give_back({slot.number for slot in worker._slots} - set(share))
+            worker.give_back({slot.number for slot in worker.slots} - set(share))
         for worker, share in zip(self.workers, shares, strict=True):
             worker.assign(share)
 

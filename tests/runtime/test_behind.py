@@ -74,7 +74,7 @@ class Run:
         for at in times:
             self.feed(at, partition)
             self.worker.turn()
-        found = self.worker._slots[partition].partition
+        found = self.worker.slots[partition].partition
         assert found is not None
         return dict(found.behind)
 
@@ -87,7 +87,7 @@ class Run:
 
     def restart(self, partition: int) -> None:
         """It fails, and is restored as another."""
-        before = self.worker._slots[partition].partition
+        before = self.worker.slots[partition].partition
 
         def strike(name: str) -> None:
             if name == "commit":
@@ -99,7 +99,7 @@ class Run:
         self.worker.turn()
         while self.worker.turn():
             pass
-        assert self.worker._slots[partition].partition is not before
+        assert self.worker.slots[partition].partition is not before
 
 
 def test_who_emits_behind_what_was_published_is_named_and_who_does_not_is_not() -> None:

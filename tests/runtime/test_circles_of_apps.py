@@ -82,7 +82,7 @@ def test_what_is_said_to_do_takes_the_circle_apart(caplog: pytest.LogCaptureFixt
     caplog.set_level(logging.WARNING, "tailrace.service")
     first, second = circle(watermark=False)
     for service in (first, second):
-        running = service.worker._slots[0].running
+        running = service.worker.slots[0].running
         assert running is not None
         assert min(running.task.watermarks.of_operator) > NO_WATERMARK
         assert announced(service, first.log, caplog) == []

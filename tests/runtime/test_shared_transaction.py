@@ -71,7 +71,7 @@ class Cluster(Machine):
 
 
 def partitions(worker: Worker) -> list[Partition]:
-    return [slot.partition for slot in worker._slots if slot.partition is not None]
+    return [slot.partition for slot in worker.slots if slot.partition is not None]
 
 
 def taken(worker: Worker) -> list[int]:
@@ -81,7 +81,7 @@ def taken(worker: Worker) -> list[int]:
 def turned(worker: Worker, *, until: Callable[[], bool] = lambda: False) -> None:
     """Turn until nothing moves."""
     for _ in range(10_000):
-        if until() or (not worker.turn() and all(slot.running for slot in worker._slots)):
+        if until() or (not worker.turn() and all(slot.running for slot in worker.slots)):
             return
     raise AssertionError("it never comes to rest")
 
@@ -140,7 +140,7 @@ def test_a_task_that_fails_takes_the_uncommitted_work_of_the_others_along_and_no
     cluster.log.append_all(ticks(KEYS, 1))
     worker, process = cluster.shared()
     turned(worker)
-    worker._commit(worker._slots[0])
+    worker._commit(worker.slots[0])
     committed = read(cluster.log, "counts")
     assert committed
     cluster.log.append_all(ticks(KEYS, 1, 1))
@@ -184,7 +184,7 @@ def test_what_a_task_did_without_appending_is_not_lost_with_the_others() -> None
     cluster = Cluster()
     worker, _ = cluster.shared()
     turned(worker)
-    worker._commit(worker._slots[0])
+    worker._commit(worker.slots[0])
     cluster.log.append_all(ticks(KEYS, 1))
     cluster.fail("append", LogUnavailableError("away"))
     worker.turn()
@@ -203,7 +203,7 @@ def test_a_commit_that_fails_rolls_all_back_and_they_do_it_again() -> None:
     take_overs = process.take_overs
     cluster.fail("commit", LogUnavailableError("away"))
     with pytest.raises(LogUnavailableError):
-        worker._commit(worker._slots[0])
+        worker._commit(worker.slots[0])
     assert {one.state for one in partitions(worker)} == {State.ROLLED_BACK}
     turned(worker)
     assert process.take_overs == take_overs
@@ -220,7 +220,7 @@ def test_an_unknown_outcome_is_in_doubt_for_all_and_each_looks(at: str) -> None:
     turned(worker)
     take_overs = process.take_overs
     cluster.fail(at, CommitUnknownError("no answer"))
-    worker._commit(worker._slots[0])
+    worker._commit(worker.slots[0])
     assert {one.state for one in partitions(worker)} == {State.IN_DOUBT}
     turned(worker)
     assert process.take_overs == take_overs + 4
@@ -236,9 +236,9 @@ def test_a_store_that_cannot_be_written_is_the_failure_of_its_task_alone() -> No
     turned(worker)
     cluster.fail("store", StateUnavailableError("the disk is full"), after=1)
     with pytest.raises(StateUnavailableError):
-        worker._commit(worker._slots[0])
+        worker._commit(worker.slots[0])
     assert [one.state for one in partitions(worker)] == [State.RUNNING, State.RUNNING, State.RUNNING] or (
-        [slot.running is None for slot in worker._slots].count(True) == 1
+        [slot.running is None for slot in worker.slots].count(True) == 1
     )
     check_counts(cluster.log, KEYS, ROUNDS)
     turned(worker)
@@ -253,7 +253,7 @@ def test_tasks_that_leave_take_the_open_work_of_those_that_stay_along_into_their
     turned(worker)
     worker.give_back([0, 2])
     check_counts(cluster.log, KEYS, ROUNDS)
-    assert [slot.number for slot in worker._slots] == [1, 3]
+    assert [slot.number for slot in worker.slots] == [1, 3]
     assert not any(one.dirty for one in partitions(worker))
     share_with_another(cluster, worker, 0, 2)
 
@@ -348,10 +348,10 @@ def test_a_long_restore_stops_nobody() -> None:
     )
     worker, _ = cluster.shared(2, 3, settings=settings)
     worker.start()
-    while not all(slot.running for slot in worker._slots):
+    while not all(slot.running for slot in worker.slots):
         worker.turn()
     worker.assign([0])
-    restoring = worker._slots[-1]
+    restoring = worker.slots[-1]
     steps = 0
     while restoring.running is None:
         before = worker.status().records
@@ -446,7 +446,7 @@ class Chaos:
             worker, _ = self.cluster.shared(*self.owned[number], settings=settings, hooks=self.hooks)
             self.workers[number] = worker
             worker.started = True
-            worker._slots = [slot for slot in worker._slots if slot.number in self.owned[number]]
+            worker.slots = [slot for slot in worker.slots if slot.number in self.owned[number]]
         for _ in range(self.dice.randrange(1, 12)):
             worker.turn()
 

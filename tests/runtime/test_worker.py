@@ -458,7 +458,7 @@ def test_no_worker_reads_before_all_have_said_that_their_idle_inputs_count_again
         )
         workers = started_together()
         worked_off(workers)
-        assert [slot.running.task.totals.late for one in workers for slot in one._slots if slot.running] == [
+        assert [slot.running.task.totals.late for one in workers for slot in one.slots if slot.running] == [
             0,
             0,
         ]

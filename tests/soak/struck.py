@@ -279,7 +279,7 @@ def drop(worker: Worker | None) -> None:
     """Let go of the folders, as death does; nothing is committed."""
     if worker is None:
         return
-    for slot in worker._slots:
+    for slot in worker.slots:
         if slot.partition is not None:
             try:
                 slot.partition.close()

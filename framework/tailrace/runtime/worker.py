@@ -144,7 +144,8 @@ class Worker:
         self._open_state = open_state
         self._alerts = Alerts(plan, log, hooks.is_owned)
         self._reader = WatchedReader(log.reader({}) if reader is None else reader)
-        self._slots: list[Slot] = []
+        self.slots: list[Slot] = []
+        """Its tasks, each with its partition while it runs."""
         self.assign(numbers)
         self._notices = StateNotices(self.settings.partition.drop)
         self._waits = WaitNotices()
@@ -179,10 +180,10 @@ class Worker:
             TailraceError: One could not be started; ``leave`` is still to be called.
         """
         if not self._tasks_move or self._bounded or follows_itself(self.plan):
-            for slot in [*self._slots]:
+            for slot in [*self.slots]:
                 self._restore_at_once(slot)
             # What they owe to those who follow them, each other included, before one of them takes a record.
-            for slot in self._slots:
+            for slot in self.slots:
                 if slot.running is not None and slot.running.dirty and not self.stopping:
                     self._attempt(slot, self._commit) if self._tasks_move else self._commit(slot)
         self.started = True
@@ -192,7 +193,7 @@ class Worker:
 
     def _restore_at_once(self, slot: Slot) -> None:
         """Restore a partition, unless it is lost or has to be tried again later."""
-        while not self.stopping and slot in self._slots and slot.running is None and slot.retry_ms == 0:
+        while not self.stopping and slot in self.slots and slot.running is None and slot.retry_ms == 0:
             # One that is lost meanwhile ends a worker only if its tasks are its own for good.
             if not (self._attempt(slot, self._restore) if self._tasks_move else self._restore(slot)):
                 await_log(self._reader)
@@ -218,9 +219,9 @@ class Worker:
 
     def assign(self, numbers: Collection[int]) -> None:
         """Take more partitions in. They are taken over and restored in the next turns."""
-        known = {slot.number for slot in self._slots}
+        known = {slot.number for slot in self.slots}
         committed = self._hooks.committed
-        self._slots += [Slot(number, committed) for number in sorted(numbers) if number not in known]
+        self.slots += [Slot(number, committed) for number in sorted(numbers) if number not in known]
 
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
         """Give some partitions back, for another worker: commit what they have done, if they may, and release them. Those that
@@ -230,12 +231,12 @@ class Worker:
         Raises:
             TailraceError: One could not commit; all were given back.
         """
-        leaving = [slot for slot in self._slots if slot.number in numbers]
+        leaving = [slot for slot in self.slots if slot.number in numbers]
         try:
             self._release(leaving, may_commit=may_commit)
         finally:
-            self._slots = [slot for slot in self._slots if slot not in leaving]
-            for slot in self._slots:  # those that have failed in that commit
+            self.slots = [slot for slot in self.slots if slot not in leaving]
+            for slot in self.slots:  # those that have failed in that commit
                 if slot.partition and isinstance(slot.partition.error, TailraceError):
                     self._defer(slot, slot.partition.error)
 
@@ -246,7 +247,7 @@ class Worker:
             TailraceError: A partition could not commit; all were given back.
         """
         try:
-            self._release(self._slots, may_commit=True)
+            self._release(self.slots, may_commit=True)
         finally:
             self._reader.close()
 
@@ -276,10 +277,10 @@ class Worker:
     def turn(self) -> bool:
         """One slice for each partition, and one step of restoring; whether there was anything to do. Raises what ``run`` raises."""
         worked = restored = False
-        for slot in [*self._slots]:
+        for slot in [*self.slots]:
             if self.stopping:
                 break
-            if slot not in self._slots or time.monotonic() < slot.retry_at_s:
+            if slot not in self.slots or time.monotonic() < slot.retry_at_s:
                 continue
             if slot.running is not None and not slot.running.notice_loss():
                 worked = self._attempt(slot, self._slice) or worked
@@ -288,7 +289,7 @@ class Worker:
         worked = worked or restored
         if self._bounded:
             worked = worked or self._commit_all()
-            self.quiet = not worked and all(slot.is_at_end(self._reader) for slot in self._slots)
+            self.quiet = not worked and all(slot.is_at_end(self._reader) for slot in self.slots)
         if worked:
             self._turns += 1
             self._vain = 0
@@ -298,17 +299,17 @@ class Worker:
         """The next phase: read, as all workers have started; in a bounded run, what ``progress`` says."""
         self.phase += 1
         self.quiet = False
-        for slot in self._slots:
+        for slot in self.slots:
             if slot.running is not None and self.phase != READING:
                 enter_phase(slot.running, self.phase)
 
     def status(self) -> Status:
         """How far it has come; asks the log for the ends of the inputs."""
-        running = [slot for slot in self._slots if slot.running is not None]
+        running = [slot for slot in self.slots if slot.running is not None]
         marks = [slot.running.task.watermark for slot in running if slot.running is not None]
         lags = [slot.lag(self.log, self._reader) for slot in running]
         return Status(
-            partitions=len(self._slots),
+            partitions=len(self.slots),
             running=len(running),
             records=self._records,
             lag=sum(lags),
@@ -358,14 +359,14 @@ class Worker:
     def _committed_with(self, partition: Partition) -> list[Partition]:
         """The running partitions that share a transaction with one, and itself."""
         shared = partition.shared
-        running = [slot.running for slot in self._slots]
+        running = [slot.running for slot in self.slots]
         return [one for one in running if one and (one is partition or (shared and one.shared is shared))]
 
     def _commit(self, slot: Slot) -> bool:
         """Commit a partition, and all that share its transaction. If it fails, those that are not at work any more wait."""
         assert slot.running is not None
         together = self._committed_with(slot.running)
-        slots = [one for one in self._slots if one.partition in together]
+        slots = [one for one in self.slots if one.partition in together]
         for one in slots:
             one.committed = False
         try:
@@ -457,7 +458,7 @@ class Worker:
     def _commit_all(self) -> bool:
         """Commit what there is, for a run that should not wait for the time of a commit; whether there was something."""
         committed = False
-        for slot in self._slots:
+        for slot in self.slots:
             if slot.running is not None and slot.running.dirty:
                 committed = True
                 self._attempt(slot, self._commit)
@@ -469,7 +470,7 @@ class Worker:
         """Wait for the log, or until something is due."""
         now_s = time.monotonic()
         rest_ms: float = self.settings.rest_ms
-        for slot in self._slots:
+        for slot in self.slots:
             if slot.retry_at_s > now_s:
                 rest_ms = min(rest_ms, (slot.retry_at_s - now_s) * 1_000)
             elif slot.running is None:

@@ -159,7 +159,7 @@ class Shop:
 
     def settled(self) -> bool:
         """Whether everything is read and committed."""
-        slots = self.worker._slots
+        slots = self.worker.slots
         running = [slot.running for slot in slots]
         if any(one is None or one.dirty for one in running):
             return False
@@ -264,7 +264,7 @@ def serving(url: str, open_state: Callable[[int], Store] | None = None) -> Gener
     finally:
         worker, shop._worker = shop._worker, None
         if worker is not None:
-            for slot in worker._slots:
+            for slot in worker.slots:
                 if slot.partition is not None:
                     slot.partition.close()
             worker._reader.close()

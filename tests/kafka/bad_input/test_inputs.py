@@ -159,7 +159,7 @@ def test_a_task_that_is_rolled_back_behind_deleted_markers_continues(kafka_url: 
         shop.work()
         for number in range(2):
             shop.delete_before("orders", shop.log.end_offset("orders", number), number)
-        for slot in shop.worker._slots:
+        for slot in shop.worker.slots:
             assert slot.running is not None
             slot.running._roll_back()
         shop.order(10)

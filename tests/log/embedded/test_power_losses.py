@@ -94,12 +94,6 @@ class TestAfterAPowerLoss:
 
         patch.setattr(os, "fdatasync", fail)
 
-    def test_a_verification_says_what_a_power_loss_has_taken(self, tmp_path, monkeypatch, caplog) -> None:
-        cut_off(made(tmp_path / "made", fsync_interval_s=1_000), tmp_path / "cut")
-        another_boot(monkeypatch)
-        EmbeddedLog(tmp_path / "cut").verify()
-        assert "a power loss has taken the last 1 commits" in caplog.text
-
     def test_a_note_that_is_damaged_is_no_note(self, tmp_path) -> None:
         made(tmp_path).close()
         data = bytearray((tmp_path / LOCK).read_bytes())

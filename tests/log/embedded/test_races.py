@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import apsw
@@ -21,14 +20,12 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, failures
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import appending as appending_
 from tailrace.log.embedded import cleaning as cleaning_
 from tailrace.log.embedded import log as log_
 from tailrace.log.embedded.appending import now_ms
 from tailrace.log.embedded.database import WAL
-from tailrace.log.embedded.failures import of_sqlite
-from tailrace.log.options import LogOptions
 
 T0 = TopicPartition("t", 0)
 DAY_MS = 86_400_000
@@ -370,53 +367,6 @@ class TestCommit:
         monkeypatch.setattr(changes, "connection", Struck(changes.connection, refused(code), done=False))
         with pytest.raises(CorruptLogError, match="load the data into a new log"):
             log.append("t", b"k", b"1", 0)
-
-    def test_where_shared_memory_has_no_room_that_is_said(self, tmp_path) -> None:
-        error = of_sqlite(refused(apsw.SQLITE_IOERR_SHMSIZE), tmp_path, "reading")
-        assert "the file for shared memory" in str(error)
-
-    @pytest.mark.parametrize("number", [errno.EMFILE, errno.EROFS, errno.EACCES, errno.EDQUOT])
-    def test_what_the_system_said_is_said(self, tmp_path, number) -> None:
-        error = of_sqlite(refused(apsw.SQLITE_CANTOPEN), tmp_path, "reading", number)
-        assert isinstance(error, LogUnavailableError)
-        assert failures._OUTAGES[number][0] in str(error)
-
-
-class TestClosing:
-    def test_a_log_that_is_closed_when_a_sync_begins_ends_after_one_more(self, tmp_path, monkeypatch) -> None:
-        log = EmbeddedLog(tmp_path, LogOptions(fsync_interval_s=0.01))
-        appender, syncs = log._appender, list[int]()
-        monkeypatch.setattr(appender, "_sync_wal", lambda: syncs.append(log.end_offset("t", 0)))
-        known, joining = Event(), Event()
-        closer = Thread(target=log.close, daemon=True)
-
-        def close() -> None:
-            assert known.wait(60)
-            closer.start()
-            assert joining.wait(60)
-
-        before(monkeypatch, appender._unsynced, "clear", close)
-        log.create_topic("t", TopicSettings(1))
-        log.append("t", b"k", b"v", 0)
-        syncing: Any = appender._syncing
-        monkeypatch.setattr(appender, "_syncing", Joined(syncing, joining))
-        known.set()
-        assert joining.wait(60)
-        closer.join(60)
-        assert not closer.is_alive(), "it waits for a thread that waits for commits"
-        assert syncs == [1]
-
-
-class Joined:
-    """A thread that makes it known when it is waited for."""
-
-    def __init__(self, thread: Thread, joining: Event) -> None:
-        self._thread = thread
-        self._joining = joining
-
-    def join(self) -> None:
-        self._joining.set()
-        self._thread.join()
 
 
 class TestGrowth:
