@@ -123,16 +123,6 @@ def test_a_service_that_ends_by_itself_fails_the_run_with_its_last_words(tmp_pat
         run.end()
 
 
-def test_a_service_that_is_done_before_it_can_be_killed_fails_the_run(tmp_path, monkeypatch):
-    folders = Folders(tmp_path / "flights-2013")
-    folders.base.mkdir()
-    monkeypatch.setattr(Service, "start", lambda self, **_: setattr(self, "_process", Ended()))
-    monkeypatch.setattr(Service, "committed", lambda _: 10)
-    monkeypatch.setattr(Service, "waiting", lambda _: 10)
-    with log_of(tmp_path) as services, pytest.raises(ServiceFailed, match="before it could be killed"):
-        LiveRun(services[0], services[1], Console()).run()
-
-
 def test_a_state_that_differs_from_the_rebuilt_one_fails_the_demo(shown, out):
     with log_of(out) as services:
         service = services[0]
@@ -143,13 +133,6 @@ def test_a_state_that_differs_from_the_rebuilt_one_fails_the_demo(shown, out):
         service.reference = HASTY
         with pytest.raises(ServiceFailed, match="tailrace rebuild of aircraft has exited with code"):
             rebuild(service, service._folders, Console(), engine="local")
-
-
-class Ended:
-    pid = 1
-
-    def poll(self):
-        return 0
 
 
 def test_a_killed_process_is_gone_and_an_end_leaves_none(tmp_path):
@@ -231,22 +214,6 @@ def test_the_summary_names_the_worst_hours_first_and_leaves_out_those_with_few_d
     assert "no observation" in worst[0]
     assert worst[1].endswith("80 °F, wind 12 mph, 0.25 in of rain, 1.5 miles visibility")
     assert "39, and 2 flights cancelled" in lines[0]
-
-
-def test_a_summary_of_nothing_is_a_summary():
-    assert "0, and 0 flights cancelled" in next(iter(summary(Results([], [], []))))
-
-
-def test_without_arguments_it_is_the_whole_year(monkeypatch):
-    seen: list[flights.Settings] = []
-
-    def main(settings):
-        seen.append(settings)
-        return 0
-
-    monkeypatch.setattr(flights, "main", main)
-    assert command.main([]) == 0
-    assert seen == [flights.Settings(date(2013, 1, 1), date(2014, 1, 1))]
 
 
 def test_examples_are_one_word_away(capsys):
