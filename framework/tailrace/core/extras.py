@@ -1,4 +1,4 @@
-"""Modules of an extra, imported at their first use, so that programs that do not use them run without the extra."""
+"""Modules of an extra, imported at their first use: programs that do not use them run without the extra."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class Service:
                     self.commit()
 
     def commit(self) -> bool:
-        """Commit every partition that has something to commit; whether there was one."""
+        """Commit every partition that has something to commit. Returns False if there was none."""
         committed = False
         for one in self.partitions:
             if one.state is State.RUNNING and one.dirty:
@@ -224,7 +224,7 @@ class Service:
         return committed
 
     def commit_until_quiet(self) -> bool:
-        """Take and commit until no message is on its way; whether anything was committed."""
+        """Take and commit until no message is on its way. Returns whether anything was committed."""
         before = self._commits
         self.take_all()
         while self.commit():
@@ -263,7 +263,7 @@ class Service:
             _drain(one.task)
 
     def _poll(self, number: int, most: int) -> bool:
-        """Let a partition take a slice of at most ``most`` records; whether there was anything to do."""
+        """Let a partition take a slice of at most ``most`` records. Returns whether it had anything to do."""
         partition, repeat = self.partitions[number], self._to_repeat[number]
         if not repeat or partition.state is not State.RUNNING:
             return partition.poll(most)

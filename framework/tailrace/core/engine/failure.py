@@ -61,8 +61,8 @@ _HINT = (
 _ALL = 'To send even mistakes in the code to the dead letters, declare on_error="dead-letter-all".'
 _MISTAKE_HINT: dict[OnError, str] = {
     "stop": f"All of its changes are undone. Fix the code and start again. {_ALL}",
-    "dead-letter": 'The task stops in spite of on_error="dead-letter": this is a mistake in the code, not a fault '
-    f"of the event. All changes of the handler are undone. Fix the code and start again. {_ALL}",
+    "dead-letter": 'The task stops in spite of on_error="dead-letter": this is a mistake in the code, not a '
+    f"fault of the event. All changes of the handler are undone. Fix the code and start again. {_ALL}",
     "dead-letter-all": "All of its changes are undone. Fix the code.",
 }
 

@@ -1,4 +1,4 @@
-"""One input of one task in canonical order: its buffered heads, and their places in the order. See ``canonical``."""
+"""One input of one task in canonical order: its buffered heads, and their places in the order."""
 
 from __future__ import annotations
 
