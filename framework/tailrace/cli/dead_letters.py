@@ -197,23 +197,21 @@ def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
         click.echo(msgspec.json.encode({**outcome._asdict(), "dry_run": dry_run}))
         return
     would = "would be" if dry_run else "were" if len(outcome.sent) != 1 else "was"
-    click.echo(f"{_counted(len(outcome.sent))} {would} redriven.")
-    if outcome.before:
-        click.echo(f"{_counted(len(outcome.before))} had been redriven before.")
-    if outcome.rebuilt:
-        click.echo(f"{_counted(len(outcome.rebuilt))} handled by a rebuild that the app was started from.")
-    if outcome.foreign:
-        click.echo(
-            f"{_counted(len(outcome.foreign))} written by another program: {', '.join(outcome.foreign[:5])}"
-            f"{' ...' if len(outcome.foreign) > 5 else ''}. Find it and stop it."
-        )
-    if outcome.without_record:
-        click.echo(
-            f"{_counted(len(outcome.without_record))} came from timers, which have no record to append "
-            "again: "
-            f"{', '.join(outcome.without_record[:5])}{' ...' if len(outcome.without_record) > 5 else ''}. "
-            f"{_OF_TIMERS}"
-        )
+    timers = f"{_some(outcome.without_record)}. {_OF_TIMERS}"
+    lines = [
+        (outcome.sent, f"{would} redriven."),
+        (outcome.before, "had been redriven before."),
+        (outcome.rebuilt, "handled by a rebuild that the app was started from."),
+        (outcome.foreign, f"written by another program: {_some(outcome.foreign)}. Find it and stop it."),
+        (outcome.without_record, f"came from timers, which have no record to append again: {timers}"),
+    ]
+    for ids, said in lines:
+        if ids or ids is outcome.sent:
+            click.echo(f"{_counted(len(ids))} {said}")
+
+
+def _some(ids: list[str]) -> str:
+    return f"{', '.join(ids[:5])}{' ...' if len(ids) > 5 else ''}"
 
 
 def _wanted(ids: tuple[str, ...], reasons: tuple[str, ...], seen: set[str]) -> Callable[[DeadLetter], bool]:

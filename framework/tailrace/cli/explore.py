@@ -120,16 +120,10 @@ def _say(report: ExploreReport, feed: Feed, records: int) -> None:
 
 def _say_json(report: ExploreReport, feed: Feed) -> None:
     said = {
-        "app": report.app,
-        "seed": report.seed,
-        "schedules": report.schedules,
-        "records": report.records,
+        **msgspec.to_builtins(report),
         "redriven": feed.redriven,
-        "keys": report.keys,
         "seconds": round(report.seconds, 3),
         "equal": report.equal,
-        "differing": {str(number): keys for number, keys in report.differing.items()},
-        "unexplained": report.unexplained,
         "errors": [_as_dict(one) for one in report.errors],
         "declared": [_as_dict(one) for one in report.declared],
     }
