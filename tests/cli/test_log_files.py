@@ -46,24 +46,6 @@ def test_damage_is_found_with_its_place_and_what_to_do_and_is_never_read_past(fo
         assert not ended.out
 
 
-def test_many_findings_are_one_line(folder) -> None:
-    log = EmbeddedLog(folder)
-    for number in range(200):
-        log.append_all([Output("t", b"k", bytes(9_000), number)])
-    log._appender.checkpoint()
-    log.close()
-    path = folder / DATABASE
-    data = bytearray(path.read_bytes())
-    for page in range(20, len(data) // 16384, 3):
-        data[page * 16384 : page * 16384 + 64] = bytes(64)
-    path.write_bytes(data)
-    ended = run("log", "verify", "--log", folder)
-    assert ended.code == 1
-    assert len(ended.err.splitlines()) == 1
-    assert "the file is damaged: " in ended.err
-    assert ", and at least 9 more findings" in ended.err
-
-
 def test_a_copy_reads_the_same_also_where_nothing_may_be_written(folder, tmp_path) -> None:
     said = done("log", "copy", tmp_path / "copy", "--log", folder).out
     size = (tmp_path / "copy" / DATABASE).stat().st_size

@@ -85,8 +85,3 @@ def test_a_compacted_topic_is_not_created_with_a_retention(tmp_path, limit) -> N
     assert ended.code == 2
     assert "A compacted topic keeps the last record of each key" in ended.err
     assert not (tmp_path / "log").exists()
-
-
-def test_a_retention_is_listed_in_the_unit_in_which_it_was_given(tmp_path) -> None:
-    done("log", "create", "t", "--retention", "1d", "--log", tmp_path / "log")
-    assert done("log", "list", "--log", tmp_path / "log").out.splitlines()[-1].split()[-1] == "1d"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -105,25 +102,3 @@ def test_the_documentation_lists_every_setting() -> None:
         for one in command.params
         if isinstance(one, Setting)
     }
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("tailrace snap", "plain,snapshot"),
-        ("tailrace dead-letters redrive --dr", "plain,--dry-run"),
-        ("tailrace run app --fsync c", "plain,commit"),
-    ],
-)
-def test_the_shell_completes_commands_options_and_choices(words: str, said: str) -> None:
-    asked = {"_TAILRACE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    program = "from tailrace.cli.main import main; main()"
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **asked},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.stdout.splitlines() == [said], ended.stderr

@@ -132,28 +132,28 @@ def test_what_is_kept_though_undeclared_is_named_and_so_is_what_cannot_be_droppe
     assert said() == []
 
 
-def test_a_module_that_fails_when_imported_is_told_with_its_place(
-    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "line", "said"),
+    [
+        ("broken_service", "app = 1 / 0", "ZeroDivisionError: division by zero at"),
+        ("needy_service", "import a_module_that_nobody_has", "No module named 'a_module_that_nobody_has'"),
+        ("leaving_service", "raise SystemExit(3)", "ends the program when it is imported: SystemExit: 3 at "),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_with_its_place(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    line: str,
+    said: str,
 ) -> None:
-    (tmp_path / "broken_service.py").write_text("import json\n\napp = 1 / 0\n")
-    (tmp_path / "needy_service.py").write_text("import a_module_that_nobody_has\n")
+    (tmp_path / f"{name}.py").write_text(f"import json\n\n{line}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert execute(["run", "broken_service:app"]) == 2
-    assert "ZeroDivisionError: division by zero at" in (said := capsys.readouterr().err)
-    assert "broken_service.py:3" in said
-    assert execute(["run", "needy_service:app"]) == 2
-    assert "ModuleNotFoundError: No module named 'a_module_that_nobody_has'" in capsys.readouterr().err
-
-
-def test_a_module_that_ends_the_program_is_told_with_its_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "leaving_service.py").write_text("import sys\n\nsys.exit(3)\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert execute(["run", "leaving_service:app"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "'leaving_service' ends the program when it is imported: SystemExit: 3 at " in line
-    assert "leaving_service.py:3" in line
+    assert execute(["run", f"{name}:app"]) == 2
+    (found,) = capsys.readouterr().err.splitlines()
+    assert said in found
+    assert f"{name}.py:3" in found
 
 
 def test_a_declaration_that_makes_no_sense_is_told_as_it_is(tmp_path: Path, capsys, monkeypatch) -> None:

@@ -17,7 +17,7 @@ from tailrace.core.declare.topic import OnError
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.database import DATABASE, WAL
+from tailrace.log.embedded.database import DATABASE
 from tailrace.state.folder import FORMAT
 from tests.cli.commands import Ended, done, run
 from tests.runtime import served
@@ -94,14 +94,6 @@ def test_what_a_newer_version_wrote_is_left_alone(house: House, make_newer: Call
     assert "format 99" in said
     assert "un th" in said  # "Run that version", or "Run the version that wrote it"
     assert (house.log / DATABASE).read_bytes() == before
-
-
-def test_a_log_whose_wal_was_deleted_is_refused(house: House) -> None:
-    house.feed(ticks(10, 10, 10))
-    (house.log / WAL).unlink()
-    said = house.refused()
-    assert "commits are missing" in said
-    assert "load the data into a new log" in said
 
 
 def test_other_inputs_are_refused_until_they_are_meant(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
