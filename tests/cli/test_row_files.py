@@ -19,6 +19,7 @@ import tailrace as tr
 from tailrace.cli.row_files import Row, rows_of
 from tailrace.cli.row_records import record_of, typed
 from tailrace.core.errors import BadRecordError, MissingExtraError
+from tailrace.core.extras import ExtraModule
 from tests.cli.commands import SHOP, done, records, run
 
 pa: Any = importlib.import_module("pyarrow")  # it has no types
@@ -269,9 +270,8 @@ def test_without_pyarrow_tables_name_the_extra_and_the_others_are_read(
     path.write_text("a\n1\n")
     for name in ("pyarrow", "pyarrow.dataset"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(
-        "tailrace.cli.row_files.dataset", type(rows_of.__globals__["dataset"])("pyarrow.dataset")
-    )
+    fresh = ExtraModule("pyarrow.dataset", "Parquet files", "parquet")
+    monkeypatch.setattr("tailrace.cli.row_files.dataset", fresh)
     with pytest.raises(MissingExtraError, match=r"tailrace\[parquet\]"):
         list(rows_of(str(path), "parquet"))
     assert list(rows_of(str(path), "csv")) == [Row(2, {"a": "1"}, is_text=True)]
