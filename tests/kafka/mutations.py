@@ -127,7 +127,7 @@ def preload() -> None:
         "tailrace.history.moving.moving",
         "tailrace.history.rebuilding.driver",
         "tailrace.log.kafka",
-        "tailrace.runtime.kafka_service",
+        "tailrace.runtime.host",
     ):
         import_module(name)
 

@@ -28,6 +28,8 @@ _OFFSETS = ("tests/runtime/test_restore.py -k TestOffsets",)
 _OTHER = ("tests/runtime/test_other_histories.py", "tests/core/test_commit_identity.py")
 _REDRIVEN = ("tests/core/test_redriven.py",)
 _REDRIVEN_FOR_ONE = ("tests/history/rebuilding/test_redriven_for_one.py",)
+_STANDING = ("tests/history/test_standing.py",)
+_TIME_TO_LIVE = ("tests/core/test_time_to_live.py", "tests/core/test_ttl_versions.py")
 _TTL = ("tests/core/test_ttl_versions.py",)
 _WORKER = ("tests/runtime/test_worker.py -k idle_inputs_count_again",)
 
@@ -125,7 +127,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.actor_table:Table.postpone_timer", "timer is not None and timer.time_ms > time_ms", "False", law=5
     ),
     "flags-of-a-row-not-renewed": Mutation(
-        "core.engine.actor_table:Table.collect", "image or key in flags_changed", "image", law=5
+        "core.engine.actor_table:Table.collect", "image or key in flags_changed", "image", law=5, tests=_TIME_TO_LIVE
     ),
     "a-ttl-renewed-by-a-failed-unit": Mutation(
         "core.engine.actor_table:Table.restore", "instance._tr_parts.written.clear()", "pass", law=5
@@ -322,7 +324,7 @@ MUTATIONS: dict[str, Mutation] = {
         "history.rebuilding.code_digest:code_of", "parts[f'module {name}'] = _module_digest(name)", "pass", law=10, tests=_CODE
     ),
     "a-state-replaced-by-positions-alone": Mutation(
-        "history.comparing.cut_differences:cut_changes", "found = position_changes(one.positions, other.positions)", "found = position_changes(one.positions, other.positions)\n    return found", law=10
+        "history.comparing.cut_differences:cut_changes", "found = position_changes(one.positions, other.positions)", "found = position_changes(one.positions, other.positions)\n    return found", law=10, tests=_STANDING
     ),
     "a-redriven-record-run-beside-its-original": Mutation(
         "history.rebuilding.failed_before:letters_before", "redriven[number].add((name, offset))", "pass", law=10, tests=_REDRIVEN_FOR_ONE
