@@ -72,7 +72,7 @@ def check(
 
 def _run_to_end(options: ServiceOptions) -> None:
     """Run the service until it has handled all inputs; alone, but without the process that cleans the log."""
-    with closing(open_log(options.log, options.log_options)) as log:
+    with closing(open_log(options.log, options.log_options, create=True)) as log:
         prepare(log, options, PLAN)
     seldom = replace(options, look_s=1e9)
     Host(seldom, PLAN, [BoundedRun(), _Deadline()], share=range(PLAN.partitions)).run()
