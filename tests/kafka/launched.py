@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from random import random
 from typing import Any
 from unittest.mock import patch
@@ -43,7 +44,7 @@ def main() -> None:
         return worked
 
     def given(**options: Any) -> LogOptions:
-        return LogOptions(**{**options, "patience_s": patience_s, "hidden_s": hidden_s})
+        return replace(LogOptions(**options), patience_s=patience_s, hidden_s=hidden_s)
 
     with (
         patch.object(Slices, "slice", failing),

@@ -53,7 +53,10 @@ class _NoTasks(Tasks):
 
     owned: Collection[int] = ()
     joined = True
-    member_id = "this"
+
+    @property
+    def member_id(self) -> str:
+        return "this"
 
     def look(self) -> None: ...
 

@@ -61,8 +61,10 @@ def mutated(mutation: Mutation, source: str) -> ast.Module:
 def _named(parent: ast.AST, path: str) -> Iterator[tuple[str, list[ast.stmt], int]]:
     """Every definition below, by its name: the statements that it is one of, and its place among them."""
     for field in ("body", "orelse", "finalbody"):
-        body: list[ast.stmt] = getattr(parent, field, [])
-        for at, one in enumerate(body if isinstance(body, list) else []):
+        body = getattr(parent, field, [])
+        for at, one in enumerate(
+            body if isinstance(body, list) else ()
+        ):  # the body of a lambda is an expression
             match one:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                     yield f"{path}{name}", body, at

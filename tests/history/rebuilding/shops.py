@@ -11,7 +11,7 @@ import tailrace as tr
 from tailrace.core.declare.topic import OnError
 from tailrace.core.records import Output
 
-WRONG = ""
+WRONG: str = ""
 """In what way the code is wrong now. Tests set it for their own process."""
 
 
