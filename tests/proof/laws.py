@@ -143,7 +143,7 @@ def results_do_not_depend_on_batching() -> None:
     """The same causes in other slices, with other commits, caches, reloads and crashes; and independent runs."""
     a_failed_unit_leaves_no_trace()
     a_record_that_was_not_taken_wakes_nothing()
-    for seed in range(150):
+    for seed in range(180):
         random_ = Random(seed)
         variant = variant_of(random_)
         log: Records = {}

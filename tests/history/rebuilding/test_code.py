@@ -370,6 +370,10 @@ def test_a_helper_counts(tmp_path: Path) -> None:
             {"law_till.rates", "law_till.rates.day", "law_till.shared", "law_till.broken"},
         ),
         (
+            "from importlib import import_module as load\ndef late(name):\n    load(name)",
+            {"law_till.rates", "law_till.rates.day", "law_till.shared", "law_till.broken"},
+        ),
+        (
             "def late():\n    from . import broken",
             {"law_till.rates", "law_till.rates.day", "law_till.shared", "law_till.broken"},
         ),

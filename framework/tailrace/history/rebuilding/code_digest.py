@@ -109,7 +109,8 @@ def compared(parts: Mapping[str, str]) -> str:
         many.append(counted(kinds.count("file"), "named file"))
     return (
         f"the code is the same: {', '.join(many)}. "
-        "Environment variables, and files that App(code_files=...) does not name, are not compared"
+        "Environment variables, files that App(code_files=...) does not name, and modules of another top-level package that are "
+        "imported by a computed name, are not compared"
     )
 
 
@@ -149,7 +150,7 @@ def _imports(node: ast.AST, package: str) -> Iterator[str]:
         case ast.ImportFrom():
             base = resolve_name("." * node.level + (node.module or ""), package)
             yield from (base, *(f"{base}.{one.name}" for one in node.names))
-        case ast.Name(id=name) | ast.Attribute(attr=name) if name in _COMPUTED:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name) if name in _COMPUTED:
             yield f"{_top(package)}.*"
         case _:
             pass
