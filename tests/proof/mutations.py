@@ -29,7 +29,6 @@ _OTHER = ("tests/runtime/test_other_histories.py", "tests/core/test_commit_ident
 _REDRIVEN = ("tests/core/test_redriven.py",)
 _REDRIVEN_FOR_ONE = ("tests/history/rebuilding/test_redriven_for_one.py",)
 _STANDING = ("tests/history/test_standing.py",)
-_TIME_TO_LIVE = ("tests/core/test_time_to_live.py", "tests/core/test_ttl_versions.py")
 _TTL = ("tests/core/test_ttl_versions.py",)
 _WORKER = ("tests/runtime/test_worker.py -k idle_inputs_count_again",)
 
@@ -127,7 +126,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.actor_table:Table.postpone_timer", "timer is not None and timer.time_ms > time_ms", "False", law=5
     ),
     "flags-of-a-row-not-renewed": Mutation(
-        "core.engine.actor_table:Table.collect", "image or key in flags_changed", "image", law=5, tests=_TIME_TO_LIVE
+        "core.engine.actor_table:Table.collect", "image or key in flags_changed", "image", law=5
     ),
     "a-ttl-renewed-by-a-failed-unit": Mutation(
         "core.engine.actor_table:Table.restore", "instance._tr_parts.written.clear()", "pass", law=5
