@@ -92,7 +92,7 @@ snapshots_option = click.option(
     help="Where snapshots are: a folder, file://…, s3://bucket/prefix.",
 )
 name_option = click.option(
-    "--name", metavar="NAME", help="Make the snapshot a savepoint of this name, which --keep never deletes."
+    "--name", metavar="NAME", help="Make the snapshot a savepoint of this name, never deleted automatically."
 )
 from_snapshot_option = click.option(
     "--from-snapshot",

@@ -89,5 +89,5 @@ def _graphviz() -> Any:
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             "a picture of a graph needs pygraphviz",
-            hint="pip install 'tailrace[graph]', or write text, Mermaid or DOT (--format), which need nothing.",
+            hint="pip install 'tailrace[graph]', or write text, JSON or Mermaid (--format), which need nothing.",
         ) from error
