@@ -6,8 +6,6 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import CorruptStateError, NewerFormatError, TopicReplacedError
-from tailrace.core.records import InputRecord
-from tailrace.history.reading.cut_notes import cut_header, header_of
 from tailrace.log import TopicPartition
 from tailrace.log.kafka.note import FORMAT, Noted, encode
 
@@ -51,12 +49,3 @@ def test_a_damaged_note_is_not_taken_for_an_absent_one(data: bytes) -> None:
 def test_a_note_of_a_newer_version_is_refused() -> None:
     with pytest.raises(NewerFormatError, match="the note of a cut"):
         Noted(msgspec.msgpack.encode([FORMAT + 1, b"log", {}]))
-
-
-def test_headers_of_a_cut_are_read_beside_others_and_a_damaged_one_is_an_error() -> None:
-    headers = (*cut_header("other", ["of", "another", "kind"]), *cut_header("left", {"orders": 7}))
-    cut = InputRecord(7, 1_000, b"", b"", headers)
-    assert header_of(cut, "left", dict[str, int]) == {"orders": 7}
-    assert header_of(cut, "note", bytes) is header_of(None, "note", bytes) is None
-    with pytest.raises(CorruptStateError, match="the header 'other' of a cut cannot be read"):
-        header_of(cut, "other", bytes)

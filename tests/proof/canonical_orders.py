@@ -17,7 +17,6 @@ from tailrace.core.engine.key_split.shard import check, in_order, numbered
 from tailrace.core.engine.merge import Merge
 from tailrace.core.engine.partition_history import PartitionHistory
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import UnsplittableError
 from tailrace.core.records import Head, InputRecord, Refused
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.rebuilding.canonical_unit import one_commit
@@ -103,14 +102,13 @@ def taken(
     return done, done.tapes
 
 
-def check_partition(seed: int, trace: list[str]) -> bool:
+def check_partition(seed: int, trace: list[str]) -> None:
     """One partition: the same whatever the window, the same along its own tape, the same in shards."""
     random = Random(seed)
     app = given(random, trace)
     plan, finish = app.plan, random.random() < 0.3
     if plan.inbox_topic is not None:
         record_messages(app, random)
-    split = False
     for partition in range(plan.partitions):
         past = app.past(partition, inbox=True)
         first, tapes = taken(
@@ -120,8 +118,7 @@ def check_partition(seed: int, trace: list[str]) -> bool:
         assert_equal(first, again, "read in other portions")
         assert_equal(first, replayed(plan, partition, tapes, app.log, random), "along its own tape")
         if not finish:
-            split = in_shards(app, partition, past, first, random) or split
-    return split
+            in_shards(app, partition, past, first, random)
 
 
 def record_messages(app: Given, random: Random) -> None:
@@ -138,23 +135,20 @@ def record_messages(app: Given, random: Random) -> None:
                 append(app.log, output.topic, place, output.key, output.value, output.timestamp_ms)
 
 
-def in_shards(app: Given, partition: int, past: PartitionHistory, whole: Committed, random: Random) -> bool:
-    """Whether it could be split; if so, it has come to the same."""
+def in_shards(app: Given, partition: int, past: PartitionHistory, whole: Committed, random: Random) -> None:
+    """Split by key, it comes to the same."""
     plan, shards = app.plan, random.choice((1, 2, 5))
-    try:
-        passing = KeySplitPlan(
-            plan, partition, shards, lineage=LINEAGE, chunk_steps=random.choice((1, 20, 1_000))
-        )
-        for _ in Canonical([passing], [past], window=random.choice((2, 1_000))).go():
-            pass
-        overview = passing.overview(None)
-        chunks = passing.take_chunks()
-        parts = [
-            Shard(plan, partition, shard, overview, None, random, replaying=False) for shard in range(shards)
-        ]
-        counted = check(overview, [part.run(chunks) for part in parts])
-    except UnsplittableError:
-        return False
+    passing = KeySplitPlan(
+        plan, partition, shards, lineage=LINEAGE, chunk_steps=random.choice((1, 20, 1_000))
+    )
+    for _ in Canonical([passing], [past], window=random.choice((2, 1_000))).go():
+        pass
+    overview = passing.overview(None)
+    chunks = passing.take_chunks()
+    parts = [
+        Shard(plan, partition, shard, overview, None, random, replaying=False) for shard in range(shards)
+    ]
+    counted = check(overview, [part.run(chunks) for part in parts])
     again = Committed(
         outputs=list(numbered(in_order(part.outputs for part in parts), plan, partition, overview))
     )
@@ -165,7 +159,6 @@ def in_shards(app: Given, partition: int, past: PartitionHistory, whole: Committ
         tape.encode(msgspec.structs.replace(tape.decode_cut(split), tape=cut.tape, identity=cut.identity)),
     )
     assert_same(whole, again, "in shards")
-    return True
 
 
 class Order(Task):

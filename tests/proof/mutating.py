@@ -14,7 +14,10 @@ import importlib.util
 import os
 import types
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pytest
 
 SEEDS = "400"
 """Of the property tests that must notice a mutation; see ``tests/conftest.py``."""
@@ -62,9 +65,8 @@ def _named(parent: ast.AST, path: str) -> Iterator[tuple[str, list[ast.stmt], in
     """Every definition below, by its name: the statements that it is one of, and its place among them."""
     for field in ("body", "orelse", "finalbody"):
         body = getattr(parent, field, [])
-        for at, one in enumerate(
-            body if isinstance(body, list) else ()
-        ):  # the body of a lambda is an expression
+        # The body of a lambda is an expression.
+        for at, one in enumerate(body if isinstance(body, list) else ()):
             match one:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                     yield f"{path}{name}", body, at
@@ -105,15 +107,36 @@ class _Loader(importlib.machinery.SourceFileLoader):
         return compile(tree, self.path, "exec")
 
 
+def failures() -> tuple[type[BaseException], ...]:
+    """The exceptions of a check that notices a mistake. Any other says that the check is broken."""
+    import pytest
+
+    from tailrace.core.errors import TailraceError
+
+    return AssertionError, TailraceError, RuntimeError, pytest.fail.Exception
+
+
+class _Failures:
+    """A plugin that counts the tests that failed as a check does, and not in a fixture."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
+        if call.when == "call" and call.excinfo is not None and call.excinfo.errisinstance(failures()):
+            self.count += 1
+
+
 def noticed(tests: Sequence[str]) -> bool:
-    """Whether one of these tests fails."""
+    """Whether one of these tests fails, by one of ``failures``."""
     import shlex
 
     import pytest
 
+    found = _Failures()
     os.environ |= {"TAILRACE_SEEDS": SEEDS, "TAILRACE_MUTATED": "1"}
     options = ["-q", "-x", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    code = pytest.main([*options, *(word for one in tests for word in shlex.split(one))])
+    code = pytest.main([*options, *(word for one in tests for word in shlex.split(one))], [found])
     assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"the tests did not run: {code}"
-    return code == pytest.ExitCode.TESTS_FAILED
+    return found.count > 0
