@@ -7,7 +7,7 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import decode_schemas
-from tailrace.core.engine.evolution import compatibility, evolve, stored_state
+from tailrace.core.engine.evolution import evolve, stored_state
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.core.values.type_schemas import ActorSchema
@@ -91,20 +91,20 @@ def test_a_change_of_the_declaration_is_told(
             annotations, **{name: 0 for name, kind in annotations.items() if kind in (int, float, str)}
         )
 
-    found = compatibility(schema(before), schema(after))
+    found = evolve(schema(before), schema(after))[1]
     assert [(change.kind, change.field) for change in found] == changes
 
 
 def test_a_field_keeps_its_state_under_its_stored_name() -> None:
     before = schema_of({"legs": int}, legs=0)
     after = schema_of({"flights": int}, flights=tr.field(default=0, name="legs"))
-    assert not compatibility(before, after)
+    assert not evolve(before, after)[1]
 
 
 def test_another_time_to_live_is_told_and_allowed() -> None:
     before = schema_of({"legs": int}, legs=tr.field(default=0))
     after = schema_of({"legs": int}, legs=tr.field(default=0, ttl="1h"))
-    (change,) = compatibility(before, after)
+    (change,) = evolve(before, after)[1]
     assert (change.kind, change.stored, change.declared) == (
         "ttl",
         "no ttl",
@@ -113,7 +113,7 @@ def test_another_time_to_live_is_told_and_allowed() -> None:
 
 
 def test_another_key_type_is_refused() -> None:
-    found = compatibility(schema_of({}, key="tail"), schema_of({}, key="number"))
+    found = evolve(schema_of({}, key="tail"), schema_of({}, key="number"))[1]
     assert [(change.kind, change.field, change.stored) for change in found] == [
         ("incompatible", "key", "str")
     ]

@@ -14,7 +14,7 @@ import pytest
 from tailrace.core.engine import tape
 from tailrace.core.engine.key_split import first_pass
 from tailrace.core.engine.key_split.chunks import Overview
-from tailrace.core.engine.key_split.shard import ShardResult, check
+from tailrace.core.engine.key_split.shard import check
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.tape import Totals
 from tailrace.core.errors import CorruptStateError, UnsplittableError
@@ -56,7 +56,7 @@ def test_what_cannot_be_split_is_replayed_whole_and_the_report_says_why(
     sums = check
     asked: list[int] = []
 
-    def differ(overview: Overview, results: Sequence[ShardResult]) -> Totals:
+    def differ(overview: Overview, results: Sequence[Totals]) -> Totals:
         asked.append(overview.shards)
         if len(asked) == 2:
             raise UnsplittableError("the shards do not add up to the whole")

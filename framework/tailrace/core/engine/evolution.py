@@ -73,13 +73,6 @@ def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Ch
         changes.append(Change(kind, f"key of {topic}", before or _A_FUNCTION, now or _A_FUNCTION, _OTHER_KEY))
 
 
-def compatibility(stored: ActorSchema, declared: ActorSchema) -> list[Change]:
-    """The differences between the stored and the declared schema; ``kind`` is ``"incompatible"`` for
-    unreadable state.
-    """
-    return evolve(stored, declared)[1]
-
-
 def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[str]]:
     """The schema to store for the actor from now on, and the notices about it for an operator.
 

@@ -92,10 +92,9 @@ def handler_error(
     at: int,
     key: Any,
     timer: tuple[ActorPlan, str | None, int] | None,
+    policy: OnError,
 ) -> HandlerError | WrongPartitionError:
-    """The error for a failed unit: the record at offset ``at`` of input ``number``, or the
-    firing of a timer.
-    """
+    """The error for a failed unit: the record at offset ``at`` of input ``number``, or a timer that fires."""
     topic = None if number < 0 else plan.inputs[number].name
     if isinstance(error, WrongPartitionError):
         error.topic, error.partition, error.offset = topic, partition, at
@@ -104,7 +103,6 @@ def handler_error(
     if timer is not None:
         actor = timer[0].name
     place = "a handler" if route is None else route.name
-    policy = plan.on_error if number < 0 else plan.inputs[number].on_error
     return HandlerError(
         f"{place} failed with {_with_notes(error)}",
         app=plan.app,
@@ -114,7 +112,7 @@ def handler_error(
         partition=partition,
         offset=None if number < 0 else at,
         key=key,
-        timer=None if timer is None else f"{timer[1] or 'unnamed'} at {timer[2]} ms",
+        timer=None if timer is None else _timer_text(*timer[1:]),
         hint=_MISTAKE_HINT[policy] if isinstance(error, MISTAKES) else _HINT,
     )
 
@@ -158,9 +156,13 @@ def timer_of(headers: Iterable[tuple[str, bytes]]) -> TimerName:
 
 def timer_named(actor: str, key: Any, name: str | None, time_ms: int) -> TimerName:
     """The headers that name this timer in a dead letter."""
-    parts = (actor, str(key), f"{name or 'unnamed'} at {time_ms} ms")
+    parts = (actor, str(key), _timer_text(name, time_ms))
     actor_name, key_text, timer_text = (part.encode(errors="backslashreplace") for part in parts)
     return actor_name, key_text, timer_text
+
+
+def _timer_text(name: str | None, time_ms: int) -> str:
+    return f"{name or 'unnamed'} at {time_ms} ms"
 
 
 def _traced(cause: Exception) -> list[str]:

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.records import Head
 
-FURTHEST = 1 << 62
 TOLERANCE_MS = 1_000
 """Step in which the event times of different inputs are compared."""
 

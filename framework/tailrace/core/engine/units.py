@@ -238,8 +238,9 @@ class Units:
         hint = explain_attribute_error(error) if isinstance(error, AttributeError) else None
         if hint is not None:
             error.add_note(hint)
-        failure = handler_error(self.plan, self.partition, error, route, number, at, self.context.key, timer)
-        policy = self.plan.on_error if number == TIMER else self.plan.inputs[number].on_error
+        plan, key = self.plan, self.context.key
+        policy = plan.on_error if number == TIMER else plan.inputs[number].on_error
+        failure = handler_error(plan, self.partition, error, route, number, at, key, timer, policy)
         if self.new_failures is not None:
             self.new_failures.failed(failure, error, policy)
         elif self.replaying:

@@ -211,11 +211,6 @@ class KeySplitPlan(Task):
         chunks, self._chunks = self._chunks, []
         return chunks
 
-    @property
-    def causes(self) -> Sequence[int]:
-        """The causes since the last commit, in the form of the tape."""
-        return self._tape.causes
-
     def close_chunk(self) -> None:
         """Finish the current chunk. A chunk without steps is added only if it is the first."""
         if self.step < self._first and self._chunk:
@@ -306,7 +301,6 @@ class FirstPass(Replay):
             chunk_steps=chunk_steps,
         )
         super().__init__(task, source, limit=limit, some_keys=True, any_environment=any_environment)
-        self._source = source
         self._base = cut
         self._start = msgspec.structs.replace(task.totals)
         self._known_totals = True

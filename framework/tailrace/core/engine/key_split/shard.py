@@ -69,13 +69,6 @@ class Ordered(NamedTuple):
     output: RawOutput
 
 
-class ShardResult(msgspec.Struct, array_like=True):
-    """The counts of a shard."""
-
-    shard: int
-    totals: tape.Totals
-
-
 class _ShardFiring(Firing):
     """Fires the timers of a shard, and notes the order of each firing among those of all shards."""
 
@@ -151,7 +144,6 @@ class ShardTask(Task):
 
     make_watermarks = _SeriesWatermarks
     make_firing = _ShardFiring
-    _watermarks: _SeriesWatermarks
     _firing: _ShardFiring
 
     def __init__(
@@ -175,7 +167,6 @@ class ShardTask(Task):
             replaying=replaying,
         )
         self.addressees.sorted_out = True  # the first pass has removed them
-        self.shard = shard
         self._overview = overview
         self._stands = -1
         self._start = msgspec.structs.replace(self.totals)
@@ -236,9 +227,9 @@ class ShardTask(Task):
         tags.clear()
         return ordered
 
-    def result(self) -> ShardResult:
+    def result(self) -> tape.Totals:
         """The counts of the shard, after the last chunk."""
-        return ShardResult(self.shard, gained(self._start, self.totals))
+        return gained(self._start, self.totals)
 
     def _between(self, number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
         """The heads. Before and after each, the task stands where the whole task stood, and fires the timers
@@ -301,15 +292,12 @@ class ShardTask(Task):
                 return False
 
     def _drain(self) -> bool:
-        """Fire the timers that are due now. Returns whether all have fired. The current unit is then as
-        before.
-        """
-        unit, firing = self._unit, self._firing
+        """Fire the timers that are due now, and return to the current unit. Returns whether all have fired."""
+        unit = self._unit
         salt, route, table = unit.salt, unit.route, unit.table
-        firing.budget = self.settings.firing_budget
-        firing.drain()
+        finished = self.drain()
         unit.salt, unit.route, unit.table = salt, route, table
-        return not firing.draining
+        return finished
 
     def _finish_drain(self) -> None:
         """Fire the rest of the timers that are due in the present step."""
@@ -337,14 +325,14 @@ def numbered(
         yield Output(topic, key, value, time_ms, (*headers, (ORIGIN_HEADER, f"{origin}{number}".encode())))
 
 
-def check(overview: Overview, results: Sequence[ShardResult]) -> tape.Totals:
-    """Check that the shards add up to the whole. Returns the sum of their totals.
+def check(overview: Overview, results: Sequence[tape.Totals]) -> tape.Totals:
+    """Check that the totals of the shards add up to the whole. Returns their sum.
 
     Raises:
         UnsplittableError: They do not add up. The last commit fell in the middle of a drain, or the code has
             changed. A replay without a split can find out which.
     """
-    counted = summed(*(result.totals for result in results), tape.Totals(for_others=overview.for_others))
+    counted = summed(*results, tape.Totals(for_others=overview.for_others))
     if overview.totals is not None and counted != overview.totals:
         differing = [
             f"{name}: {getattr(overview.totals, name)} on the tape, {getattr(counted, name)} in the shards"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from heapq import merge
@@ -30,7 +30,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
 from tailrace.core.engine.key_split.chunks import Overview, Series, ShardRecords, is_of_shard
 from tailrace.core.engine.key_split.first_pass import FirstPass, KeySplitPlan
-from tailrace.core.engine.key_split.shard import Ordered, ShardResult, ShardTask, check, in_order, numbered
+from tailrace.core.engine.key_split.shard import Ordered, ShardTask, check, in_order, numbered
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
@@ -41,7 +41,7 @@ from tailrace.history.reading.driving import CommitPolicy, Sink, Step, TapeSink,
 from tailrace.history.rebuilding.canonical_history import history_of
 from tailrace.history.rebuilding.canonical_unit import canonical_notes, one_commit
 from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
-from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
+from tailrace.history.rebuilding.failed_before import FailedAgain, skips_of
 from tailrace.history.rebuilding.job import Unit, UnitKind
 from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, mark_of, marks_wanted
@@ -88,7 +88,7 @@ class _ShardFiles(msgspec.Struct, frozen=True):
     rows: str
     outputs: str
     schema: bytes
-    counted: ShardResult
+    counted: tape.Totals
 
 
 class _Part:
@@ -106,13 +106,13 @@ class _Part:
         """The path of a file of this attempt."""
         return self.work.blocks / f"{self.number}-{shard}-{what}-{self.attempt}"
 
-    def look(self, outputs: Iterable[Output], sends: Sends | None) -> Iterator[Output]:
+    def look(self, outputs: Iterator[Output], sends: Sends | None) -> Iterator[Output]:
         """Iterates over the outputs, and looks at each."""
-        for one in outputs:
-            self.again.look((one,))
+        while batch := list(islice(outputs, _AT_ONCE)):
+            self.again.look(batch)
             if sends is not None:
-                sends.take((one,))
-            yield one
+                sends.take(batch)
+            yield from batch
 
     def beginning(self) -> Beginning:
         """The beginning of the task."""
@@ -314,7 +314,7 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, dealing: _Dealing) -> _
             kept.write(batch)
         phases.shuffle += time.perf_counter() - handled_s
     counted = task.result()
-    part.result.work.replayed = counted.totals.records
+    part.result.work.replayed = counted.records
     part.work.report(part.unit.name, of, of, now=True)
     return _ShardFiles(files[0].name, files[1].name, store.get(rows.SCHEMA_ROW) or b"", counted)
 
@@ -415,15 +415,8 @@ def _merged(part: _Part, shards: Sequence[_ShardFiles], dealing: _Dealing) -> Ta
         rows=compared,
         outputs=outputs,
         sends=sends,
-        handled=_handled(part, cut) if job.order == "canonical" else {},
+        handled=part.again.handled(part.beginning(), cut) if job.order == "canonical" else {},
     )
-
-
-def _handled(part: _Part, cut: bytes) -> dict[str, list[int]]:
-    """The failed records that are handled in the state, by input. The outputs must have been looked at."""
-    base = part.beginning()
-    before = {} if base.decoded is None else base.decoded.positions
-    return by_input(base.handled | part.again.handled(before, tape.decode_cut(cut).positions))
 
 
 def _merge_outputs(
