@@ -12,9 +12,10 @@ import pytest
 
 from tailrace.core.engine.redriven import redriven_header
 from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.names import dead_letters_of, redriven_of
 from tailrace.core.records import Output
 from tailrace.history.dead_letters.handled import check_not_redriven_since
-from tailrace.history.dead_letters.letters import Note, redriven_topic, topic_of
+from tailrace.history.dead_letters.letters import Note
 from tailrace.history.dead_letters.outcomes import offsets_of
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
@@ -36,12 +37,12 @@ def redriven(letter: str) -> Output:
 def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
     """Offset 1 was redriven for an old letter 0-0, and 2 for the letter 0-1."""
     found = EmbeddedLog(tmp_path)
-    for topic in ("orders", topic_of(APP), redriven_topic(APP)):
+    for topic in ("orders", dead_letters_of(APP), redriven_of(APP)):
         found.create_topic(topic, TopicSettings(1))
     plain = Output("orders", b"k", b"", 1)
     found.append_all([plain, redriven("0-0"), redriven("0-1"), plain])
     found.append_all(
-        Output(redriven_topic(APP), id_.encode(), msgspec.json.encode(note), 1) for id_, note in NOTES.items()
+        Output(redriven_of(APP), id_.encode(), msgspec.json.encode(note), 1) for id_, note in NOTES.items()
     )
     yield found
     found.close()

@@ -13,7 +13,7 @@ from tailrace.cli.console import progress
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.errors import TopicReplacedError
-from tailrace.history.reading.app_topics import apps_in
+from tailrace.core.names import apps_in
 from tailrace.history.reading.opening import open_archive
 from tailrace.history.reading.same_topics import check_history
 from tailrace.log import Log

@@ -16,7 +16,9 @@ from tailrace.cli import showing
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
+from tailrace.core.counting import counted
 from tailrace.core.errors import RecordError, UnknownAppError, UnknownTopicError
+from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
 from tailrace.history.dead_letters.outcomes import Outcome, letters_with_outcomes
@@ -90,7 +92,7 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
             show_table(rows, ("id", "time", "reason", "from", "error", ""))
         counts = Counter(letter.reason for letter, _ in found)
         summed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
-        click.echo(f"{_counted(len(found))}{f': {summed}' if summed else ''}.", err=True)
+        click.echo(f"{counted(len(found), 'dead letter')}{f': {summed}' if summed else ''}.", err=True)
         if any(outcome.state == "timer" for _, outcome in found):
             click.echo(f"Timers have no record to redrive: {_OF_TIMERS}", err=True)
 
@@ -187,7 +189,7 @@ def _opened(folder: Path | str, app: str) -> Generator[Log]:
         try:
             yield log
         except UnknownTopicError as error:
-            if error.topic != letters.topic_of(app):
+            if error.topic != dead_letters_of(app):
                 raise
             raise UnknownAppError(error.what, hint=error.hint) from None
 
@@ -207,7 +209,7 @@ def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
     ]
     for ids, said in lines:
         if ids or ids is outcome.sent:
-            click.echo(f"{_counted(len(ids))} {said}")
+            click.echo(f"{counted(len(ids), 'dead letter')} {said}")
 
 
 def _some(ids: list[str]) -> str:
@@ -228,7 +230,7 @@ def _wanted(ids: tuple[str, ...], reasons: tuple[str, ...], seen: set[str]) -> C
 def _missing(app: str, ids: list[str]) -> RecordError:
     what = f"there is no dead letter {' and no '.join(ids)}"
     return RecordError(
-        what, topic=letters.topic_of(app), hint=f"tailrace dead-letters list {app} shows their ids."
+        what, topic=dead_letters_of(app), hint=f"tailrace dead-letters list {app} shows their ids."
     )
 
 
@@ -274,7 +276,3 @@ def _origin(letter: DeadLetter) -> str:
 def _cut(text: str) -> str:
     line = showing.printable(text.partition("\n")[0])
     return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 1]}…"
-
-
-def _counted(count: int) -> str:
-    return "1 dead letter" if count == 1 else f"{count:,} dead letters"

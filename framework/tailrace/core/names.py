@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 BY_KEY: Final = ".by-key"
@@ -50,6 +51,11 @@ def moves_of(app: str) -> str:
 def own_topics_of(app: str) -> set[str]:
     """The topics that an app alone may write, but for those behind inputs that are keyed again."""
     return {of(app) for of in (changelog_of, tape_of, inbox_of, dead_letters_of, redriven_of)}
+
+
+def apps_in(topics: Iterable[str]) -> list[str]:
+    """The names of the apps that have run on a log with these topics."""
+    return [name.removesuffix(TAPE) for name in topics if name.endswith(TAPE)]
 
 
 def begun_group(app: str) -> str:

@@ -44,7 +44,7 @@ from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import LogUnavailableError
-from tailrace.core.names import CHANGELOG, TAPE
+from tailrace.core.names import CHANGELOG, apps_in, changelog_of
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Reader, TopicPartition
 
@@ -112,14 +112,13 @@ class _Cut:
     def __init__(self, log: Positions, reader: Reader, topics: Mapping[str, int], patience_s: float) -> None:
         self._log, self._reader, self._patience_s = log, reader, patience_s
         self._topics = topics
-        apps = [name.removesuffix(TAPE) for name in topics if name.endswith(TAPE)]
-        self._apps = [app for app in apps if f"{app}{CHANGELOG}" in topics]
+        self._apps = [app for app in apps_in(topics) if changelog_of(app) in topics]
         self._tasks: dict[tuple[str, int], _Task] = {}
         self._looked_to: dict[TopicPartition, int] = {}
         """By partition of an input: all records below are looked at."""
 
     def find(self) -> dict[TopicPartition, int]:
-        changelogs = [place for app in self._apps for place in self._places(f"{app}{CHANGELOG}")]
+        changelogs = [place for app in self._apps for place in self._places(changelog_of(app))]
         others = [place for name in self._topics for place in self._places(name)]
         others = [place for place in others if place not in {*changelogs}]
         self._looked_to = {**self._log.stable_ends(others)} if changelogs else {}

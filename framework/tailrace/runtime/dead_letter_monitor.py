@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from tailrace.core.counting import counted
 from tailrace.core.errors import HANDLER_FAILED, OffsetGoneError, TailraceError
+from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
 from tailrace.log.interface import Log, Reader, TopicPartition
@@ -84,7 +85,7 @@ class DeadLetterMonitor:
         """Of this run, as far as they were read."""
         self._log = log
         self._app = app
-        self._topic = letters.topic_of(app)
+        self._topic = dead_letters_of(app)
         self._positions = {
             number: log.end_offset(self._topic, number) for number in range(log.partitions(self._topic))
         }

@@ -15,14 +15,13 @@ import msgspec
 from tailrace.core.engine import tape
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.errors import SnapshotMismatchError
+from tailrace.core.names import dead_letters_of, redriven_of
 from tailrace.core.records import Output
 from tailrace.history.dead_letters.letters import (
     Note,
     dead_letters,
     letters_note,
     notes,
-    redriven_topic,
-    topic_of,
 )
 from tailrace.history.reading.beginnings import handled_in
 from tailrace.history.reading.stretches import scan
@@ -37,7 +36,7 @@ def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
         SnapshotMismatchError: There is such a record.
     """
     handled = {one.partition: handled_in(one) for one in manifest.tasks}
-    if not any(handled.values()) or topic_of(manifest.app) not in log.topics():
+    if not any(handled.values()) or dead_letters_of(manifest.app) not in log.topics():
         return
     asked: dict[tuple[str, int], dict[str, Note]] = {}
     for id_, note in notes(log, manifest.app).items():
@@ -48,7 +47,7 @@ def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
         position = tape.decode_cut(cut).positions.get(name, 0) if cut else 0
         start = max(position, min(one.start for one in found.values()))
         for record in scan(log, name, number, start) if number >= 0 else ():
-            named = redriven_ids(record.headers, topic_of(manifest.app)) if record.headers else ()
+            named = redriven_ids(record.headers, dead_letters_of(manifest.app)) if record.headers else ()
             if any(id_ in found and record.offset >= found[id_].start for id_ in named):
                 raise SnapshotMismatchError(
                     f"offset {record.offset} of {name!r} partition {number} is a redriven record, and the "
@@ -61,15 +60,13 @@ def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
 def settle_letters(log: Log, writer: Writer, app: str, entry: TaskEntry, snapshot: str, now_ms: int) -> None:
     """Append notes to the open transaction: letters of records that the state has handled need no redrive."""
     handled = handled_in(entry)
-    if not handled or topic_of(app) not in log.topics():
+    if not handled or dead_letters_of(app) not in log.topics():
         return
-    log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
+    log.create_topic(redriven_of(app), TopicSettings(1, compacted=True))
     done, of = notes(log, app), letters_note(log, app)
     for letter in dead_letters(log, app):
         place = (letter.topic or "", letter.origin_offset if letter.origin_offset is not None else -1)
         if letter.origin_partition == entry.partition and place in handled and letter.id not in done:
             origin = entry.partition, place[1]
             note = Note(place[0], origin=origin, snapshot=snapshot, letters=of)
-            writer.append(
-                [Output(redriven_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)]
-            )
+            writer.append([Output(redriven_of(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])

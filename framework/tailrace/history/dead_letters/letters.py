@@ -28,11 +28,10 @@ from tailrace.core.errors import (
     TopicReplacedError,
     UnknownTopicError,
 )
-from tailrace.core.names import dead_letters_of, redrive_transactional_id, redriven_of
+from tailrace.core.names import apps_in, dead_letters_of, redrive_transactional_id, redriven_of
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.reading.app_topics import apps_in
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
@@ -110,16 +109,6 @@ class Redriven(NamedTuple):
     foreign: list[str]
 
 
-def topic_of(app: str) -> str:
-    """The name of an app's dead-letter topic."""
-    return dead_letters_of(app)
-
-
-def redriven_topic(app: str) -> str:
-    """The name of the topic with the notes of redriven letters."""
-    return redriven_of(app)
-
-
 def parse_id(text: str) -> tuple[int, int] | None:
     """Partition and offset of an id; None if the text is no id."""
     found = _ID.fullmatch(text)
@@ -132,7 +121,7 @@ def dead_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> Itera
     Raises:
         UnknownTopicError: The app has never run on this log.
     """
-    topic = topic_of(app)
+    topic = dead_letters_of(app)
     for partition in range(_partitions(log, app)):
         for record in scan(log, topic, partition, on_hidden=on_hidden):
             yield read(partition, record)
@@ -144,7 +133,7 @@ def dead_letter(
     """One dead letter; None if it is missing."""
     if partition >= _partitions(log, app):
         return None
-    found = next(scan(log, topic_of(app), partition, offset, offset + 1, on_hidden=on_hidden), None)
+    found = next(scan(log, dead_letters_of(app), partition, offset, offset + 1, on_hidden=on_hidden), None)
     return None if found is None else read(partition, found)
 
 
@@ -177,7 +166,7 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
 
 def notes(log: Log, app: str, on_hidden: OnHidden | None = None) -> dict[str, Note]:
     """The notes of letters that were redriven or settled, by id; ``on_hidden`` as with ``stretches.scan``."""
-    topic = redriven_topic(app)
+    topic = redriven_of(app)
     if topic not in log.topics():
         return {}
     found: dict[str, Note] = {}
@@ -196,14 +185,14 @@ def notes(log: Log, app: str, on_hidden: OnHidden | None = None) -> dict[str, No
 
 def letters_note(log: Log, app: str) -> bytes:
     """What the log notes of the topic that has the dead letters of an app now."""
-    topic = topic_of(app)
+    topic = dead_letters_of(app)
     return log.note({TopicPartition(topic, 0): 0}) if topic in log.topics() else b""
 
 
 def _is_there(log: Log, app: str, letters: bytes) -> bool:
     """Whether the topic of an app's dead letters is still the one of which ``letters`` was noted."""
     try:
-        log.resume(letters, {TopicPartition(topic_of(app), 0): 0})
+        log.resume(letters, {TopicPartition(dead_letters_of(app), 0): 0})
     except TopicReplacedError:
         return False
     return True
@@ -211,7 +200,7 @@ def _is_there(log: Log, app: str, letters: bytes) -> bool:
 
 def _foreign_note(app: str, record: InputRecord, error: Exception) -> ForeignLogError:
     return ForeignLogError(
-        f"the topic {redriven_topic(app)!r} has a record at offset {record.offset} which is no note of a "
+        f"the topic {redriven_of(app)!r} has a record at offset {record.offset} which is no note of a "
         f"redrive: {error}",
         hint="Find who else writes to it. Until then it is not certain which dead letters were redriven.",
     )
@@ -249,7 +238,7 @@ def redrive(
         for letter in letters:
             _list_of(letter, noted, outcome).append(letter.id)
         return outcome
-    log.create_topic(redriven_topic(app), TopicSettings(1, compacted=True))
+    log.create_topic(redriven_of(app), TopicSettings(1, compacted=True))
     with closing(log.writer(redrive_transactional_id(app))) as writer:
         noted = notes(log, app, _refuse_hidden)
         of = letters_note(log, app)
@@ -295,12 +284,12 @@ def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, of: bytes, n
     assert letter.topic is not None
     _, timestamp_ms, key, value, headers = letter.record
     origin = _origin(letter)
-    again: Headers = (*headers, redriven_header(topic_of(app), letter.id, origin))
+    again: Headers = (*headers, redriven_header(dead_letters_of(app), letter.id, origin))
     partition = _goes_to(letter, log.partitions(letter.topic))
     start = log.end_offset(letter.topic, partition)
     note = Note(letter.topic, partition, start, origin, letters=of)
     writer.append([Output(letter.topic, key, value, timestamp_ms, again)], partition)
-    writer.append([Output(redriven_topic(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
+    writer.append([Output(redriven_of(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
 
 
 def _goes_to(letter: DeadLetter, partitions: int) -> int:
@@ -318,11 +307,11 @@ def _origin(letter: DeadLetter) -> tuple[int, int] | None:
 
 def _partitions(log: Log, app: str) -> int:
     try:
-        return log.partitions(topic_of(app))
+        return log.partitions(dead_letters_of(app))
     except UnknownTopicError:
         raise UnknownTopicError(
             f"the log has no dead letters of an app {app!r}",
-            topic=topic_of(app),
+            topic=dead_letters_of(app),
             hint=did_you_mean(
                 app,
                 apps_in(log.topics()),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.engine.redriven import redriven_ids
+from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters.letters import (
     FOREIGN,
     DeadLetter,
@@ -21,7 +22,6 @@ from tailrace.history.dead_letters.letters import (
     dead_letters,
     is_before,
     notes,
-    topic_of,
 )
 from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition
@@ -58,7 +58,7 @@ def letters_with_outcomes(
     Raises:
         UnknownTopicError: The app has never run on this log.
     """
-    own, noted = topic_of(app), notes(log, app, on_hidden)
+    own, noted = dead_letters_of(app), notes(log, app, on_hidden)
     # Read positions before letters: the letters of all records before these positions are then in the log.
     places = {TopicPartition(one.topic, one.partition) for one in noted.values() if not one.snapshot}
     positions = log.committed_offsets(app, places)
@@ -103,7 +103,7 @@ def _is_older(letter: DeadLetter, note: Note | None) -> bool:
 
 def offsets_of(log: Log, app: str, wanted: Mapping[str, Note]) -> dict[str, int]:
     """The offsets of the records of redriven letters, without those that the log has deleted."""
-    own, found = topic_of(app), dict[str, int]()
+    own, found = dead_letters_of(app), dict[str, int]()
     starts: dict[TopicPartition, int] = {}
     left: dict[TopicPartition, set[str]] = {}
     for id_, note in wanted.items():

@@ -32,9 +32,8 @@ from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import AppMovedError, OptionError, TaskOwnedError, UsageError
-from tailrace.core.names import begun_group, transactional_id
+from tailrace.core.names import begun_group, moves_of, redriven_of, transactional_id
 from tailrace.core.records import CHANNEL
-from tailrace.history.dead_letters.letters import redriven_topic
 from tailrace.history.moving.copying import (
     BEGIN_AGAIN,
     Copied,
@@ -46,7 +45,7 @@ from tailrace.history.moving.copying import (
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.left_inputs import abandoned_inputs
-from tailrace.history.reading.residence import Move, Step, last_move, moves_topic, note_move
+from tailrace.history.reading.residence import Move, Step, last_move, note_move
 from tailrace.history.reading.same_topics import check_history, still_there
 from tailrace.history.retirement import publishers_of
 from tailrace.log.interface import Placer, StoredLog, TopicPartition
@@ -130,7 +129,7 @@ class _Moving:
         names = self._topics()
         self._check_target(names)
         note_move(self._target, self._apps, _move("arriving", self._source))
-        placer = self._target.placer(moves_topic(self._apps[0]))
+        placer = self._target.placer(moves_of(self._apps[0]))
         try:
             copy = TopicCopy(self._source, self._target, placer, names, self._tell)
             copy.catch_up()
@@ -159,7 +158,7 @@ class _Moving:
             if name in wanted
             and any(self._target.end_offset(name, number) for number in range(one.partitions))
         ]
-        there += [moves_topic(app) for app in self._apps if last_move(self._target, app) is not None]
+        there += [moves_of(app) for app in self._apps if last_move(self._target, app) is not None]
         if there:
             raise AppMovedError(
                 f"the target has records in {' and '.join(map(repr, there[:3]))}{' and others' if there[3:] else ''} already, and "
@@ -202,7 +201,7 @@ class _Moving:
         known = self._source.topics()
         names = [name for plan in self._plans for name in topics_of(plan, self._source)]
         names += sorted({name for left in self._left for one in left.values() for name in one})
-        names += [name for name in map(redriven_topic, self._apps) if name in known]
+        names += [name for name in map(redriven_of, self._apps) if name in known]
         return [name for name in dict.fromkeys(names) if name not in changelogs]
 
     # --- the steps
@@ -249,7 +248,7 @@ class _Moving:
                 TopicPartition(one.name, number) for one in plan.inputs for number in range(plan.partitions)
             ]
             for group in (plan.app, begun_group(plan.app)):
-                writer = self._target.writer(moves_topic(plan.app))
+                writer = self._target.writer(moves_of(plan.app))
                 try:
                     writer.commit(self._source.committed_offsets(group, places), group)
                 finally:

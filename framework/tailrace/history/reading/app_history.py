@@ -17,9 +17,9 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import InputsChangedError, UnknownTopicError
+from tailrace.core.names import apps_in
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.reading.app_topics import apps_in
 from tailrace.history.reading.changelog import beginning, fold, last_cut
 from tailrace.history.reading.stretches import batches, scan, source
 from tailrace.history.reading.tape_records import tape_records

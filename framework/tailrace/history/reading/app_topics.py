@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
-from tailrace.core.names import BY_KEY, TAPE, by_key_of, own_topics_of
+from tailrace.core.names import BY_KEY, apps_in, by_key_of, own_topics_of
 from tailrace.core.records import CHANNEL
 from tailrace.history.reading.stretches import first
 from tailrace.log.admin import NeededTopic, Role
@@ -74,11 +74,6 @@ def topics_left_by(
     }
     own |= {name for one in own for name in beside(one)}
     return sorted(own & known)
-
-
-def apps_in(topics: Iterable[str]) -> list[str]:
-    """The names of the apps that have run on a log with these topics."""
-    return [name.removesuffix(TAPE) for name in topics if name.endswith(TAPE)]
 
 
 def topics_of(plan: Plan, log: Log) -> list[str]:

@@ -44,14 +44,9 @@ class Move(msgspec.Struct, frozen=True):
     place: str
 
 
-def moves_topic(app: str) -> str:
-    """The topic with the moves of an app."""
-    return moves_of(app)
-
-
 def last_move(log: Log, app: str) -> Move | None:
     """The last record of an app's moves; None if it was never moved."""
-    topic = moves_topic(app)
+    topic = moves_of(app)
     found = last(log, topic, 0) if topic in log.topics() else None
     try:
         return None if found is None else msgspec.json.decode(found.value or b"", type=Move)
@@ -67,12 +62,12 @@ def last_move(log: Log, app: str) -> Move | None:
 def note_move(log: Log, apps: Sequence[str], move: Move) -> None:
     """Add a record to the moves of some apps, in one commit."""
     for app in apps:
-        log.create_topic(moves_topic(app), TopicSettings(1))
+        log.create_topic(moves_of(app), TopicSettings(1))
     now_ms = time.time_ns() // 1_000_000
-    writer = log.writer(moves_topic(apps[0]))
+    writer = log.writer(moves_of(apps[0]))
     try:
         value = msgspec.json.encode(move)
-        writer.append([Output(moves_topic(app), None, value, now_ms) for app in apps], 0)
+        writer.append([Output(moves_of(app), None, value, now_ms) for app in apps], 0)
         writer.commit()
     finally:
         writer.close()

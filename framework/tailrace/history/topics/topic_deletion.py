@@ -17,9 +17,9 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.core.errors import TaskOwnedError, UnknownAppError
-from tailrace.core.names import begun_group, tape_of, transactional_id
+from tailrace.core.names import apps_in, begun_group, tape_of, transactional_id
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.reading.app_topics import apps_in, topics_left_by
+from tailrace.history.reading.app_topics import topics_left_by
 from tailrace.history.retirement import publishers_of, retire
 from tailrace.log.interface import StoredLog
 
