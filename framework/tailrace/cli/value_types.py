@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 import click
 
-from tailrace.core.durations import duration, to_ms
+from tailrace.core.durations import duration, parsed_instant
 from tailrace.core.errors import TailraceError
 
 
@@ -43,11 +42,7 @@ class TimeType(click.ParamType):
             return value
         text = str(value)
         try:
-            if found := re.fullmatch(r"(-?\d+)ms", text, re.ASCII):
-                return to_ms(int(found[1]))
-            if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
-                return to_ms(datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC))
-            return to_ms(datetime.fromisoformat(text))
+            return parsed_instant(text)
         except (ValueError, TailraceError):
             self.fail(
                 f"{text!r} is not a time; write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",

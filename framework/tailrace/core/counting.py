@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def counted(number: int, of: str) -> str:
     """A number with its noun: ``1 record``, ``2,000 records``."""
     return f"{number:,} {of}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The names, or the first ``most`` of them: ``a, b, ...``."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def offsets(first: int, stop: int) -> str:

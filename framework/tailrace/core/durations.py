@@ -132,6 +132,20 @@ def to_ms(instant: datetime | int) -> int:
     )
 
 
+def parsed_instant(text: str) -> int:
+    """The instant in a text, in milliseconds: ``1357017420000ms``, ``2013-01-01``, ``2013-01-01T05:17:00Z``.
+
+    Raises:
+        UsageError: It has no time zone, or is out of range.
+        ValueError: It is not such a text.
+    """
+    if found := re.fullmatch(r"(-?\d+)ms", text, re.ASCII):
+        return to_ms(int(found[1]))
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+        text += "T00:00:00Z"
+    return to_ms(datetime.fromisoformat(text))
+
+
 def is_instant(time_ms: int) -> bool:
     """Whether a watermark, or a timer's time, is an instant, and not computed from ``NO_WATERMARK``."""
     return time_ms > NO_WATERMARK + BESIDE_NO_WATERMARK_MS

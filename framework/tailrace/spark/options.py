@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
 
 import msgspec
 
-from tailrace.core.durations import to_ms
+from tailrace.core.durations import parsed_instant
 from tailrace.core.errors import BadRecordError, TailraceError, UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec
@@ -133,12 +131,7 @@ class Options:
         if text is None:
             return None
         try:
-            if found := re.fullmatch(r"(-?\d+)ms", text.strip(), re.ASCII):
-                return to_ms(int(found[1]))
-            if re.fullmatch(r"\d{4}-\d\d-\d\d", text.strip()):
-                day = date.fromisoformat(text.strip())
-                return to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC))
-            return to_ms(datetime.fromisoformat(text.strip()))
+            return parsed_instant(text.strip())
         except (ValueError, TailraceError):
             raise UsageError(
                 f"{name} is {text!r}, which is not an instant",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from tailrace.core.counting import listed
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
@@ -144,7 +145,7 @@ def _held_back(plan: Plan, log: Log) -> Iterator[str]:
     for one in plan.inputs:
         if one.own or one.watermark != "upstream" or not (waits_for := without_watermark(log, one.name)):
             continue
-        named = ", ".join(waits_for[:_SHOWN]) + (", ..." if len(waits_for) > _SHOWN else "")
+        named = listed(waits_for, _SHOWN)
         yield (
             f"{one.name}: {named} had no watermark at the end of this history (a task without records has "
             "none after a start, until "

@@ -205,9 +205,7 @@ class _TaskSink(Sink):
         """The failed records that are handled in the state of the task, by input."""
         if self._run.job.request.keys:
             return by_input(self._begun.handled)
-        base = self._begun.decoded
-        before = {} if base is None else base.positions
-        return by_input(self._begun.handled | self._again.handled(before, tape.decode_cut(cut).positions))
+        return self._again.handled(self._begun, cut)
 
 
 def canonical_notes(order: Canonical, compacted: CompactedInputs) -> CanonicalNotes:

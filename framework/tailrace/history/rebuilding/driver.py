@@ -17,6 +17,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import (
     OptionError,
@@ -272,5 +273,7 @@ def identity(request: Request, plan: Plan) -> str:
 def _begun_again(earlier: dict[str, str], code: dict[str, str]) -> str:
     """The note if the code has changed since an interrupted rebuild was begun."""
     other = changed(earlier, code)
-    named = f"{', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}"
-    return f"nothing of an interrupted rebuild was used, as the code has changed since it was begun: {named}"
+    return (
+        "nothing of an interrupted rebuild was used, as the code has changed since it was begun: "
+        f"{listed(other, _SHOWN)}"
+    )

@@ -20,17 +20,19 @@ A timer has no record: every timer fires in its place, and its letter stays list
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import blake2b
 
 import msgspec
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.redriven import redriven_of
 from tailrace.core.errors import HANDLER_FAILED, BadReason, OptionError, ReplayDivergedError
 from tailrace.core.records import Headers, InputRecord, Output, RawOutput
 from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, notes, read
+from tailrace.history.reading.beginnings import Beginning
 from tailrace.history.rebuilding.job import Letters
 from tailrace.history.rebuilding.past import HistorySource
 
@@ -62,7 +64,7 @@ def letters_before(past: HistorySource, *, delivers_sends: bool) -> tuple[Letter
                 sent[number].add((name, offset, _content(letter)))
             elif (
                 letter.reason != _FOREIGN
-            ):  # the redriven record of such a one is in another partition, and handled
+            ):  # the redriven record of those is in another partition, and handled
                 redriven_sent[number].add(_content(letter))
         elif letter.id not in done:
             _check_own(letter, plan)
@@ -127,7 +129,7 @@ class FailedAgain:
 
     def __init__(self, plan: Plan, letters: Letters) -> None:
         self._topic, self._letters = plan.dead_letters_topic, letters
-        self.records: set[tuple[str | None, int | None]] = set()
+        self._records: set[tuple[str | None, int | None]] = set()
         self._contents: set[bytes] = set()
 
     def look(self, outputs: Iterable[Output] | Iterable[RawOutput]) -> None:
@@ -136,10 +138,12 @@ class FailedAgain:
         Raises:
             ReplayDivergedError: A record that the app sends to itself fails, and was redriven.
         """
+        if not (self._letters.failed or self._letters.sent or self._letters.redriven_sent):
+            return
         for topic, key, value, time_ms, headers in outputs:
             if topic == self._topic:
                 letter = read(0, InputRecord(0, time_ms, key, value, headers))
-                self.records.add((letter.topic, letter.origin_offset))
+                self._records.add((letter.topic, letter.origin_offset))
                 self._contents.add(content := _content(letter))
                 if content in self._letters.redriven_sent:
                     raise ReplayDivergedError(
@@ -150,15 +154,18 @@ class FailedAgain:
                         "tape).",
                     )
 
-    def handled(self, before: Mapping[str, int], after: Mapping[str, int]) -> set[tuple[str, int]]:
-        """The records whose letters are settled by the rebuild: those between two positions that have not
-        failed again.
+    def handled(self, begun: Beginning, cut: bytes) -> dict[str, list[int]]:
+        """The failed records that are handled at a cut of a task, by input: those that its beginning has, and
+        those that have not failed again since. All outputs must have been looked at.
         """
+        before = {} if begun.decoded is None else begun.decoded.positions
+        after = tape.decode_cut(cut).positions
         failed = {(name, offset) for name, offset in self._letters.failed if offset < after.get(name, 0)}
         sent = {
             (name, offset) for name, offset, content in self._letters.sent if content not in self._contents
         }
-        return {one for one in (failed - self.records) | sent if one[1] >= before.get(one[0], 0)}
+        since = {one for one in (failed - self._records) | sent if one[1] >= before.get(one[0], 0)}
+        return by_input(begun.handled | since)
 
 
 def by_input(records: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

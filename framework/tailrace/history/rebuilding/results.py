@@ -134,12 +134,6 @@ class Work(msgspec.Struct):
     commits: int = 0
     phases: Phases = msgspec.field(default_factory=Phases)
 
-    def add(self, more: Work) -> None:
-        """Add the effort of another unit."""
-        self.replayed += more.replayed
-        self.commits += more.commits
-        self.phases.add(more.phases)
-
 
 class NewFailures(msgspec.Struct, frozen=True):
     """Records and timers that failed in the rebuild, but not in the service."""

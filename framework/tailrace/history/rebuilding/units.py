@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
 
+from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ReplayDivergedError, TailraceError
 from tailrace.history.reading.app_topics import topics_of
@@ -63,7 +64,7 @@ def _check(plan: Plan, job: Job) -> None:
         raise ReplayDivergedError(
             f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it was "
             "begun: "
-            f"{', '.join(other[:_SHOWN])}{', ...' if len(other) > _SHOWN else ''}",
+            f"{listed(other, _SHOWN)}",
             hint="Install the same code for every process, or ship it again (Spark: --py-files). If it was "
             "changed "
             "meanwhile, run the same command again: it begins with the code as it is.",

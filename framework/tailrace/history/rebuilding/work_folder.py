@@ -133,12 +133,9 @@ class WorkFolder:
                 hint="Remove the folder; the rebuild then begins from the start.",
             ) from error
 
-    def begin(self, job: Job) -> WorkFolder:
-        """Store a settled job. Returns the work folder of its units."""
-        units = WorkFolder(Path(job.work))
-        units.make()
+    def begin(self, job: Job) -> None:
+        """Store a settled job."""
         self._put(self.path / "job", msgspec.msgpack.encode(job))
-        return units
 
     def empty(self) -> None:
         """Remove everything that was done, the job first, so that no driver resumes with a part of it."""
