@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.left_inputs import left_header
-from tailrace.history.reading.same_topics import noted_header
-from tailrace.log.interface import Log, TopicPartition
+from tailrace.history.reading.same_topics import note_of_topics, noted_header
+from tailrace.log.interface import Log
 from tailrace.runtime.task_notes import versions_header
 
 
@@ -22,7 +22,7 @@ class CutHeaders:
         self._plan, self._log, self._partition = plan, log, partition
         known = log.topics()
         used = {*plan.outputs, plan.changelog_topic, plan.tape_topic, *(one.name for one in plan.inputs)}
-        note = log.note({TopicPartition(name, 0): 0 for name in used if name in known})
+        note = note_of_topics(log, used & known.keys())
         self.has_notes = bool(note)
         """Whether the log wants notes."""
         self._kept = left_header(plan, last)
@@ -31,4 +31,6 @@ class CutHeaders:
 
     def of(self, positions: Mapping[str, int]) -> Headers:
         """The headers of a cut. ``positions``: by input, up to where it has no record that is not in the cut."""
+        if not self.has_notes:
+            return self._kept
         return noted_header(self._plan, self._log, self._partition, positions) + self._kept

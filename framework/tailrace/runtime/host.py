@@ -68,6 +68,7 @@ class Host:
     tasks: Tasks
     states: States
     worker: Worker
+    _companions: Companions
 
     def __init__(
         self,
@@ -83,7 +84,6 @@ class Host:
         """Whether it is to leave before the end of its input: it was asked to, or it has failed."""
         self._more = companions
         self._reporting = Reporting()
-        self._companions = Companions((), plan.app)
 
     def run(self) -> Counter[Kind]:
         """Live, until the end of the input, SIGTERM or Ctrl-C. Returns the dead letters of the run, by kind.

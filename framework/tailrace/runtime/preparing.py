@@ -90,14 +90,13 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
     """Check the topics that are there, create those that are missing, and note where the app begins. Raises what ``prepare`` raises."""
     check_lives_here(log, plan.app)
     known = log.topics()
-    missing = sorted(
-        {*(one.name for one in plan.inputs), *plan.outputs} - known.keys() - internal_topics(plan).keys()
-    )
+    declared, internal = {*(one.name for one in plan.inputs), *plan.outputs}, internal_topics(plan).keys()
+    missing = sorted(declared - internal - known.keys())
     for name in missing:
         with suppress(UnknownTopicError):
             log.partitions(name)  # one that exists may be hidden from this user
     if missing and not create_declared:
-        others = known.keys() - {*(one.name for one in plan.inputs), *plan.outputs, *internal_topics(plan)}
+        others = known.keys() - declared - internal
         meant = [did_you_mean(name, others) for name in missing]
         raise UnknownTopicError(
             f"the log has no topic {' and no '.join(map(repr, missing))}, which the app {plan.app!r} declares",

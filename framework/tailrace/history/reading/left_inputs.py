@@ -77,9 +77,8 @@ def abandoned_inputs(plan: Plan, log: Log, partition: int, end: int | None = Non
     last = last_cut(log, TopicPartition(plan.changelog_topic, partition), end)
     reads = {} if last is None else tape.decode_cut(last.value or b"").positions
     declared = {one.name for one in plan.inputs}
-    return {
-        name: at for name, at in positions_left(last).items() if name not in declared or name not in reads
-    }
+    stands = {name: one.position for name, one in left_with(last).items()} | reads
+    return {name: at for name, at in stands.items() if name not in declared or name not in reads}
 
 
 def abandoned_before(begun: Beginning, cut: bytes) -> dict[str, int]:

@@ -79,7 +79,7 @@ def check_history(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> None:
         TopicReplacedError: One of them was deleted and created again since.
     """
     with _named(app):
-        for _, (note, positions) in _history(app, log, {one.name for one in inputs}):
+        for note, positions in _history(app, log, {one.name for one in inputs}):
             log.resume(note, positions)
 
 
@@ -88,13 +88,19 @@ def replaced_topics(app: str, log: Log, inputs: Iterable[str] = ()) -> list[str]
     among the ``inputs``.
     """
     found: dict[str, None] = {}
-    for _, (note, positions) in _history(app, log, set(inputs)):
-        for place, position in positions.items():
-            try:
-                log.resume(note, {place: position})
-            except TopicReplacedError:
-                found[place.topic] = None
+    for note, positions in _history(app, log, set(inputs)):
+        if _is_replaced(log, note, positions):
+            each = ({place: position} for place, position in positions.items())
+            found |= {place.topic: None for one in each if _is_replaced(log, note, one) for place in one}
     return list(found)
+
+
+def _is_replaced(log: Log, note: bytes, positions: Mapping[TopicPartition, int]) -> bool:
+    try:
+        log.resume(note, positions)
+    except TopicReplacedError:
+        return True
+    return False
 
 
 def still_there(app: str, log: Log, names: Iterable[str]) -> set[str]:
@@ -145,13 +151,12 @@ def check_changelog(plan: Plan, log: Log, partition: int) -> None:
 # --- internal
 
 
-def _history(app: str, log: Log, inputs: Collection[str]) -> Iterator[tuple[int, _Noted]]:
-    """The notes of all tasks of an app, each with the number of its task."""
+def _history(app: str, log: Log, inputs: Collection[str]) -> Iterator[_Noted]:
+    """The notes of all tasks of an app."""
     changelog, known = changelog_of(app), log.topics()
     for number in range(log.partitions(changelog)) if changelog in known else ():
         last = last_cut(log, TopicPartition(changelog, number))
-        for one in _noted(app, number, last, known, [name for name in inputs if name in known]):
-            yield number, one
+        yield from _noted(app, number, last, known, [name for name in inputs if name in known])
 
 
 def _noted(

@@ -68,14 +68,13 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
             where,
         )
         return
-    at, offset, same = compared
+    offset, same = compared
     if not same:
-        where = f"{at.topic!r} partition {at.partition}"
         raise _other(archive, f"offset {offset} of {where} is another record in the archive than in the log")
 
 
-_Compared: TypeAlias = tuple[TopicPartition, int, bool]
-"""A place, an offset, and whether the log has the same record there."""
+_Compared: TypeAlias = tuple[int, bool]
+"""An offset, and whether the log has the same record there."""
 
 
 def _compared(
@@ -89,7 +88,7 @@ def _compared(
     if oldest is None or oldest.offset >= chunk.stop or not content.files:
         return None
     archived = ChunkRecords(archive.folder, content, chunk).records(oldest.offset, 1)
-    return place, oldest.offset, archived == [oldest]
+    return oldest.offset, archived == [oldest]
 
 
 def _compared_mark(log: OneCommitLog, place: TopicPartition, mark: RecordMark) -> _Compared | None:
@@ -98,7 +97,7 @@ def _compared_mark(log: OneCommitLog, place: TopicPartition, mark: RecordMark) -
     found = _at(log, place, mark.offset)
     if found is None or found.offset != mark.offset:
         return None
-    return place, mark.offset, RecordMark.of(found) == mark
+    return mark.offset, RecordMark.of(found) == mark
 
 
 def _at(log: OneCommitLog, place: TopicPartition, offset: int) -> InputRecord | None:

@@ -40,6 +40,7 @@ from tailrace.log.embedded import blocks as blocks_
 from tailrace.log.embedded.appending import Appender, now_ms
 from tailrace.log.embedded.database import CLEANINGS, PARTITIONS
 from tailrace.log.embedded.failures import failing
+from tailrace.log.embedded.lock import locked
 from tailrace.log.embedded.rows import Block, Changes, Rows, Topic
 from tailrace.log.interface import Cleaned
 
@@ -131,12 +132,7 @@ def _alone(folder: Path) -> Generator[bool]:
     with failing(folder, "cleaning the log"):
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+        yield locked(descriptor)
     finally:
         os.close(descriptor)
 

@@ -108,7 +108,7 @@ class AppendLock:
     def _acquire(self, descriptor: int) -> None:
         begun_s = looked_s = time.monotonic()
         nap_s = _FIRST_NAP_S
-        while not _locked(descriptor):
+        while not locked(descriptor):
             now_s = time.monotonic()
             if now_s - looked_s > self.lease_s or now_s - begun_s > self.patience_s:
                 looked_s = now_s
@@ -166,7 +166,8 @@ def _packed(note: Note) -> bytes:
     return data + zlib.crc32(data).to_bytes(4, "little")
 
 
-def _locked(descriptor: int) -> bool:
+def locked(descriptor: int) -> bool:
+    """Lock a file for this process alone, without waiting. Returns False if another process has locked it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

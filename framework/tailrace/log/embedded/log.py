@@ -59,6 +59,7 @@ class EmbeddedLog:
             raise
         self.admin = PlainAdmin(self, self._keep_all)
         self._joined: list[EmbeddedTasks] = []
+        """Also closed ones: a process that has given up its tasks must not fence their next owner."""
         self._appender = Appender(
             self._view, lock, fsync=options.fsync, fsync_interval_s=options.fsync_interval_s
         )

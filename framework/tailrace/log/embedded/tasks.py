@@ -22,6 +22,7 @@ from tailrace.core.errors import FencedError, TaskOwnedError
 from tailrace.core.names import transactional_id
 from tailrace.log.embedded.failures import failing
 from tailrace.log.embedded.holders import Holder, life_of, myself
+from tailrace.log.embedded.lock import locked
 from tailrace.log.tasks import AppTasks, ClaimedTasks, OnAssigned, Owner, nothing
 
 OWNERS = "owners"
@@ -150,10 +151,10 @@ def claim(folder: Path, name: str, *, lease_s: float) -> Claim | None:
         guard = os.open(path.parent / _GUARD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             # Held for microseconds during a claim. A process stopped here delays the claims of others, but not their work.
-            if not _locked(guard):
+            if not locked(guard):
                 return None
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            if not _locked(descriptor):
+            if not locked(descriptor):
                 stamp = os.pread(descriptor, _STAMP.size, 0)
                 os.close(descriptor)
                 renewed_ns = _STAMP.unpack(stamp)[0] if len(stamp) == _STAMP.size else time.monotonic_ns()
@@ -228,14 +229,6 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 def _stamp(descriptor: int, owner: Holder) -> None:
     os.pwrite(descriptor, _STAMP.pack(time.monotonic_ns(), *owner), 0)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

@@ -109,9 +109,8 @@ class FollowedTopics:
             self._cluster.create(name, TopicSettings(1, compacted=True), config)
         ids = self._topics.ids([topic, *feeds])
         place = TopicPartition(feeds[0], 0)
-        is_empty = not self._cluster.ends([place])[
-            place
-        ]  # asked first: another process writes the note before it publishes
+        # Asked first: another process writes the note before it publishes.
+        is_empty = not self._cluster.ends([place])[place]
         noted = self.last({feeds[1]: ids[topic]})[feeds[1]].watermarks_id
         if noted is None and is_empty:
             self._write(feeds[1], NOTE_KEY, ids[feeds[0]].encode())

@@ -17,7 +17,6 @@ Kafka keeps no timestamp 0: librdkafka takes it for "now". It is written as -1, 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +43,6 @@ from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import Published, encode
 from tailrace.log.routing import Router
 
-_log = logging.getLogger("tailrace.kafka")
 _NO_TIMES: Final = frozenset((0, NO_TIMESTAMP))
 _FLUSH_S: Final = 2.0
 _LOOK_S: Final = 1.0
