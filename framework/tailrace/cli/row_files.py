@@ -21,7 +21,10 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from tailrace.state.snapshots.arrow import dataset, pa
+from tailrace.core.extras import ExtraModule
+
+pa: Any = ExtraModule("pyarrow", "Parquet files", "parquet")
+dataset: Any = ExtraModule("pyarrow.dataset", "Parquet files", "parquet")
 
 FORMATS = ("jsonl", "csv", "parquet")
 STDIN = "-"
