@@ -4,7 +4,7 @@
 options                                   a table of
 ========================================  ==============================================================
 ``log``, ``topic``                        the records of a topic, as bytes
-``log``, ``topic``, ``app`` or ``schema`` its events, a column for each field
+``log``, ``topic``, ``app``               its events, a column for each field
 ``archive``, ``topic``, maybe ``log``     the same from an archive, and from the log what is not in it yet
 ``snapshot``, ``app``, ``actor``          the instances of an actor, a row for each key
 ``snapshot``, ..., ``field``              the entries of one of its MapStates or ListStates

@@ -294,14 +294,12 @@ class StateWriter(DataSourceArrowWriter):
 def _as_read(actor: ActorPlan, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Value rows with every field that the code reads from them."""
     defaults = {one.name: one.default for one in actor.schema.fields if one.kind == "value" and one.default}
-    return {
-        key: row[:1] + joined(raw_fields(row[1:]) | _missing(row, defaults)) for key, row in found.items()
-    }
-
-
-def _missing(row: bytes, defaults: Mapping[str, bytes]) -> dict[str, bytes]:
-    known = raw_fields(row[1:])
-    return {name: default for name, default in defaults.items() if name not in known}
+    read: dict[bytes, bytes] = {}
+    for key, row in found.items():
+        known = raw_fields(row[1:])
+        absent = {name: default for name, default in defaults.items() if name not in known}
+        read[key] = row[:1] + joined(known | absent)
+    return read
 
 
 def _with(actor: ActorPlan, schema: bytes) -> bytes:

@@ -37,7 +37,7 @@ from the last one in the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -234,9 +234,8 @@ class _Task:
             check_not_redriven_since(log, self._snapshot.manifest)
         for number in range(plan.partitions):
             task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)
-            if task._committed().cut is not None:
-                continue
-            task._inputs.check()
+            if task._committed().cut is None:
+                task._inputs.check()
 
     def _is_part_of(self, live: tape.Cut) -> bool:
         """Whether the snapshot is of the history that the changelog continues, if the log has that commit."""
@@ -318,7 +317,7 @@ class _Task:
             cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
             gone = dict(stale)
             for batch in batched(rows_of(self._snapshot, partition)):
-                self._append(writer, ((row, value) for row, value in batch))
+                self._append(writer, batch)
                 for row, _ in batch:
                     gone.pop(row, None)
             self._append(writer, ((row, None) for row in gone))
@@ -377,9 +376,7 @@ class _Task:
             nonce=nonce,
         )
 
-    def _append(
-        self, writer: Writer, changed: Iterator[tuple[bytes, bytes | None]] | list[tuple[bytes, bytes]]
-    ) -> None:
+    def _append(self, writer: Writer, changed: Iterable[tuple[bytes, bytes | None]]) -> None:
         topic, now_ms = self._plan.changelog_topic, self._now_ms
         writer.append([Output(topic, row, value, now_ms) for row, value in changed], self._number)
 
