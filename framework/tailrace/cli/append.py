@@ -148,9 +148,9 @@ class _Appending:
                 )
                 if not self._skip_invalid:
                     raise click.ClickException(
-                        f"{showing.printable(said)}. The rows before it are appended: correct it and "
-                        "continue with "
-                        f"--from-row {row.number}, or leave invalid rows out with --skip-invalid."
+                        f"{showing.printable(said)}. The rows before it are appended: correct "
+                        f"it and continue with --from-row {row.number}, or leave invalid rows "
+                        "out with --skip-invalid."
                     ) from None
                 self.invalid += 1
                 _say(said)

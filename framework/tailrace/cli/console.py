@@ -100,8 +100,7 @@ def say_hidden(place: TopicPartition, first: int, stop: int) -> None:
     """Name the offsets that an open transaction hides on standard error; what is before them is shown."""
     click.echo(
         f"not shown: {offsets(first, stop)} of {place.topic!r} partition {place.partition}, which a "
-        "transaction that is open "
-        "hides. Run the command again when it has ended",
+        "transaction that is open hides. Run the command again when it has ended",
         err=True,
     )
 

@@ -1,8 +1,7 @@
 """Makes records of rows: events of an app's topic, or JSON lines as they are.
 
-msgspec converts the cells of a table to the declared types: text of CSV leniently (``"12"`` is an int),
-values of Parquet strictly. It would convert these cells to something that the row does not say; here they
-are invalid:
+msgspec converts cells to the declared types: text of CSV leniently (``"12"`` is an int), values of Parquet
+strictly. It would convert these cells to something that the row does not say; here they are invalid:
 
 =============================  =============================================================
 a cell                         would become

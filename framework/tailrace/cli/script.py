@@ -1,10 +1,9 @@
 """``app.run()``: runs the command ``tailrace run`` from a script.
 
 It calls the command itself, with the keywords as its arguments: one code path, one set of checks and
-messages. In addition it finds the name of the app, because worker processes import the app by its name. A
-script that was started as ``python ships.py`` is the module ``ships`` for them (see
-``processes.app_loading``). So it must be importable: its call of ``app.run`` must be under ``if __name__ ==
-"__main__"``.
+messages. It also finds the name of the app, because worker processes import the app by its name. A script
+that was started as ``python ships.py`` is the module ``ships`` for them (see ``processes.app_loading``). So
+it must be importable, with its call of ``app.run`` under ``if __name__ == "__main__"``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Traces some keys during a replay, and opens a debugger before their handlers.
 
-The trace has one paragraph for each record and timer. It has an entry for each handler, with state changes
-and outputs::
+The trace has a paragraph for each record and timer, with an entry per handler: state changes and outputs::
 
     2013-01-01T10:17:00.000Z  departures @1234  Departure(tail='N14228', ...)
       Aircraft.departed

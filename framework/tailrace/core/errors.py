@@ -18,9 +18,7 @@ HANDLER_FAILED: Final = "handler-failed"
 
 
 class Place(TypedDict, total=False):
-    """The attributes that give the place of an error, as keywords. A class of errors names those
-    that it has.
-    """
+    """The attributes that give the place of an error, as keywords. Each class of errors names its own."""
 
     app: str | None
     actor: str | None
@@ -43,8 +41,9 @@ class Place(TypedDict, total=False):
 
 
 class TailraceError(Exception):
-    """The root of all errors. The message says what happened (``what``), where, and what to do next
-    (``hint``). Can be pickled.
+    """The root of all errors.
+
+    The message says what happened (``what``), where, and what to do next (``hint``). Can be pickled.
     """
 
     places: ClassVar[tuple[str, ...]] = ()
@@ -67,15 +66,14 @@ class TailraceError(Exception):
 
 
 class DefinitionError(TailraceError, TypeError):
-    """A declaration (app, topic, actor, handler) is wrong: change the code. Raised on import, or by
-    ``App.plan``.
+    """A declaration (app, topic, actor, handler) is wrong: change the code.
+
+    Raised on import, or by ``App.plan``.
     """
 
 
 class DurableTypeError(DefinitionError):
-    """A field (``owner.field``) has a type that cannot be stored and read back unchanged, such as a set:
-    change the type.
-    """
+    """The type of a field (``owner.field``), such as a set, cannot be stored unchanged: change the type."""
 
     places = ("owner", "field")
 
@@ -95,15 +93,11 @@ class UsageError(TailraceError):
 
 
 class OptionError(UsageError):
-    """An option of a command, or the same argument of a function, is wrong, or is not available on this log:
-    correct it.
-    """
+    """An option, or the same argument of a function, is wrong or not available on this log: correct it."""
 
 
 class DurableValueError(UsageError):
-    """A handler set a field to a value that is not of the declared type. A restart would change or lose the
-    value.
-    """
+    """A handler set a field to a value of another type than declared. A restart would change or lose it."""
 
     places = ("owner", "field")
 
@@ -125,9 +119,7 @@ class StateLeakError(UsageError):
 
 
 class EmittedTypeError(UsageError):
-    """A reader of an emitted event, or of a sent message, would get a different value. Raised in checked
-    runs.
-    """
+    """Readers of an emitted event or sent message would get a different value. Raised in checked runs."""
 
     places = ("topic",)
 
@@ -179,9 +171,7 @@ class QueryError(TailraceError):
 
 
 class RecordError(TailraceError):
-    """An error about one record. Its place in the log is set as far as it was known where the error was
-    raised.
-    """
+    """An error about one record, with its place in the log as far as it was known where it was raised."""
 
     places: ClassVar[tuple[str, ...]] = ("topic", "partition", "offset", "key")
 
@@ -192,9 +182,7 @@ class RecordError(TailraceError):
 
 
 class BadRecordError(RecordError):
-    """A record cannot be handled: it is undecodable, of the wrong type, without a key, or its time makes no
-    sense.
-    """
+    """A record cannot be handled: undecodable, of the wrong type, without key, or its time makes no sense."""
 
     places = ("reason", *RecordError.places)
 
@@ -202,9 +190,7 @@ class BadRecordError(RecordError):
 
 
 class EventValueError(RecordError):
-    """An event has a value that its record cannot hold: readers would get another value, or none. It was not
-    written.
-    """
+    """A record cannot hold an event's value: readers would get another one, or none. It was not written."""
 
     places = ("topic",)
 
@@ -232,9 +218,7 @@ class TopicMismatchError(RecordError):
 
 
 class TopicReplacedError(RecordError):
-    """A topic was deleted and created again: the offsets that an app has read up to mean other
-    records now.
-    """
+    """A topic was deleted and created again: the offsets an app has read up to mean other records now."""
 
 
 # --- The stored state cannot be used: look at the state folder or the versions ---
@@ -268,9 +252,7 @@ class NewerFormatError(StateFolderError):
 
 
 class OldFormatError(StateFolderError):
-    """State or tape was written by a development version of Tailrace, before its first release: it is not
-    read.
-    """
+    """A development version of Tailrace, before the first release, wrote state or tape: it is not read."""
 
 
 class CorruptStateError(StateFolderError):
@@ -282,15 +264,11 @@ class ForeignStateError(StateFolderError):
 
 
 class StateUnavailableError(StateFolderError):
-    """The state folder cannot be written or read now: it is full, read-only or missing. Nothing committed is
-    lost.
-    """
+    """The state folder cannot be used now: it is full, read-only or missing. Nothing committed is lost."""
 
 
 class StateInUseError(StateUnavailableError):
-    """Another process, or another store of this process, has the state folder open. A task has one owner at a
-    time.
-    """
+    """Another process, or store of this process, has the state folder open. A task has one owner."""
 
 
 # --- A snapshot cannot be used or taken: look at it, or at its location ---
@@ -334,9 +312,7 @@ class SnapshotInUseError(SnapshotError):
 
 
 class SnapshotUnavailableError(SnapshotError):
-    """The location of a snapshot cannot be read or written now: it is full, denied or missing. No partial
-    snapshot was published.
-    """
+    """A snapshot's location cannot be used now: full, denied or missing. No partial one was published."""
 
 
 # --- The log or another process is in the way: retry, restart or look there ---
@@ -364,9 +340,7 @@ class LogFolderError(TailraceError):
 
 
 class CorruptLogError(LogFolderError):
-    """The log is damaged: a checksum does not match. It is left unchanged, and nothing after the damage is
-    read.
-    """
+    """The log is damaged: a checksum does not match. It is left unchanged, and not read past the damage."""
 
 
 class ForeignLogError(LogFolderError):
@@ -382,9 +356,7 @@ class TaskOwnedError(TailraceError):
 
 
 class AppMovedError(TailraceError):
-    """The app lives on another log or is being moved, or a move to this log is refused (``tailrace
-    migrate``).
-    """
+    """The app is on another log or being moved, or a move to this log is refused (``tailrace migrate``)."""
 
 
 class WorkerLostError(TailraceError):
@@ -396,8 +368,9 @@ class CommitUnknownError(TailraceError):
 
 
 class OffsetsDisagreeError(TailraceError):
-    """The committed offsets of a group differ from those in the changelog's last cut. One of the two was
-    changed by hand.
+    """A group's committed offsets differ from those in the changelog's last cut.
+
+    One of the two was changed by hand.
     """
 
 
@@ -410,21 +383,15 @@ class ReplacedVersionError(TailraceError):
 
 
 class ReplayDivergedError(TailraceError):
-    """A replay gave other results than the first run: the code was changed, or a handler depends on what is
-    not recorded.
-    """
+    """A replay differs from the first run: code was changed, or a handler depends on unrecorded input."""
 
 
 class UnsplittableError(TailraceError):
-    """A task cannot be split by key, or the results of its parts do not add up to those of the whole: run it
-    whole.
-    """
+    """A task cannot be split by key, or its parts' results do not add up to the whole: run it whole."""
 
 
 class EnvironmentMismatchError(TailraceError):
-    """A rebuild runs on another Python, msgspec or tzdata than the tape names, so its results
-    could differ.
-    """
+    """A rebuild runs on another Python, msgspec or tzdata than the tape names: results could differ."""
 
 
 # --- Batch work: look at the installation or at the archive ---
@@ -451,6 +418,4 @@ class ArchiveError(TailraceError):
 
 
 class SetAsideError(TailraceError):
-    """A command could not handle some items (dead letters, rows of a file) and set them aside. All others are
-    done.
-    """
+    """A command set aside items that it could not handle (dead letters, file rows). All others are done."""

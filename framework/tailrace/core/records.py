@@ -22,14 +22,10 @@ import msgspec
 from tailrace.core.errors import BadReason
 
 CHANNEL: Final = "#"
-"""Separates a topic from a channel in it, which has a watermark of its own. Names of topics do not contain
-it.
-"""
+"""Separates a topic from a channel in it, which has its own watermark. Topic names do not contain it."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
-"""Names and values, in their order; a name may occur twice. A header of Kafka without a value (null) has an
-empty value here.
-"""
+"""Names and values, in order; a name may occur twice. A null value of a Kafka header is empty here."""
 Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]
 
 
@@ -78,9 +74,7 @@ record_of: Callable[[tuple[int, int, bytes | None, bytes | None, Headers]], Inpu
 
 
 class Refused(NamedTuple):
-    """Why a record cannot be given to a handler: a short ``reason`` code, and ``detail`` and ``hint`` for
-    messages.
-    """
+    """Why a record cannot be handled: a short ``reason`` code, and ``detail`` and ``hint`` for messages."""
 
     reason: BadReason
     detail: str

@@ -91,9 +91,7 @@ def timer_row(prefix: bytes, domain: int, name: bytes) -> bytes:
 
 
 def index_prefix(domain: int, actor: bytes) -> bytes:
-    """The prefix of all index rows of one actor in one time domain. A scan returns them in the
-    order of time.
-    """
+    """The prefix of all index rows of one actor in one time domain, which a scan returns by time."""
     return INDEX + bytes((domain,)) + actor + b"\0"
 
 
@@ -111,9 +109,7 @@ def read_index_row(row: bytes) -> tuple[int, str, bytes, bytes]:
 
 
 class StateRow(msgspec.Struct, frozen=True):
-    """The parts of a state row: the actor, the key, and the rest, which begins with its kind ('' for the
-    value).
-    """
+    """The parts of a state row: actor, key, and the rest, which begins with its kind ('' for the value)."""
 
     actor: str
     key: bytes
@@ -136,9 +132,7 @@ def is_local(row: bytes) -> bool:
 # ---------------------------------------------------------------------------------------------
 
 EXPIRES = {EVENT_TIME: b"E", PROCESSING_TIME: b"P"}
-"""First byte of an entry's value where the entry expires; eight bytes of time follow. Others begin with
-``STAYS``.
-"""
+"""First byte of an entry's value if it expires; eight bytes of time follow. Others begin with ``STAYS``."""
 STAYS = b"-"
 _TIMED = 9
 

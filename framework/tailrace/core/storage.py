@@ -40,9 +40,7 @@ class Store(StateReader, Protocol):
         ...
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Apply a batch and its cut atomically: after a crash all of it is there, or none. A value of None
-        deletes a row.
-        """
+        """Apply a batch and its cut atomically: all or nothing after a crash. A None value deletes a row."""
         ...
 
     def close(self) -> None:

@@ -26,8 +26,8 @@ The rules, in this order::
 - *It is the least cut* at or after what exists when it begins: a task moves only if it must, and then to the first commit that is enough.
 - *It ends, whatever is committed meanwhile.* A task moves only to a commit that sent a message to a commit of the cut, which was
   therefore done before. All of them were done before step 2 had read the last changelog, so there is a bounded number of them.
-- A record whose number the changelog of its writer does not have, up to an end that is settled after step 2, is of another history. It
-  moves nobody.
+- A record whose number the changelog of its writer does not have, up to an end that is settled after step 2,
+  is of another history. It moves nobody.
 
 What is on its way to a task in this cut is not a range of offsets: between two messages of commits in the cut there may be one of a later
 commit. ``history.reading.in_flight`` tells them apart by the same numbers. On the embedded log all commits are one step for all topics, so its

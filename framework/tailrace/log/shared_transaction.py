@@ -11,8 +11,8 @@ visible at once, so these rules hold:
    went back to the last commit.
 3. A writer that has appended nothing leaves without an abort, and loses nothing by the abort of another.
 4. A commit that certainly had no effect is aborted here, for all.
-5. If the outcome is unknown, or the producer has failed for good, the transaction has *ended*: all its writers are lost, and of no
-   more use.
+5. If the outcome is unknown, or the producer has failed for good, the transaction has *ended*: all its
+   writers are lost, and of no more use.
 
 A transaction with one writer is what a program has that commits alone.
 """

@@ -4,8 +4,8 @@ Theory. The monitor reads the app's dead-letter topic from its end at the start 
 not attempts, whichever process wrote them and however often a worker was restarted. A replay or a rebuild writes no dead
 letters, so it logs none. There is one monitor for the whole app, in the process of the service or of the supervisor.
 
-The time of each look is limited: of many letters, it reads some. Letters not yet read at the end of the run are counted by
-their offsets.
+The time of each look is limited: of many letters, it reads some. Letters not yet read at the end of the run
+are counted by their offsets.
 
 A look must not wait for a transaction that hides letters. It may be that of this process, which cannot commit meanwhile. So a service
 on Kafka gives the monitor a reader that never waits. At the end of the run a reader of its own reads what that has not.

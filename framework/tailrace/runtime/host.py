@@ -159,8 +159,10 @@ class Host:
         self.worker = self._employed(count)
 
     def _own(self, tasks: AppTasks) -> Tasks:
-        """Take part in the work of the app. Tasks of a suspended owner are taken only once the state folders are open here: it may
-        hold those.
+        """Take part in the work of the app.
+
+        Tasks of a suspended owner are taken only once the state folders are open here: the owner may hold
+        those.
         """
         callbacks = self._assigned, self._revoked
         try:

@@ -1,7 +1,7 @@
 """The states of a partition and their transitions, as a table.
 
-Rule 1: only this file decides the state of a partition. The code that does the work reports an ``Event``; it never sets a
-state.
+Rule 1: only this file decides the state of a partition. The code that does the work reports an ``Event``; it
+never sets a state.
 
 Rule 2: an event that the table does not have for the current state is a bug, and raises LifecycleError. No event is ignored
 or applied twice.

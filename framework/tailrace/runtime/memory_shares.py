@@ -1,8 +1,8 @@
 """How the memory for the state of a process is shared out.
 
-All of it is a bound, not a reservation. Beside it a process needs memory for Python and its libraries (about 70 MiB), for records that
-it has read and not yet handled, and for the partitions of keys that it has emitted lately (about 100 bytes a key, for at most a million
-keys).
+All of it is a bound, not a reservation. Beside it a process needs memory for Python and its libraries (about
+70 MiB), for records that it has read and not yet handled, and for the partitions of keys that it has emitted
+lately (about 100 bytes a key, for at most a million keys).
 """
 
 from __future__ import annotations

@@ -278,8 +278,9 @@ class Partition:
     # --- the steps of a commit, for ``commit_together``
 
     def stage(self) -> Part:
-        """Append all that belongs to a commit to the open transaction; what else goes into the commit. If it fails, the partition
-        has failed.
+        """Append all that belongs to a commit to the open transaction. Returns the rest of the commit.
+
+        If it fails, the partition has failed.
         """
         slices = self._running("commit")
         self.lifecycle.on(Event.COMMIT_BEGUN)

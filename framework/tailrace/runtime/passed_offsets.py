@@ -20,8 +20,10 @@ _ALONE_MS: Final = 60_000
 
 
 class PassedOffsets:
-    """Of a task at work, from a commit on. ``known`` is what that commit has noted, by input; ``is_noted`` whether there was a commit, and
-    whether commits note them.
+    """The passed offsets of a running task, from a commit on.
+
+    ``known`` is what that commit has noted, by input; ``is_noted`` whether there was a commit, and whether
+    commits note them.
     """
 
     __slots__ = ("_at", "_grew", "_is_noted", "_now", "noted")

@@ -14,10 +14,10 @@ the one before:
        end of the tape, with it
     6  check that the inputs continue there   records deleted unread by retention are an error, or skipped on request
 
-The store's cut has three parts: its changelog position, the core's cut, and the time when it was last at the changelog's end.
-While step 3 is at work there is a fourth: the last cut in the changelog, which step 3 reads *toward*. The time matters because
-compaction drops deletions after a while: a store that was away for longer would keep deleted rows, so it is emptied and filled
-again.
+The store's cut has three parts: its changelog position, the core's cut, and the time when it was last at the
+changelog's end. While step 3 is at work there is a fourth: the last cut in the changelog, which step 3 reads
+*toward*. The time matters because compaction drops deletions after a while: a store that was away for longer
+would keep deleted rows, so it is emptied and filled again.
 
 A position alone does not prove that a store is a copy of *this* changelog: a log that has lost its end, was restored from a
 backup, or created again, has other records at the same offsets. So the log must have the commit that the store stands at, and
@@ -29,8 +29,8 @@ state would be gone.
 While rows are being applied, the store is between two commits. This is safe: no task runs on it before step 5, and a restore
 that was killed or stopped here resumes from the position written with the last batch.
 
-A restore may take long, so it is driven in *steps* of one batch: between two steps other tasks of the process work, and it can be
-stopped.
+A restore may take long, so it is driven in *steps* of one batch: between two steps other tasks of the process
+work, and it can be stopped.
 """
 
 from __future__ import annotations

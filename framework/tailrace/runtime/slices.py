@@ -17,8 +17,8 @@ come while the task was down, so it must be at its end for its ``idle_after`` ag
 worker commits, and so publishes, it before it takes a record: readers that follow this task must not run ahead of the
 records that it still has to read.
 
-When the end of input begins (a bounded run), every source counts again, and none becomes idle until the run is over: see
-``progress``.
+When the end of input begins (a bounded run), every source counts again, and none becomes idle until the run
+is over: see ``progress``.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ class _Input:
     def __init__(self, plan: InputPlan) -> None:
         self.plan = plan
         self.falls_idle = bool(plan.moves) and plan.watermark != "upstream"
-        """Whether it is idle when there is nothing to read for a while: not if its writers publish that, or no
-        watermark needs it.
-        """
+        """Whether it becomes idle without records: not if its writers publish that, or nothing needs it."""
         self.asked = False
         """Whether this slice has found nothing to read."""
         self.empty_since_ms: int | None = None

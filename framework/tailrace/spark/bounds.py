@@ -1,8 +1,7 @@
 """The part of a table that is read, by the options: partitions, timestamps, keys.
 
-Only options select it. Filters of a query are applied by Spark: Spark 4 keeps the plan of a Python data
-source for one query and uses it for the next query of the same DataFrame, which may have another filter or
-none.
+Only options select it. Spark applies the filters of a query: Spark 4 keeps the plan of a Python data source
+for one query and uses it for the next query of the same DataFrame, which may have another filter or none.
 """
 
 from __future__ import annotations

@@ -90,8 +90,7 @@ class TopicTable:
         if self.keeps_undecodable and all(one.name != ERROR for one in self.columns):
             raise UsageError(
                 f"undecodable is keep, and columns leaves out {ERROR!r}: then no column would show which "
-                "rows "
-                "are incomplete",
+                "rows are incomplete",
                 hint=f"Add {ERROR} to columns.",
             )
 

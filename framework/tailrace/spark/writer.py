@@ -3,21 +3,18 @@
 
 Theory. The new snapshot is an incremental one upon the one that is named (``id``), or that the table was read
 from, or the latest one if the table comes from elsewhere. It is of source "edited": it has the cut of its
-parent, so a service starts from it where it would have started from that. What is written are the rows that
-change:
+parent, so a service starts from it where it would have started from that. It holds the changed rows:
 
     append     each row of the table is the instance of its key: the plain fields that are columns get these values, others,
                and the key's maps, lists and timers, stay as they are. A key that was not there begins with
                defaults
     overwrite  the same, and all that belongs to a key that is not in the table is gone
 
-1. Every task of Spark checks and encodes its rows with the app's code, and leaves them in a file of its own
-  name.
-2. The driver, when all have ended, joins them with the rows of the parent, writes the tables and publishes
-  the manifest.
+1. Every task of Spark checks and encodes its rows with the app's code, and leaves them in its own file.
+2. When all have ended, the driver joins them with the rows of the parent, and writes the tables; then it
+  publishes the manifest.
 
-A task that fails, is retried or runs twice leaves a file that nobody names. Nothing is a snapshot before the
-last step.
+A failed, retried or repeated task leaves a file that nobody names. Nothing is a snapshot before the manifest.
 """
 
 from __future__ import annotations

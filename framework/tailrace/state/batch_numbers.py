@@ -78,8 +78,7 @@ def last_number(database: Rdict, path: str) -> int:
         missing = ", ".join(map(str, sorted(set(expected).difference(found))[:5]))
         raise CorruptStateError(
             f"the state has batch {last}, but not all before it (missing: {missing}): RocksDB's write-ahead "
-            "log has lost "
-            "its middle, in a power cut or by a fault of the disk",
+            "log has lost its middle, in a power cut or by a fault of the disk",
             path=path,
             hint=REBUILD,
         )

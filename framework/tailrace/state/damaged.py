@@ -2,15 +2,13 @@
 
 Theory. The log is the truth, and the folder a copy, so its loss costs only the time of a restore. But it is
 evidence of a bad disk or a bug. So it is kept, under another name beside the new folder, and the service logs
-a warning. Only the last damaged folder is kept: a disk that damages one after the other must not be filled by
-them.
+a warning. Only the last damaged folder is kept: a disk that damages one after the other must not fill up.
 
 Only damage is treated in this way. A folder of another task, of a newer version, in use, or unreadable for
 the moment (a full disk, missing permissions) is refused, and left as it is: these have another cause, which a
 new folder would hide.
 
-Damage that shows only when a row is read stops the task (CorruptStateError). The operator then moves the
-folder away.
+Damage found only when a row is read stops the task (CorruptStateError). The operator then moves the folder.
 """
 
 from __future__ import annotations

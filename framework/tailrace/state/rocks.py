@@ -35,10 +35,8 @@ from tailrace.state.folder import StateFolder, StateIdentity
 from tailrace.state.memory import FIRST_ROW, RESERVED, refuse_reserved
 from tailrace.state.tuning import StateMemory
 
-_FIRST_CHUNK, _CHUNK = (
-    16,
-    1024,
-)  # rows that a scan fetches at once: few at first, since many scans are left early
+# Rows that a scan fetches at once: few at first, since many scans are left early.
+_FIRST_CHUNK, _CHUNK = 16, 1024
 
 
 class RocksStore:

@@ -64,9 +64,7 @@ class Driver:
         self._closed = False
 
     def _drive(self, services: Sequence[Service], end_order: Sequence[Collection[Service]]) -> None:
-        """Drive these from now on. ``end_order``: those whose inputs end together, those that end first
-        before others.
-        """
+        """Drive these from now on. ``end_order``: groups whose inputs end together, first to end first."""
         self._services, self._end_order = services, end_order
         self._inputs = Inputs(services)
 
@@ -157,9 +155,7 @@ class Driver:
         return self._news()
 
     def advance_clock_by(self, time: str | int | timedelta) -> Emitted:
-        """Advance the clock by milliseconds or a duration such as ``"1s"``. Otherwise like
-        ``advance_clock``.
-        """
+        """Advance the clock by milliseconds or a duration such as ``"1s"``; see ``advance_clock``."""
         return self.advance_clock(self._now_ms + duration(time))
 
     def fall_idle(self, topic: Topic[Any, Any]) -> Emitted:
@@ -331,9 +327,7 @@ class Driver:
             self._commit_until_quiet()
 
     def _commit_until_quiet(self) -> None:
-        """Take and commit, app after app, until nothing moves: what one commits may be what another waits
-        for.
-        """
+        """Take and commit, app after app, until nothing moves: one may wait for what another commits."""
         running, quiet = self._running, 0
         for one in cycle(running):
             # One that has committed is quiet now, and all others are asked once more.

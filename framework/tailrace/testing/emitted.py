@@ -25,8 +25,9 @@ _first: Callable[[tuple[Any, Any]], Any] = itemgetter(0)
 
 
 class Out(msgspec.Struct, frozen=True, gc=False):
-    """An emitted event: ``topic`` (its name), ``key`` (None in a topic without keys), ``event``,
-    ``timestamp_ms``, ``headers``.
+    """An emitted event: ``topic`` (its name), ``key``, ``event``, ``timestamp_ms``, ``headers``.
+
+    ``key`` is None in a topic without keys.
     """
 
     topic: str
@@ -37,9 +38,7 @@ class Out(msgspec.Struct, frozen=True, gc=False):
 
 
 class Emitted(list[Out]):
-    """A list of emitted events (``Out``): by commit, then by the partition that emitted them, then in order
-    of emission.
-    """
+    """Emitted events (``Out``), a list: by commit, then by emitting partition, then in order of emission."""
 
     __slots__ = ()
 

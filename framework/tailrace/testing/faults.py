@@ -3,8 +3,7 @@
     harness.run([(readings, warm), CRASH, (readings, hot), Clock(5_000), END])
 
 The idea is bytewax's (``EOF`` and ``ABORT`` in the input of its test source). A value compares by what it
-holds and prints as it is written, so that a failing example of a property test can be copied into a test of
-its own.
+holds and prints as it is written, so that a failing example of a property test can be copied into a test.
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ CRASH: Final = Fault("CRASH")
 COMMIT: Final = Fault("COMMIT")
 """Commit everything taken so far; outputs and messages become visible."""
 RELOAD: Final = Fault("RELOAD")
-"""Stop the worker in good order, and start it again on the same state folder: everything in memory is loaded
-again.
-"""
+"""Stop the worker in good order, and restart it on the same state folder: memory is loaded again."""
 REBALANCE: Final = Fault("REBALANCE")
 """Hand all partitions over, in good order, to a worker without state, which restores it from the changelog.
 """
@@ -53,8 +50,9 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Raise the watermark of every input from outside, or of ``topic``, to ``to_ms``, as if its producers had
-    published it.
+    """Raise the watermark to ``to_ms``, as if producers had published it.
+
+    It rises for ``topic``, or by default for every input from outside.
     """
 
     to_ms: int
@@ -78,9 +76,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """An event whose record has the timestamp ``timestamp_ms``. Events given as (topic, event) have the
-    clock's time.
-    """
+    """An event whose record has ``timestamp_ms``. Events given as (topic, event) have the clock's time."""
 
     timestamp_ms: int
     topic: Topic[Any, Any]
@@ -91,9 +87,7 @@ class At:
 
 
 Item: TypeAlias = tuple[Topic[Any, Any], Any] | At | Clock | Watermark | Idle | Fault
-"""An item of the list that ``Harness.run`` takes: an event as (topic, event), or a value of one of these
-classes.
-"""
+"""An item of the list for ``Harness.run``: an event as (topic, event), or a value of these classes."""
 
 
 def sent(item: Item) -> tuple[Topic[Any, Any], Any, int | None]:

@@ -71,9 +71,7 @@ class Inputs:
         return found
 
     def from_outside(self, topic: Topic[Any, Any]) -> list[ServiceInput]:
-        """Those that read a topic and have a watermark that comes from outside. Raises UsageError if there is
-        none.
-        """
+        """The readers of a topic whose watermark comes from outside. Raises UsageError if there is none."""
         inputs = self.of(topic)
         found = [one for one in inputs if one.from_outside]
         if found:

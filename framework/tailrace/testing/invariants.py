@@ -1,5 +1,4 @@
-"""Invariants of an app's log and stores, checked after every step: the laws, as far as they are visible from
-outside.
+"""Invariants of an app's log and stores, checked after every step: the laws as far as they show outside.
 
 The observer is a reader like any other: it sees what is committed and nothing else. It reads on from where it
 stood, so looking after every step costs no more than looking once.

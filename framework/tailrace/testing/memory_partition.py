@@ -1,6 +1,4 @@
-"""One partition of the in-memory log: what is committed, what is undecided, and how the one becomes the
-other.
-"""
+"""One partition of the in-memory log: what is committed, what is undecided, and how it is decided."""
 
 from __future__ import annotations
 
@@ -50,9 +48,7 @@ class Partition:
         return self.undecided[0].records[0].offset if self.undecided else self.end
 
     def take_over(self, before: Partition, is_kept: Callable[[InputRecord], bool] | None) -> None:
-        """Hold what another one holds, at the same offsets: its records, or those that are kept, and no open
-        transaction.
-        """
+        """Hold the records of another, at the same offsets: all or those kept, no open transactions."""
         found = before.records.copy()
         for transaction, records in before.undecided:
             if transaction is None or (transaction.ended and transaction.kept):

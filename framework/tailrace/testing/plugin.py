@@ -43,9 +43,7 @@ class MakeHarness(Protocol):
     """What the fixture gives: ``Harness`` with one argument more."""
 
     def __call__(self, app: App, *, replay: bool = True, **options: Any) -> Harness:
-        """Make a harness; ``replay=False`` for one that is not replayed at the end, ``options`` as for
-        ``Harness``.
-        """
+        """Make a harness. ``replay=False``: do not replay it at the end; ``options`` as for ``Harness``."""
         ...
 
 
@@ -53,9 +51,7 @@ class MakeSystem(Protocol):
     """What the fixture gives: ``System`` with one argument more."""
 
     def __call__(self, *apps: App, replay: bool = True, **options: Any) -> System:
-        """Make a system; ``replay=False`` for one that is not replayed at the end, ``options`` as for
-        ``System``.
-        """
+        """Make a system. ``replay=False``: do not replay it at the end; ``options`` as for ``System``."""
         ...
 
 
@@ -109,9 +105,7 @@ def _tailrace_made(request: pytest.FixtureRequest) -> Generator[list[tuple[Harne
 def tailrace_harness(
     request: pytest.FixtureRequest, _tailrace_made: list[tuple[Harness | System, bool]]
 ) -> MakeHarness:
-    """Makes harnesses: ``tailrace_harness(app, **options)``. They are replayed and closed when the test is
-    over.
-    """
+    """Makes harnesses: ``tailrace_harness(app, **options)``. The test's end replays and closes them."""
     # pytest imports this module in every run, but the framework only where a test uses it.
     from tailrace.testing.harness import Harness  # noqa: PLC0415
 
@@ -127,9 +121,7 @@ def tailrace_harness(
 def tailrace_system(
     request: pytest.FixtureRequest, _tailrace_made: list[tuple[Harness | System, bool]]
 ) -> MakeSystem:
-    """Makes systems: ``tailrace_system(app, other, **options)``. They are replayed and closed when the test
-    is over.
-    """
+    """Makes systems: ``tailrace_system(app, other, **options)``. The test's end replays and closes them."""
     from tailrace.testing.system import System  # noqa: PLC0415
 
     def make(*apps: App, replay: bool = True, **options: Any) -> System:

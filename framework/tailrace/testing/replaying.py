@@ -1,5 +1,4 @@
-"""The proof: everything that a service has committed is replayed along its tape, from an empty state, and
-compared.
+"""The proof: all that a service has committed is replayed along its tape, from an empty state, and compared.
 
 Compared are every state row, the cut (positions, watermarks, counts), and every output: topic, key, value,
 headers and timestamp, by the number that its task gave it. The changelog is folded as well, and must give the

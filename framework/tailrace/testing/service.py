@@ -1,5 +1,4 @@
-"""A whole service in one thread: every partition of an app over an in-memory log, driven as a worker drives
-it.
+"""A whole service in one thread: all partitions of an app over an in-memory log, driven as by a worker.
 
 An influence that a worker gets from outside (an upstream watermark, an input that becomes idle) is a *signal*
 here. A signal belongs to the position at which it was given. A service that starts again after a crash gets
@@ -39,9 +38,7 @@ LINEAGE = b"harness"
 
 
 class _Signal(NamedTuple):
-    """A signal on an input, given when a task was at these positions: a watermark, or that the input becomes
-    idle.
-    """
+    """A signal on an input when a task was at these positions: a watermark, or that the input is now idle."""
 
     input: int
     positions: dict[str, int]
@@ -125,9 +122,7 @@ class Service:
             start_from(self.plan, number, self._log, store, start, self._clock())
 
     def start(self) -> None:
-        """Restore every partition. All take their ids over before any reads on, so nothing left open is in
-        the way.
-        """
+        """Restore every partition. All take their ids over first, so nothing left open is in the way."""
         if not self.stores:
             self.stores = [self._open(number) for number in range(self.plan.partitions)]
         self.partitions = [
@@ -153,9 +148,7 @@ class Service:
                 one.commit()
 
     def _note_idle(self, number: int) -> None:
-        """An input that was idle is so again, if nothing has come: in a test no time passes while a service
-        is down.
-        """
+        """Make idle inputs without new records idle again: in a test no time passes during a stop."""
         task = self.task(number)
         for one in self.plan.inputs:
             end = self._log.end_offset(one.name, number)
@@ -165,9 +158,7 @@ class Service:
                 self._to_repeat[number].appendleft(_Signal(one.index, dict(task.positions), "idle"))
 
     def stop(self, *, keep_state: bool) -> None:
-        """Commit, and hand every partition back in good order; without its state, who comes next has to
-        restore it.
-        """
+        """Commit, and hand all partitions back in good order. Without state, the next owner restores it."""
         for one in self.partitions:
             one.revoke()
         self._look()

@@ -121,9 +121,7 @@ class Simulator:
         self._copies: dict[tuple[int, int], SimulatedStore] = {}
 
     def run(self) -> SimulationReport:
-        """Do it all. Raises LawBrokenError, or whatever else came out, with the seed and the end of the
-        trace.
-        """
+        """Do it all. Raises LawBrokenError, or any other error, with the seed and the trace's end."""
         try:
             for _ in range(self._steps):
                 self._step()
@@ -296,9 +294,7 @@ class Simulator:
             raise LawBrokenError(f"a zombie of task {number} has committed")
 
     def _hand_over(self, number: int) -> None:
-        """The owner commits and gives the partition back; the next one is another worker, or
-        this one again.
-        """
+        """The owner commits and gives the partition back. The next owner is another worker or the same."""
         owner = self.owners[number]
         if owner is None:
             return
@@ -381,9 +377,7 @@ class Simulator:
         return isinstance(writer, MemoryWriter) and self.log.is_holder(writer)
 
     def _restored(self, number: int) -> SimulatedStore:
-        """A store filled from the changelog alone. Those that stand where it stands must hold
-        the same rows.
-        """
+        """A store filled from the changelog alone. Stores at the same cut must hold the same rows."""
         store = SimulatedStore(_never)
         partition = Partition(self.plan, number, self.log, store, lambda: self.now_ms, lineage=LINEAGE)
         partition.restore()

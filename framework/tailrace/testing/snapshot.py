@@ -32,8 +32,9 @@ from tailrace.testing.memory_log import MemoryLog
 
 
 class HarnessSnapshot:
-    """The committed state of an app in a harness, taken by ``Harness.snapshot``. Its folder is deleted with
-    the last reference.
+    """The committed state of an app in a harness, taken by ``Harness.snapshot``.
+
+    Its folder is deleted with the last reference.
     """
 
     def __init__(self, plan: Plan, log: MemoryLog, now_ms: int) -> None:

@@ -41,9 +41,7 @@ STRIKES = (KILL, UNKNOWN, AWAY, FULL)
 
 
 class SimulatedStore(MemoryStore):
-    """A disk: it outlives its worker, passes a hook before and after each write, and can lose what it held
-    last.
-    """
+    """A disk: it outlives its worker, calls a hook around each write, and can lose what it held last."""
 
     def __init__(self, on_operation: Callable[[str], None]) -> None:
         super().__init__()

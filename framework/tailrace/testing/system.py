@@ -1,5 +1,4 @@
-"""A whole system in a test: several apps at once on one log, chained by topics that one writes and another
-reads.
+"""A whole system in a test: several apps on one log, chained by topics that one writes and another reads.
 
     with System(shipping, billing) as s:
         s.send(parcels, Parcel("p1", 0, 12.5), Parcel("p2", 90_000, 3.0))
@@ -41,9 +40,7 @@ E = TypeVar("E")
 
 
 class AppView(View):
-    """One app of a system, ``system[app]``: what it has emitted, its committed state, its late events, its
-    replay.
-    """
+    """One app of a system, ``system[app]``: emitted events, committed state, late events and replay."""
 
     def __init__(self, service: Service, log: MemoryLog, recover: Callable[[Service], None]) -> None:
         super().__init__(service.plan, log, service)
@@ -220,9 +217,7 @@ def _check_apart(apps: Sequence[App]) -> None:
 
 
 def _end_order(written: Sequence[frozenset[str]], read: Sequence[frozenset[str]]) -> list[list[int]]:
-    """The apps, by number, in the order in which their inputs end: those that end together, one after the
-    other.
-    """
+    """The apps, by number, in the order in which their inputs end; a group holds those that end together."""
     numbers = range(len(written))
     following = {
         one: {other for other in numbers if not written[one].isdisjoint(read[other])} for one in numbers

@@ -40,9 +40,7 @@ class View(ABC):
         """Start the service, if it is down."""
 
     def emitted(self, topic: Topic[E, Any]) -> list[E]:
-        """All committed events that were emitted to a topic so far, in the order in which they became
-        visible.
-        """
+        """All committed events emitted to a topic so far, in the order in which they became visible."""
         return Emitted(self._service.visible).to(topic)
 
     def state(self, actor: type[A], key: Any) -> A | None:
@@ -95,9 +93,7 @@ class View(ABC):
 
     @property
     def late(self) -> int:
-        """Number of events so far that were late for an actor or function, whatever ``late=``
-        did with them.
-        """
+        """Number of events so far that were late for an actor or function, whatever ``late=`` says."""
         self.recover()
         return sum(one.task.totals.late for one in self._service.partitions)
 
@@ -114,18 +110,14 @@ class View(ABC):
 
     @property
     def metrics(self) -> dict[str, float | list[float]]:
-        """The committed ``ctx.metrics``, by name: the sum of a count, the last value of a gauge, all observed
-        values.
-        """
+        """Committed ``ctx.metrics`` by name: a count's sum, a gauge's last value, all observed values."""
         return {
             name: list(value) if isinstance(value, list) else value
             for name, value in self._service.metrics.items()
         }
 
     def dead_letters(self) -> list[DeadLetter]:
-        """The committed dead letters: records and timers that could not be handled, with the reason, by
-        partition.
-        """
+        """Committed dead letters, by partition: records and timers that could not be handled, and why."""
         return [dead_letter(record) for record in self.log.read(self.plan.dead_letters_topic)]
 
     def replay(self) -> ReplayReport:

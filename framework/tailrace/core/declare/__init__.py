@@ -1,3 +1,4 @@
-"""What a user writes: apps, topics, actors and handlers, checked where they are written and compiled to a
-plan, and their context.
+"""What a user writes: apps, topics, actors, handlers, and the context that handlers get.
+
+Declarations are checked where they are written, and compiled to a plan.
 """

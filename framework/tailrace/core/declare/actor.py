@@ -5,8 +5,7 @@ decorated methods become handlers (``handlers``), and a mistake is refused at on
 something defined further down is resolved when the app is planned.
 
 An instance also has slots that are not fields and are never encoded. The task that loads the instance sets
-them: its key, its place in the task's tables, its collections and timers, and fields of its row that are not
-declared.
+them: its key, its place in the task's tables, its collections and timers, and undeclared fields of its row.
 """
 
 from __future__ import annotations
@@ -54,9 +53,7 @@ _KIND_NAMES = {"value": "a plain field", "map": "a MapState", "list": "a ListSta
 
 @dataclass(slots=True)
 class Declaration:
-    """What a class body and those of its bases declare. ``resolved`` is True once every annotation is
-    checked.
-    """
+    """What a class body and its bases declare. ``resolved`` is True once every annotation is checked."""
 
     fields: tuple[Field, ...] = ()
     handlers: tuple[Handler, ...] = ()
@@ -84,9 +81,7 @@ if TYPE_CHECKING:
 else:
 
     class ActorMeta(msgspec.StructMeta):
-        """Reads an actor's class body. What it refuses, it refuses with DefinitionError or
-        DurableTypeError.
-        """
+        """Reads an actor's class body. Raises DefinitionError or DurableTypeError for a mistake in it."""
 
         def __new__(mcls, name: str, bases: tuple[type, ...], body: dict[str, Any], **options: Any) -> Any:
             """Make the class."""

@@ -18,9 +18,7 @@ _RUN_TIME_HINT = "Import or define it at the top of the module, and not only und
 
 
 class UnresolvedName(Exception):
-    """A name in an annotation is not known, or not yet. It becomes a DefinitionError where it should be known
-    by now.
-    """
+    """A name in an annotation is not known (yet): a DefinitionError where it should be known by now."""
 
 
 class _Annotated:
@@ -55,9 +53,7 @@ class Scope:
         return cls(globals_, seen)
 
     def for_function(self, function: Any, owner: Mapping[str, Any]) -> Scope:
-        """The scope of a function's annotations: its module, these locals, and the classes defined in its
-        class.
-        """
+        """The scope of a function's annotations: module, these locals, classes defined in its class."""
         nested = {name: value for name, value in owner.items() if isinstance(value, type)}
         return Scope(function.__globals__, {**nested, **self._locals})
 
@@ -73,9 +69,7 @@ class Scope:
             raise UnresolvedName(str(error)) from None
 
     def resolve_now(self, annotation: Any, where: str) -> Any:
-        """Like ``resolve``, but an unknown name, or an annotation that is not a type, is a DefinitionError
-        about ``where``.
-        """
+        """Like ``resolve``, but raises DefinitionError about ``where`` for an unknown name or a non-type."""
         try:
             return self.resolve(annotation)
         except UnresolvedName as error:

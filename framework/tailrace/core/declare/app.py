@@ -245,8 +245,7 @@ class App(Declarations):
         return known
 
     def stream(self, name: str, type: type[E]) -> Stream[E]:
-        """Declare a stream: an event emitted to it is handled in the same step, under the same key, and is
-        never stored.
+        """Declare a stream: its events are handled in the same step, under the same key, and never stored.
 
         A stream chains functions and actors that share a key. Where the key changes, use a topic.
 
@@ -358,8 +357,7 @@ class App(Declarations):
         """Make a function ``(event, ctx)`` a stateless handler of one or several topics or streams.
 
         It maps, filters, routes or re-keys events by emitting others with ``ctx.emit``. It has no state and
-        no timers. ``name`` is its stable name (default: the name of the function). ``emits`` is as for
-        ``actor``.
+        no timers. ``name`` is its stable name (default: the function's name). ``emits`` is as for ``actor``.
 
         Raises:
             DefinitionError: The function does not take ``(event, ctx)``, its event type is not that of the
@@ -442,8 +440,7 @@ class App(Declarations):
     # --- the plan ---
 
     def plan(self) -> Plan:
-        """Check all declarations and compile them to a plan, which the engine runs. Call it in a test to
-        check an app.
+        """Check all declarations and compile them to a plan for the engine. Tests call it to check an app.
 
         The plan is cached until there are further declarations.
 

@@ -18,8 +18,9 @@ E = TypeVar("E")
 
 
 class CheckedContext(Context[K]):
-    """Refuses an event or a message whose readers would get a different value. msgspec does not check a
-    struct's values.
+    """Refuses events and messages whose readers would get a different value.
+
+    msgspec does not check the values of a struct.
     """
 
     __slots__ = ()

@@ -3,8 +3,7 @@
 One context serves all handlers of a task. It is valid only while a handler runs. All of its values are
 functions of the causes on the tape, so a replay gets the same values. Randomness is seeded by the cause of
 the call (an input position, or the seed that a timer got when it was set), the actor, the key and the number
-of the draw. So the draw is the same in a rebuild of some keys, in another split of the work, and beside other
-actors.
+of the draw. So it is the same in a rebuild of some keys, in another split of the work and with other actors.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ _OF_TODAY_MS = 1_000 * SECONDS_FIRST_MS
 
 
 class Context(Generic[K]):
-    """Gives a handler its key, the time, output, timers and randomness. All instants are milliseconds since
-    the epoch, UTC.
+    """Gives a handler its key, the time, output, timers and randomness. Instants are epoch milliseconds, UTC.
 
     ``tr.Context[str]`` declares keys of type str. This is checked against the topics when the app is defined,
     and by type checkers for a topic whose key type they know. In a bare ``tr.Context`` the key is ``Any``: a
@@ -74,29 +72,24 @@ class Context(Generic[K]):
     key: K
     """The key of the event, message or timer. In an actor, it is the key of the instance."""
     event_time: int
-    """The event time in milliseconds: of the event, of a message's sender, or, in a timer handler, of the
-    timer.
+    """The event time in milliseconds: of the event, a message's sender, or, in a timer handler, the timer.
 
     In the handler of a processing-time timer it is the watermark + 1 ms, and 0 before the first watermark.
     """
     watermark: int
-    """The watermark of this actor in this task, in milliseconds: no further event at or before it is
-    expected.
+    """This actor's watermark in this task, in ms: no further event at or before it is expected.
 
     It follows only the inputs that this actor takes, and never goes back. Before the first event, and while
     the first event is handled, it is ``tr.NO_WATERMARK``, which is below every instant: no timer can be set
     relative to it.
     """
     now: int
-    """Processing time in milliseconds: the last reading of the clock. Readings are recorded, so a replay gets
-    the same.
+    """Processing time in milliseconds: the last clock reading. It is recorded, so a replay gets the same.
 
     It never goes back. It is 0 before the first reading, and where the clock is before 1970.
     """
     is_late: bool
-    """Whether the event is late: its time was at or before ``watermark`` when the task took it. False in
-    timer handlers.
-    """
+    """Whether the event is late: at or before ``watermark`` when it was taken. False in timer handlers."""
     timer_name: str | None
     """In a timer handler, the full name of the timer (``"overdue:JFK"``); None for an unnamed timer."""
     metrics: Metrics
@@ -213,8 +206,7 @@ class Context(Generic[K]):
         if not settings.time_min_ms <= at_ms <= settings.time_max_ms:
             raise UsageError(
                 f"{self._place()} emits to {to.name!r} at {at_ms} ms, which is outside of "
-                f"{settings.time_min_ms} to "
-                f"{settings.time_max_ms} ms",
+                f"{settings.time_min_ms} to {settings.time_max_ms} ms",
                 hint="Give milliseconds since 1970 or an aware datetime, or declare the topic with another "
                 "time_range.",
             )
@@ -227,8 +219,7 @@ class Context(Generic[K]):
         """Send a message to an instance of an actor of this app: another actor, or the same.
 
         ``key`` selects the instance. Its ``@tr.on_message`` method for this type of message is called exactly
-        once, after the commit that sends it, possibly in another process. Its event time is that of this
-        handler.
+        once, after the commit that sends it, possibly in another process, at the event time of this handler.
 
         Raises:
             UsageError: The actor does not take such a message, the key is not of its type, or the receiver is
@@ -269,21 +260,16 @@ class Context(Generic[K]):
     def set_processing_timer(self, time: int | datetime, name: str | None = None) -> None:
         """Call the actor's ``@tr.on_processing_timer`` handler when the clock reaches ``time``.
 
-        Otherwise like ``set_timer``. After downtime, such a timer may fire before earlier events have been
-        read.
+        Otherwise like ``set_timer``. After downtime, it may fire before earlier events have been read.
         """
         self._set(rows.PROCESSING_TIME, time, name)
 
     def cancel_timer(self, timer: str | int | datetime) -> None:
-        """Cancel an event-time timer by its name, or an unnamed one by its time. Nothing happens if there is
-        none.
-        """
+        """Cancel an event-time timer by its name, or an unnamed one by its time, if there is one."""
         self._cancel(rows.EVENT_TIME, timer)
 
     def cancel_processing_timer(self, timer: str | int | datetime) -> None:
-        """Cancel a processing-time timer by its name, or an unnamed one by its time. Nothing happens if there
-        is none.
-        """
+        """Cancel a processing-time timer by its name, or an unnamed one by its time, if there is one."""
         self._cancel(rows.PROCESSING_TIME, timer)
 
     def clear(self) -> None:
@@ -347,15 +333,13 @@ class Context(Generic[K]):
         return time_ms
 
     def _refuse_seconds(self, time_ms: int, here_ms: int, does: str) -> None:
-        """Refuse a time that can only be in seconds: it is in 1970, but the handler's time is in this
-        century.
-        """
+        """Refuse a time that must be in seconds: it is in 1970, the handler's time in this century."""
         if here_ms >= _OF_TODAY_MS and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
             meant = to_datetime(time_ms * 1_000).isoformat()
             raise UsageError(
                 f"{self._place()} {does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks "
-                "like seconds "
-                f"since 1970 ({meant}): the handler's time is {to_datetime(here_ms).isoformat()}",
+                f"like seconds since 1970 ({meant}): the handler's time is "
+                f"{to_datetime(here_ms).isoformat()}",
                 hint="Times are milliseconds: multiply by 1000, or give an aware datetime.",
             )
 
@@ -395,9 +379,7 @@ class Context(Generic[K]):
 
     @property
     def random(self) -> Random:
-        """A random generator (``random.Random``) with the same numbers in every replay. Each handler call has
-        its own.
-        """
+        """A ``random.Random`` with the same numbers in every replay. Each handler call has its own."""
         unit = self._unit
         if unit.random is None:
             unit.random = Random(int.from_bytes(self._digest(), "big"))

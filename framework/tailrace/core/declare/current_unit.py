@@ -1,19 +1,15 @@
-"""The current unit: values that the engine sets before it calls a handler, and that the handler's context
-uses.
+"""The current unit: what the engine sets before it calls a handler, for the handler's context to use.
 
 These values are internal. A handler sees them only through ``Context``; the engine sets and resets them.
 
     register              set                       used for
     route, table          before each handler       checking what it may emit; timers and state of the actor
     instance              before each handler       the same
-    origin, salt, draws   per record or firing      random seeds: the cause of the call, and the number of the
-                                                    draw
-    fired, depth          while a timer fires       its domain and time; number of timers in a row that were
-                                                    due at once
+    origin, salt, draws   per record or firing      random seeds: the cause of the call, number of the draw
+    fired, depth          while a timer fires       its domain and time; number of timers due at once in a row
     watermark             as the watermark moves    the highest one of the operators that the input concerns
     taken                 at the end of a run       index of the first head not taken
-    outputs, chained      taken by the task         records emitted to topics and events emitted to streams,
-                                                    in order
+    outputs, chained      taken by the task         records emitted to topics, events to streams, in order
 """
 
 from __future__ import annotations
@@ -88,8 +84,7 @@ class CurrentUnit:
         self.table = self.instance = self.route = None
 
     def pass_on(self, to: Topic[Any, Any], event: Any, time_ms: int) -> None:
-        """Forward an event unchanged: a late event to the topic for late events, or any event to the topic by
-        key.
+        """Forward an event unchanged: a late one to the topic for late events, or any to the topic by key.
 
         It does not count as behind a published watermark: a late event is expected to be late there, too.
         """

@@ -9,9 +9,7 @@ from tailrace.core.declare.handlers import Handler
 from tailrace.core.declare.topic import Edge, OnError, Stream, Topic
 
 Declared = Edge[Any, Any] | type[Actor] | str
-"""An item of ``emits=``: a topic, a stream, an actor class, or the stable name of an actor that is declared
-later.
-"""
+"""An item of ``emits=``: a topic, stream, actor class, or the stable name of an actor declared later."""
 
 
 class Declarations:
@@ -25,6 +23,5 @@ class Declarations:
     streams: dict[str, Stream[Any]]
     actors: dict[str, ActorMeta]
     functions: dict[str, Handler]
-    emits: dict[
-        str, tuple[Declared, ...]
-    ]  # of actors and functions that have ``emits=``, even if it is empty
+    # Of actors and functions that have ``emits=``, even if it is empty.
+    emits: dict[str, tuple[Declared, ...]]

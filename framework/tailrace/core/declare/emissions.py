@@ -38,8 +38,7 @@ def emissions_of(
     streams: Iterable[Stream[Any]],
     actors: Iterable[type[Any]],
 ) -> Emissions:
-    """Find which of these topics and streams some handlers may emit to, and which of these actors they may
-    send to.
+    """Find which of these topics and streams handlers may emit to, and which actors they may send to.
 
     ``cls`` is the actor class that the handlers are methods of, or None for functions.
     """

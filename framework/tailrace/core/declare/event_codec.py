@@ -1,6 +1,4 @@
-"""The codec of a topic's events: it encodes and decodes the values of records, and refuses an event by the
-field at fault.
-"""
+"""The codec of a topic's events: it encodes and decodes record values, and names the field at fault."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ class EventCodec:
         check_emitted(self.type, topic=self.topic)
 
     def check(self, event: Any) -> None:
-        """Raise EmittedTypeError unless the readers of the event's record get an equal event. Slow: only for
-        tests.
-        """
+        """Raise EmittedTypeError unless a record's readers get an equal event. Slow: only for tests."""
         change = self._change(event)
         if change is not None:
             raise EmittedTypeError(
@@ -68,9 +64,7 @@ class EventCodec:
             )
 
     def unwritable(self, event: Any, error: Exception) -> Exception:
-        """The error to raise where ``encode`` raised ``error`` (one of CODEC_ERRORS): the same with topic and
-        field.
-        """
+        """The error to raise for an ``error`` of ``encode`` (see CODEC_ERRORS), with topic and field."""
         change = self._change(event)
         return error if change is None else self._refused(event, change)
 
@@ -112,8 +106,7 @@ def _check_dataclasses(topic: str, declared: Any) -> None:
                 if one.default is not MISSING and not is_slot:
                     raise DefinitionError(
                         f"the topic {topic!r} cannot hold {spell(cls)}: {one.name} has a default and no "
-                        "slot, so a decoded "
-                        "event would be encoded without it",
+                        "slot, so a decoded event would be encoded without it",
                         hint="Declare the class with @dataclass(slots=True), or as a msgspec.Struct.",
                     )
 
@@ -158,8 +151,7 @@ def _refuse_keys(topic: str, declared: Any) -> Callable[[Any], bytes]:
     def refuse(_: Any) -> bytes:
         raise DefinitionError(
             f"events of type {spell(declared)} cannot be written to {topic!r}: a dict in it has keys of "
-            "several types, "
-            "which have no order, and may be the same key as text (1 and '1')",
+            "several types, which have no order, and may be the same key as text (1 and '1')",
             hint="Declare its keys as one type, or use a list of pairs.",
         )
 

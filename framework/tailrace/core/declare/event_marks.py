@@ -7,8 +7,7 @@
     orders = app.topic("orders", Order)     # a tr.Topic[Order, str], with the event time "at"
 
 To a type checker ``tr.Key[str]`` is ``str``: it cannot derive the key of a class from a field.
-``tr.Keyed[str]`` declares the key a second time for the checker. When a topic is declared, the two are
-compared.
+``tr.Keyed[str]`` declares the key a second time for the checker. The declaration of a topic compares the two.
 """
 
 from __future__ import annotations
@@ -91,8 +90,7 @@ class KeyedType(Protocol[E_co, K_co]):
 
 
 def marked_key(declared: Any, where: str) -> Path | None:
-    """The key fields marked in an event type, or None if there is no mark. All members of a union must have
-    the same.
+    """The key fields marked in an event type, None if none are. Members of a union must have the same.
 
     Raises:
         DefinitionError: A mark has no type, or the members of a union differ. ``where`` begins the message.
@@ -117,8 +115,7 @@ def _shared(declared: Any, where: str, option: str, found: list[F]) -> F | None:
         if one != found[0]:
             raise DefinitionError(
                 f"{where}: its events are marked differently: {option} is {_path_text(found[0])} in "
-                f"{spell(members[0])}, "
-                f"{_path_text(one)} in {spell(member)}",
+                f"{spell(members[0])}, {_path_text(one)} in {spell(member)}",
                 hint=f"Mark the same fields in each, or give the topic {option}=.",
             )
     return found[0] if found else None

@@ -38,9 +38,7 @@ The reading is recorded, so a replay or rebuild along the tape gives the event t
 
 
 def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
-    """The message and hint for an event time that looks like seconds. ``source``: the topic's
-    ``event_time``.
-    """
+    """Message and hint for an event time that looks like seconds. ``source``: the topic's ``event_time``."""
     meant = to_datetime(time_ms * 1_000).isoformat()
     path = source if isinstance(source, str) else "at"
     shown = to_datetime(time_ms).isoformat()
@@ -56,13 +54,11 @@ def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
 def time_reader(
     event_type: Any, source: str | Callable[[Any], Any], where: str
 ) -> Callable[[Any], int | None]:
-    """A function that gives an event's time in milliseconds since the epoch, or None where the event has
-    none.
+    """A function that gives an event's time in ms since the epoch, or None where the event has none.
 
     ``source`` is the path of a field (an int of milliseconds, or an aware datetime, rounded down) or a
     function of the event. ``where`` begins the message of the DefinitionError for a field that does not exist
-    or does not hold a time. The function raises UsageError for a value that is not an instant, such as a
-    naive datetime.
+    or does not hold a time. The function raises UsageError for a non-instant, such as a naive datetime.
     """
     if not isinstance(source, str):
         return _converted(source)

@@ -40,8 +40,9 @@ def explain_attribute_error(error: AttributeError) -> str | None:
 
 
 def _actor_class(error: AttributeError, name: str) -> type[Any] | None:
-    """The actor class that an error is about. Python gives the object for a failed read, not for a failed
-    assignment.
+    """The actor class that an error is about.
+
+    Python gives the object for a failed read, but not for a failed assignment.
     """
     if isinstance(error.obj, Actor):
         return type(error.obj)

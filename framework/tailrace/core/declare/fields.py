@@ -81,8 +81,7 @@ def field(
     ttl: Any = None,
     ttl_time: str = "event",
 ) -> Any:
-    """Options of an actor's field that its annotation cannot express: ``count: int = tr.field(default=0,
-    ttl="1h")``.
+    """Options of an actor's field beyond its annotation: ``count: int = tr.field(default=0, ttl="1h")``.
 
     - ``default``, ``default_factory``: the value of a new instance, or a function that gives it. A field
       without either is required: the first handler of an instance must set it.
@@ -103,8 +102,7 @@ def field(
 class Field:
     """A declared field. ``scope`` is None once ``annotation`` is resolved and checked.
 
-    ``body`` holds the annotations of its class. msgspec reads them there, and looks names up in the module
-    only.
+    ``body`` holds the annotations of its class. msgspec reads them there, and looks names up in its module.
     """
 
     owner: str
@@ -170,9 +168,7 @@ class Field:
 
 
 def kind_of(annotation: Any, scope: Scope) -> Kind | None:
-    """The kind of field that an annotation declares, without looking into its brackets. None for a class
-    variable.
-    """
+    """The kind of field that an annotation declares, ignoring its brackets. None for a class variable."""
     head = scope.head(annotation)
     if head is ClassVar:
         return None
@@ -332,9 +328,7 @@ class ListAttribute(CollectionAttribute):
 
 
 class TtlAttribute:
-    """The attribute of a plain field with a time to live: the struct's own attribute, which also records
-    assignments.
-    """
+    """The attribute of a plain field with a TTL: the struct's own, which also records assignments."""
 
     __slots__ = ("_delete", "_get", "_index", "_set", "member")
 

@@ -7,11 +7,9 @@ for an actor, the messages sent to it. Inputs of other operators do not affect i
     source                              its watermark in a task
     ---------------------------------   -----------------------------------------------------------------
     a topic from outside                by the events of the partition, or as the topic declares
-    a topic that the app also writes    published by its writers in all tasks, applied at the reader's
-                                        position
+    a topic that the app also writes    published by its writers in all tasks, applied at a reader's position
     the topic behind ``repartition=``   the same; its only writer is the operator that forwards the records
-    a stream                            the sources of the operators that write the stream: they run in the
-                                        same step
+    a stream                            the sources of the operators that write it: they run in the same step
     messages, from outside of a circle  published by the senders: one *channel* for each receiving actor
     ``watermark=False``                 none; not a source
     a circle                            none; not a source: see below
@@ -51,9 +49,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic that is read. ``follows``: its watermark is not declared, so it follows its writers if the app
-    has any.
-    """
+    """A topic that is read. ``follows``: it declares no watermark, so it follows its writers in the app."""
 
     edge: Edge[Any, Any]
     watermark: WatermarkKind
@@ -81,9 +77,7 @@ class Flow:
 
 
 def find_flow(operators: Sequence[Operator], inputs: Iterable[Input], inbox: str) -> Flow:
-    """Compute the flow of an app; see the head of this file. ``inbox`` is the topic that
-    messages go through.
-    """
+    """Compute the flow of an app; see the head of this file. ``inbox``: the topic for messages."""
     return _Finder(operators, inputs, inbox).flow()
 
 

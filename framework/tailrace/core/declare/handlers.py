@@ -189,9 +189,7 @@ def place_of(function: Any) -> str:
 
 
 def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | None) -> None:
-    """Refuse a function whose form is not that of a handler. ``parameters`` are the required ones; None
-    allows any.
-    """
+    """Refuse a function without a handler's form. ``parameters``: the required ones; None allows any."""
     where = place_of(function)
     if not isinstance(function, FunctionType):
         inner = getattr(function, "__func__", None) or getattr(function, "fget", None) or function
@@ -293,8 +291,7 @@ def process(*edges: Any) -> Any:
     fourth on share one type.
 
     Raises:
-        DefinitionError: An argument is not a topic or stream, or the method does not take ``(self, event,
-        ctx)``.
+        DefinitionError: An argument is no topic or stream, or a method does not take ``(self, event, ctx)``.
     """
     check_edges(edges, "@tr.process")
 
@@ -341,9 +338,7 @@ def on_processing_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_processing_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
 def on_processing_timer(name_or_method: Any = None, /) -> Any:
-    """Make a method the handler of timers set with ``ctx.set_processing_timer``; otherwise like
-    ``on_timer``.
-    """
+    """Like ``on_timer``, for timers set with ``ctx.set_processing_timer``."""
     return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", name_or_method)
 
 

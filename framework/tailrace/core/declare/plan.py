@@ -32,8 +32,7 @@ class OperatorPlan:
     ``sources`` are the numbers of the inputs and channels whose watermarks it takes the minimum of; channels
     come after inputs. ``actor`` is the number of the actor, None for a function. ``holders`` are the actors
     whose timers may reach it within a step: itself, and actors that reach it by streams. ``feedback`` names
-    the topics that come to it from its own circle. ``emits`` and ``sends`` are the allowed targets; any other
-    is refused.
+    the topics that come to it from its own circle. ``emits`` and ``sends`` are the only allowed targets.
     """
 
     index: int
@@ -52,9 +51,7 @@ class OperatorPlan:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A topic or channel whose watermark the app's tasks publish: the minimum of its writers', less the
-    topic's disorder.
-    """
+    """A topic or channel whose watermark the tasks publish: its writers' minimum, less its disorder."""
 
     name: str
     writers: tuple[int, ...]
@@ -119,9 +116,7 @@ class InputPlan:
     own: bool = False
     """The app itself writes the topic: all of its tasks publish a watermark for it."""
     repartitioned: bool = False
-    """The keys of records are not those declared: the only route forwards each record to the topic with the
-    declared keys.
-    """
+    """Records have other keys than declared: the only route forwards each to the topic with declared keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +183,7 @@ class ActorPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """An app, compiled. ``inputs`` are in order of their topics' names, with the inbox, if there is one,
-    last.
+    """An app, compiled. ``inputs`` are in the order of their topics' names, with any inbox last.
 
     ``inbox_topic`` is None where no actor takes messages. ``operators`` are the actors, by number, then the
     functions. ``sources`` are the names of the inputs, by number, then those of the channels. ``levels`` is
@@ -221,9 +215,7 @@ class Plan:
 
     @property
     def written(self) -> frozenset[str]:
-        """Topics and channels that the app itself writes: those its operators emit to, and topics for late
-        events.
-        """
+        """Topics and channels that the app writes: those of its operators, and those for late events."""
         routed = (one.late_topic.name for one in self.inputs if one.late_topic is not None)
         return frozenset((*(one.name for one in self.published), *routed))
 

@@ -446,9 +446,7 @@ def _stored_default(one: Field, new: Callable[[], Any]) -> bytes:
 
 
 def _unsettled(declared: Any, codec: ValueCodec[Any], *, settled: bool) -> Callable[[Any], bytes]:
-    """The encoder of values that a handler has left. If they are ``settled`` then, it is the encoder of all
-    values.
-    """
+    """The encoder of values that a handler has left; that of all values if those are ``settled``."""
     return codec.encode if settled else canonical_writer(declared, codec.encode)
 
 

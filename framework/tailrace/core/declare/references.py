@@ -1,5 +1,4 @@
-"""The topics, streams and actors that a handler's code refers to: found by names, without running or
-following the code.
+"""The topics, streams and actors that a handler's code refers to, found without running it or following it.
 
 The code of a function *refers to* objects by the names that it loads: globals, variables of enclosing
 functions, imports, and attributes of all these (``module.topic``). Nested functions belong to the code, and
@@ -13,8 +12,7 @@ so do defaults and ``__wrapped__``.
    levels: the code may choose any of them. In ``TOPICS.placed`` only the attribute counts.
 
 The order of the code, its conditions and its arguments do not matter. So the result is a superset for code
-that names what it uses. A topic that is taken from an event, or from a global that is filled later, is not
-found.
+that names what it uses. A topic taken from an event, or from a global that is filled later, is not found.
 """
 
 from __future__ import annotations
@@ -113,9 +111,7 @@ class References:
     # --- objects ---
 
     def _refer(self, values: Iterable[Any], path: Path = (), depth: int = 0) -> None:
-        """Count objects, or an attribute of each, later: code may be nested more deeply than Python allows
-        calls.
-        """
+        """Count objects, or an attribute of each, later: code may nest deeper than Python's call limit."""
         self._waiting.extend((value, path, depth) for value in values)
 
     def _visit(self, one: Any, depth: int) -> None:
@@ -142,8 +138,9 @@ class References:
                 self._refer(_held(one), depth=depth + 1)
 
     def _class(self, cls: type[Any]) -> None:
-        """Count a class of which there may be instances. Its operators and constructor are not named where
-        they are called.
+        """Count a class that may have instances.
+
+        Its operators and constructor are not named where they are called.
         """
         if issubclass(type(cls), ActorMeta):
             return  # the methods of another actor run in its own handlers
@@ -152,9 +149,7 @@ class References:
             self._refer(value for value in operators if type(value) in _METHODS)
 
     def _own(self, owner: Any) -> bool:
-        """Look up attributes of unknown objects in a class or module, from now on. Returns
-        whether it is new.
-        """
+        """Look up attributes of unknown objects in a class or module, too. Returns whether it is new."""
         if id(owner) in self._owned:
             return False
         self._owned[id(owner)] = owner
@@ -165,8 +160,9 @@ class References:
         return True
 
     def _is_home(self, module: object) -> bool:
-        """Whether a module belongs to the app's own packages. One that belongs to neither them nor the
-        library is noted.
+        """Whether a module belongs to the app's own packages.
+
+        One that belongs to neither them nor the library is noted.
         """
         top = _top(module)
         if top in self._homes or top in _LIBRARY:
@@ -217,9 +213,7 @@ class References:
         self._refer((value,))
 
     def _unknown(self, path: Path, inherited: bool) -> None:
-        """Count an attribute of an unknown object. ``inherited``: it may be that of a base, by
-        ``super()``.
-        """
+        """Count an attribute of an unknown object; ``inherited``: perhaps that of a base, by ``super()``."""
         for at, name in enumerate(path):
             rest = path[at:]
             if (rest, inherited) not in self._paths[name]:
@@ -234,8 +228,9 @@ class References:
 
 @functools.lru_cache(maxsize=4096)
 def _loaded(code: types.CodeType) -> tuple[tuple[str, Path], ...]:
-    """The names that some code loads, with the attributes that follow: ``("global", ("orders", "topics",
-    "placed"))``.
+    """The names that some code loads, each with the attributes that follow.
+
+    For example ``("global", ("orders", "topics", "placed"))``.
     """
     found: list[tuple[str, Path]] = []
     module, is_open = "", False

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of ``tailrace run``; its help explains them. ``--until-end`` is ``until_end=True``,
-    ``--as`` is ``as_=``.
+    """The options of ``tailrace run``; its help explains them.
+
+    ``--until-end`` is ``until_end=True``, ``--as`` is ``as_=``.
     """
 
     log: str | PathLike[str]

@@ -1,6 +1,4 @@
-"""The schema of an actor's stored state, and the row of a task's state that holds the schemas of all its
-actors.
-"""
+"""The schema of an actor's stored state, and the row of a task's state that holds all its actors' schemas."""
 
 from __future__ import annotations
 
@@ -76,11 +74,9 @@ def _key(topic: Topic[Any, Any]) -> str:
 
 
 def timer_family(domain: int, family: str) -> str:
-    """A family of timers as one word, which ``--drop-state`` takes after the actor's name:
-    ``timers:overdue``.
+    """A family of timers as one word, for ``--drop-state`` after the actor's name: ``timers:overdue``.
 
-    Timers without a name are ``timers:``. A family has no colon: it is the part of a name before its first
-    colon.
+    Timers without a name are ``timers:``. A family is the part of a timer's name before the first colon.
     """
     return f"{'processing-' if domain == rows.PROCESSING_TIME else ''}timers:{family}"
 
@@ -106,8 +102,7 @@ def _default(one: Field, struct: msgspec.structs.FieldInfo) -> bytes | None:
         raise DefinitionError(
             f"{one.where} has a default_factory that returns a different value at each call",
             hint="A new instance must be the same at any time and in any process: give it a constant "
-            "default, "
-            "and set the field in a handler.",
+            "default, and set the field in a handler.",
         ) from None
 
 
@@ -117,8 +112,9 @@ def encode_schemas(actors: dict[str, ActorSchema]) -> bytes:
 
 
 def decode_schemas(row: bytes) -> dict[str, ActorSchema]:
-    """The schemas of a row. NewerFormatError or OldFormatError if another version wrote it, CorruptStateError
-    if it is damaged.
+    """The schemas of a row.
+
+    Raises NewerFormatError or OldFormatError if another version wrote it, CorruptStateError if it is damaged.
     """
     try:
         written = msgspec.json.decode(row, type=_Version).format

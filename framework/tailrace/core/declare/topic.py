@@ -32,9 +32,7 @@ Late = Literal["handle", "drop", "route"]
 
 
 class Edge(Generic[E, K]):
-    """A topic or a stream of events of type E with keys K: a handler can take it, and ``ctx.emit`` can emit
-    to it.
-    """
+    """A topic or stream of events E with keys K, which handlers can take and ``ctx.emit`` can emit to."""
 
     __slots__ = ("app", "is_stream", "key_type", "name", "type", "type_name", "types")
 
@@ -53,8 +51,9 @@ class Edge(Generic[E, K]):
 
 
 class Stream(Edge[E, Any]):
-    """A stream within a step, made by ``App.stream``. Pass it to ``@tr.process`` and to ``ctx.emit``, like a
-    topic.
+    """A stream within a step, made by ``App.stream``.
+
+    Pass it to ``@tr.process`` and to ``ctx.emit``, like a topic.
     """
 
     __slots__ = ("index",)
@@ -106,8 +105,7 @@ class Topic(Edge[E, K]):
 
     Pass it to ``@tr.process``, to ``ctx.emit``, and to the methods of a test harness. ``name`` is its name in
     the log, ``type`` the type of its events. ``encode`` and ``decode`` convert an event to and from a
-    record's value, ``encode_key`` gives the record's key. ``key_of`` is None for a topic declared without a
-    key.
+    record's value, ``encode_key`` gives the record's key. ``key_of`` is None for a topic without a key.
     """
 
     __slots__ = (
@@ -145,9 +143,7 @@ class Topic(Edge[E, K]):
         )
         self.encode, self.decode = self.codec.encode, self.codec.decode
         self.encode_emitted: Callable[[Any], bytes] = self._checked_encode
-        """``encode`` for emitted events, whose bytes must depend on the value alone. Checked at the first
-        use.
-        """
+        """``encode`` for emitted events: bytes must depend on the value alone. Checked at the first use."""
         self.immutable = is_immutable(type)
         self.key_of = key_of
         self.key_codec: KeyCodec = key_codec_for(bytes if key_of is None else key_type)
@@ -162,9 +158,7 @@ class Topic(Edge[E, K]):
         return self.encode(event)
 
     def internal(self, name: str) -> Topic[E, K]:
-        """A topic of the same events, times and keys with another name: records are forwarded to it with the
-        declared key.
-        """
+        """The same topic under another name, to which records are forwarded with the declared key."""
         settings = self.settings
         if settings.time_kind == "arrival":  # the timestamp of the forwarded record is the arrival time
             settings = replace(settings, time_kind="record", event_time=RECORD_TIME)

@@ -134,8 +134,7 @@ def _check_type(type: Any, where: str) -> None:
             raise DefinitionError(
                 f"{where} is to hold {spell(member)}, which is not an event type",
                 hint="Declare events as msgspec.Struct classes, dataclasses or pydantic models, several as a "
-                "union of "
-                "tagged structs.",
+                "union of tagged structs.",
             )
         if kind == "dataclass" and hasattr(get_origin(member) or member, "__pydantic_validator__"):
             raise DefinitionError(

@@ -1,6 +1,4 @@
-"""The live instances of one actor: loaded, touched, sealed and committed. The theory is in
-``instance_cache``.
-"""
+"""The live instances of one actor: loaded, touched, sealed, committed. Theory: see ``instance_cache``."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ _WEIGHT = 460
 _PARTS_WEIGHT = 600
 
 _ONE_IN = 4
-"""Read rows ahead if at least one in this many records has a key that is not live: looking for such keys
-takes time, too.
-"""
+"""Read rows ahead if one record in this many has a key that is not live: the search takes time, too."""
 
 
 class Table(StoredActor):
@@ -101,17 +97,14 @@ class Table(StoredActor):
         self._blank = blank = encoded_blank(plan)
         """The encoding of an instance with only defaults; None if it cannot be encoded."""
         self._new: Callable[[], Any] = plan.new if blank is None else partial(plan.decode, blank)
-        """Makes a new instance, equal to one that was stored and loaded: an int default of a float field
-        becomes a float.
-        """
+        """Makes a new instance, equal to a stored and loaded one: a float field's int default is a float."""
         self._bare: list[tuple[Any, bytes | None]] = []
         """The instances that the last ``collect`` found bare, each with its image: they have no row."""
 
     # --- the unit ---
 
     def prefetch(self, heads: Sequence[Head], start: int) -> None:
-        """Read the rows of a run's keys in one call, if at least one in four keys of the last run was not
-        live.
+        """Read the rows of a run's keys in one call, if one in four keys of the last run was not live.
 
         One call of RocksDB for many rows takes about half the time of a call for each row.
         """
@@ -144,8 +137,7 @@ class Table(StoredActor):
                 f"the key {key!r} belongs to partition {partition_of(key_bytes, cells.partitions)}, "
                 f"but came from partition {cells.partition}",
                 hint="Its producer gives records no key, or another one, or does not place them by Kafka's "
-                "murmur2. "
-                "Declare the topic with repartition=True, or correct the producer.",
+                "murmur2. Declare the topic with repartition=True, or correct the producer.",
             )
         self._asked += 1
         name = self.prefix + rows.escaped(key_bytes)
@@ -217,8 +209,9 @@ class Table(StoredActor):
         return image
 
     def settle(self, instance: Any, image: bytes | None) -> None:
-        """Seal in full: drop cleared instances, check types, renew expiries, and decode again if a type is no
-        fixed point.
+        """Seal in full.
+
+        Drop cleared instances, check types, renew expiries, and decode again if a type is no fixed point.
         """
         plan, cells = self.plan, self.cells
         key = instance._tr_key
@@ -407,9 +400,7 @@ class Table(StoredActor):
     def postpone_timer(
         self, domain: int, timer: rows.Timer | None, time_ms: int, key: bytes, name: bytes
     ) -> None:
-        """Handle an entry whose timer is not due at ``time_ms``: push it again if the timer was moved to a
-        later time.
-        """
+        """Handle an entry not due at ``time_ms``: push it again if its timer was moved to a later time."""
         if timer is not None and timer.time_ms > time_ms:
             self.push_timer(domain, timer.time_ms, key, name)
 
@@ -467,9 +458,7 @@ class Table(StoredActor):
                 index[rows.index_row(timer[0], new.time_ms, actor, key_bytes, timer[1])] = b""
 
     def committed(self, limit: int) -> None:
-        """Note that the store has the collected rows. Drop the older generation if the instances exceed
-        ``limit`` bytes.
-        """
+        """Note that the rows are stored. Drop the older generation if instances exceed ``limit`` bytes."""
         self.dirty.clear()
         self.moved.clear()
         self._ahead.clear()

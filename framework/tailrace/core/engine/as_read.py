@@ -1,5 +1,4 @@
-"""The rows of a key as their own version of the code reads them, so that rows of different versions can be
-compared.
+"""The rows of a key as their own version of the code reads them, to compare rows of different versions.
 
 Equal bytes may be read differently, and different bytes may be read as equal. A row may lack a field that was
 added later, and a key without rows reads its defaults. The stored schema has all of this, so no code is
@@ -67,8 +66,9 @@ class ReadAs:
 
 
 def read_the_same(one: ReadAs, was: KeyRows, other: ReadAs, now: KeyRows) -> bool:
-    """Whether two versions read the same state of a key. A field that only one of them declares must have its
-    default there.
+    """Whether two versions read the same state of a key.
+
+    A field that only one of them declares must have its default there.
     """
     before, after = one.read(was), other.read(now)
     fields = [raw_fields(side[b""][1:]) if b"" in side else {} for side in (before, after)]
@@ -81,9 +81,7 @@ def read_the_same(one: ReadAs, was: KeyRows, other: ReadAs, now: KeyRows) -> boo
 
 
 def defaults_apart(one: ReadAs, other: ReadAs) -> list[tuple[str, str, str]]:
-    """The fields with different defaults in the two versions, each with both defaults. A key without rows
-    reads these.
-    """
+    """The fields with different defaults in two versions, with both. A key without rows reads these."""
     return [
         (name, shown_default(field.default), shown_default(there.default))
         for name, field in one.fields.items()

@@ -48,8 +48,7 @@ from tailrace.core.records import FOR_OTHERS, Head, Output
 
 
 class Canonical:
-    """Runs tasks through their history: iterate over ``go``, and from time to time take the ``outputs`` and
-    commit.
+    """Runs tasks through their history: iterate over ``go``, at times take the ``outputs`` and commit.
 
     ``tasks`` is one task with its ``PartitionHistory``, or with ``deliver`` all tasks of an app. ``deliver``
     is called with each record that the app sends to itself; see ``Delivery``. Of own inputs, a run with
@@ -118,9 +117,7 @@ class Canonical:
         return outputs
 
     def go(self) -> Iterator[Task]:
-        """Run everything. Each time it yields, any task may be committed; it yields the task that has just
-        worked.
-        """
+        """Run everything. Yields the task that has just worked; any task may be committed then."""
         for task in self.tasks:
             yield from self._after(task)  # a commit may have fallen within a drain
         for lane in self._lanes:
@@ -162,9 +159,8 @@ class Canonical:
             if current.stamps[at] > self.clock_ms:
                 if limit_ms is not None and current.stamps[at] > limit_ms:
                     return
-                self.clock_ms = min(
-                    current.stamps[at], INSTANT_LIMIT_MS - 1
-                )  # a record may have any timestamp
+                # A record may have any timestamp.
+                self.clock_ms = min(current.stamps[at], INSTANT_LIMIT_MS - 1)
                 if self._resting:
                     yield from self._fall_idle()
             task, quiet = current.task, self._delivery is None
@@ -197,10 +193,8 @@ class Canonical:
                 time_ms = lane.times[lane.at]
                 if time_ms is None:
                     if lane.heads[lane.at][3] is FOR_OTHERS:
-                        return (
-                            lane,
-                            NO_WATERMARK,
-                        )  # before all others: it may be the last record before the lane's end
+                        # Before all others: it may be the last record before the lane's end.
+                        return lane, NO_WATERMARK
                     at_once = at_once or lane
                     continue
                 ready.append((time_ms // TOLERANCE_MS, rank))
@@ -343,8 +337,9 @@ class Canonical:
             moved = yield from self._raise(delivery)
 
     def _wake(self, task: Task, one: InputPlan) -> None:
-        """Restart the idle time of an own input whose watermark comes from its events: a record was just
-        delivered to it.
+        """Restart the idle time of an own input whose watermark comes from its events.
+
+        A record was just delivered to it.
         """
         if one.is_inbox or one.watermark == "upstream" or not one.moves:
             return
@@ -353,9 +348,7 @@ class Canonical:
                 self._rest(lane)
 
     def _raise(self, delivery: Delivery) -> Generator[Task, None, bool]:
-        """Raise the sources to the watermarks of their writers when no record is left to deliver. Returns
-        whether one moved.
-        """
+        """When no record is left, raise sources to their writers' watermarks. Returns whether any rose."""
         moved = False
         for source, mark in delivery.risen():
             moved = True

@@ -9,8 +9,7 @@ copy is read, so the result depends only on the records from outside.
     own input    the inbox, and every input that an operator of the app may write, or that gets routed late
                  events. Records that others have written to it are added at their place (``add``)
     offset       counts up from the task's position. If the topic has a recorded past, it starts after every
-                 real offset (``_BEYOND``), so that a task that continues from here does not confuse it with a
-                 recorded one
+                 real offset (``_BEYOND``), so a task that continues cannot take it for a recorded one
     watermark    of an own input that follows its writers, and of a channel: when no record is left to
                  deliver, the lowest watermark that its writers would publish, over all tasks
 """
@@ -35,9 +34,7 @@ _BEYOND = 1 << 40
 
 
 def own_inputs(plan: Plan) -> dict[str, InputPlan]:
-    """The inputs that the app may write itself, by name: its inbox, and those that its operators or late
-    events go to.
-    """
+    """The inputs that the app may write, by name: its inbox, and targets of its operators or late events."""
     written = plan.written
     return {one.name: one for one in plan.inputs if one.is_inbox or one.name in written}
 
@@ -51,8 +48,9 @@ class Delivered(NamedTuple):
 
 
 class Delivery:
-    """The records in transit between the tasks of one app. ``ends``, by task: the end of the recorded past of
-    own inputs.
+    """The records in transit between the tasks of one app.
+
+    ``ends``, by task: the end of the recorded past of own inputs.
     """
 
     def __init__(self, tasks: Sequence[Task], ends: Sequence[Mapping[str, int]], deliver: Deliver) -> None:
@@ -110,9 +108,7 @@ class Delivery:
         self._stale.add(place)
 
     def risen(self) -> Iterator[tuple[int, int | None]]:
-        """The sources whose writers have a new watermark, each with this watermark; None: they hold no reader
-        back.
-        """
+        """The sources whose writers have a new watermark, with its value; None holds no reader back."""
         for place in self._stale:
             self._published[place] = publications(self._tasks[place])
         self._stale.clear()

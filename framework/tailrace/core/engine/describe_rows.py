@@ -1,8 +1,7 @@
 """Describes the rows of one key in words, by field, entry and timer.
 
 A picture maps a label to a text, such as ``legs`` to ``3``, ``minutes_late['JFK']`` to ``12``, ``timer
-'overdue'`` to ``2013-01-01T12:30:00.000Z``. Two pictures differ if a person would see a difference between
-the states.
+'overdue'`` to ``2013-01-01T12:30:00.000Z``. Two pictures differ if a person would see a difference.
 """
 
 from __future__ import annotations
@@ -72,9 +71,7 @@ def changes(before: Picture, after: Picture) -> list[Change]:
 def describe_changes(
     actor: ActorPlan | None, before: Mapping[bytes, bytes], after: Mapping[bytes, bytes]
 ) -> tuple[Change, ...]:
-    """The differences between two states of one key: fields, entries and timers, or bytes if their texts are
-    equal.
-    """
+    """The differences between two states of a key: fields, entries, timers; bytes if texts are equal."""
     found = [] if actor is None else changes(picture(actor, before), picture(actor, after))
     return tuple(found) or tuple(
         Change(f"the bytes of {rest!r}", *(ABSENT if value is None else value.hex() for value in both))

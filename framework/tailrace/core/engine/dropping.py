@@ -31,9 +31,7 @@ _SAME: Final[Any] = object()
 
 @dataclass(slots=True)
 class PendingTimers:
-    """The pending timers of one family without a handler; ``key`` and ``time_ms`` are of the first that is
-    due.
-    """
+    """The pending timers of a family without a handler; ``key``, ``time_ms``: of the first that is due."""
 
     actor: str
     family: str
@@ -124,9 +122,7 @@ def _instant(time_ms: int) -> str:
 
 
 class Dropping:
-    """The state without what is dropped: ``rows`` and ``index`` are the changes that remove it from the
-    store.
-    """
+    """The state without what is dropped: ``rows`` and ``index`` remove that from the store."""
 
     def __init__(self, plan: Plan, state: StateReader, dropped: Collection[str]) -> None:
         self._state = state

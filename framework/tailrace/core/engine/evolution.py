@@ -1,13 +1,11 @@
 """Applies a changed declaration to state that is already stored, when a task starts.
 
-The rules for types are in ``type_evolution``. State that is no longer declared is kept until it is explicitly
-dropped:
+The rules for types are in ``type_evolution``. State no longer declared is kept until explicitly dropped:
 
     an actor             its rows stay as they are
     a map or a list      its entries stay, until their key is cleared
     a plain field        its value is carried along when the row is written again (see ``value_rows``)
-    a timer's handler    pending timers of its family stop the start, unless failing timers go to the dead
-                         letters
+    a timer's handler    pending timers of its family stop the start, unless failing timers go to dead letters
 
 An *orphan* is named as it is dropped: ``Aircraft``, ``Aircraft.notes``, ``Aircraft.timers:overdue``.
 """
@@ -43,14 +41,13 @@ if TYPE_CHECKING:
 _A_FUNCTION: Final = "a function"
 _OTHER_KEY: Final = (
     "Keep the key. If only the attribute was renamed, give it its old name in the events: "
-    "msgspec.field(name=...). For "
-    "another key give the actor another name, @app.actor(name=...): it begins without state."
+    "msgspec.field(name=...). For another key give the actor another name, @app.actor(name=...): it begins "
+    "without state."
 )
 
 
 def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[Change]]:
-    """The schema to store for the actor from now on, and the differences between the stored and the declared
-    schema.
+    """The schema to store for the actor from now on, and how the declared schema differs from the stored.
 
     The schema is meaningless if there is an incompatible change. Its families of timers are the stored ones.
     """
@@ -135,9 +132,8 @@ def _notice_of_field(actor: str, field: FieldSchema) -> str:
     stored = "may be stored in some rows" if field.absent else "is stored"
     return (
         f"{actor}.{field.name} ({field}) {stored} and no longer declared; its values are kept. If the field "
-        "was renamed, give "
-        f'it its old name: tr.field(name="{field.name}"). To delete the values: --drop-state '
-        f"{actor}.{field.name}."
+        f'was renamed, give it its old name: tr.field(name="{field.name}"). To delete the values: '
+        f"--drop-state {actor}.{field.name}."
     )
 
 

@@ -68,9 +68,7 @@ _MISTAKE_HINT: dict[OnError, str] = {
 
 
 def is_handlers_fault(error: Exception) -> bool:
-    """Whether the handler or the event caused a failure. Otherwise the task must stop, whatever ``on_error``
-    is.
-    """
+    """Whether the handler or the event caused a failure. If not, the task stops despite ``on_error``."""
     return not isinstance(error, _NOT_ITS_FAULT)
 
 
@@ -166,9 +164,7 @@ def _timer_text(name: str | None, time_ms: int) -> str:
 
 
 def _traced(cause: Exception) -> list[str]:
-    """The traceback from the handler on. The engine's frames before it depend on the settings and are left
-    out.
-    """
+    """The traceback from the handler on; the engine's frames before it depend on the settings."""
     trace = cause.__traceback__
     while trace is not None and any(_is_within(trace.tb_frame, caller) for caller in _CALLERS):
         trace = trace.tb_next

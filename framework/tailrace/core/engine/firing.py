@@ -28,9 +28,7 @@ from tailrace.core.errors import UsageError
 
 
 class Due:
-    """The time at which the next timer of several queues is due. It has the ``due_ms`` of a queue and nothing
-    else.
-    """
+    """When the next timer of several queues is due. It has only the ``due_ms`` of a queue."""
 
     __slots__ = ("_queues",)
 
@@ -44,9 +42,7 @@ class Due:
 
 
 class Firing:
-    """Fires a task's timers. ``events`` and ``processing`` are its queues, by actor; ``budget`` is how many
-    may still fire.
-    """
+    """Fires a task's timers. ``events``, ``processing``: queues by actor; ``budget``: how many may fire."""
 
     __slots__ = ("budget", "draining", "events", "marks", "processing", "stop_after_fired", "units")
 
@@ -75,9 +71,7 @@ class Firing:
         return due_ms if due_ms <= self.marks.of_operator[actor] else None
 
     def drain(self) -> None:
-        """Fire due timers in order. ``draining`` is True afterwards if the budget ended before the last of
-        them.
-        """
+        """Fire due timers in order. ``draining`` is then True if the budget ended before the last one."""
         units, unit = self.units, self.units.unit
         apart, units.apart = units.apart, True  # each actor has its own watermark
         try:
@@ -190,7 +184,5 @@ class Firing:
 
 
 def _after(watermark_ms: int) -> int:
-    """The event time of a processing-time timer: just after the watermark, so that it is not late; 0 before
-    the first one.
-    """
+    """The event time of a processing-time timer, just after the watermark so not late; 0 before the first."""
     return min(watermark_ms + 1, INSTANT_LIMIT_MS - 1) if is_instant(watermark_ms) else 0

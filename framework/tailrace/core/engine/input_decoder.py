@@ -1,8 +1,6 @@
-"""Converts records to heads: decodes them, finds the key and the event time, and refuses records without
-valid ones.
+"""Converts records to heads: decodes them, finds key and event time, and refuses records without these.
 
-Also ``BoundInput``, the data that a task has about an input: which handlers get its heads, and how they move
-watermarks.
+Also ``BoundInput``, a task's data about an input: the handlers of its heads, and how they move watermarks.
 """
 
 from __future__ import annotations
@@ -37,9 +35,7 @@ NEVER: Final = 1 << 63
 
 
 class DirectCall(NamedTuple):
-    """What a task needs to call the only handler of an input by itself: its route, and the methods of its
-    actor's table.
-    """
+    """What a task needs to call an input's only handler itself: route, and methods of the actor's table."""
 
     routes: Sequence[BoundRoute] | None
     """The input's routes; None if no unit is a single call."""
@@ -56,9 +52,7 @@ class DirectCall(NamedTuple):
 
     @classmethod
     def of(cls, routes: Sequence[BoundRoute]) -> DirectCall:
-        """The direct call of an input with these routes; ``INDIRECT`` if it has not one route to an unchecked
-        table.
-        """
+        """The direct call for these routes; ``INDIRECT`` unless they are one route to an unchecked table."""
         route, table = routes[0] if len(routes) == 1 else (None, None)
         if route is None or table is None or table.images is not None:
             return INDIRECT
@@ -86,8 +80,7 @@ INDIRECT: Final = DirectCall(None, None, None, _never, _never, _never, _never, _
 
 
 class BoundInput:
-    """One input of one task: values that are the same for all of its records, computed once, because runs may
-    be short.
+    """One input of one task: values common to all of its records, computed once, as runs may be short.
 
     ``judged``: its records may be late. ``moving``: they move a watermark, to their event time minus ``lag``.
     """
@@ -113,9 +106,7 @@ class BoundInput:
         return (self._bound(delivery.route),)
 
     def prefetch(self, heads: Sequence[Head], start: int) -> None:
-        """Let the tables of the input's actors read ahead the rows that a run needs, if the run is long
-        enough.
-        """
+        """Let the actors' tables read ahead the rows that a run needs, if the run is long enough."""
         if len(heads) - start >= _RUN_WORTH_READING_AHEAD and not self.inbox:
             for table in {table for _, table in self.routes if table is not None}:
                 table.prefetch(heads, start)
@@ -164,9 +155,7 @@ class InputDecoder:
         return heads
 
     def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
-        """Make heads in bulk; None if a record may have to be refused or skipped, or has no
-        time of its own.
-        """
+        """Make heads in bulk; None if a record may be refused or skipped, or has no time of its own."""
         plan = self._plan
         if plan.key_of is None or plan.time_kind == "arrival" or not records:
             return None

@@ -112,9 +112,7 @@ class InputLane:
         return True
 
     def _leave_out(self, records: Sequence[InputRecord]) -> None:
-        """Drop an own input's records that the app itself has sent. A redriven record is ordered after all
-        earlier records.
-        """
+        """Drop an own input's records that the app sent. A redriven one is ordered after all earlier ones."""
         kept: list[tuple[Head, int | None, int]] = []
         for head, time_ms, stamp, record in zip(self.heads, self.times, self.stamps, records, strict=True):
             if time_ms is not None:

@@ -4,8 +4,7 @@ Theory. A *unit* succeeds or fails as a whole: one record with all its handlers,
 touches instances, collections and timers. If it fails, all three are reset to their state before it. For
 this, three records are kept:
 
-    undo      assignments to dictionaries (timers, live and pending entries, the table itself), undone in
-              reverse order
+    undo      assignments to dictionaries (timers, live and pending entries, the table), undone in reverse
     touched   (table, key, image): the encoding of each instance before the unit, None if it did not exist
     dirty     per commit and actor: key -> image at the first touch since the last commit
 

@@ -110,9 +110,7 @@ class Parts:
         return self._timers is None or bool(self._timers)
 
     def collections(self) -> Sequence[Entries]:
-        """The entries of every collection of the actor, used or unused, including those that are no longer
-        declared.
-        """
+        """The entries of all collections of the actor: used, unused, or no longer declared."""
         plan, past = self.table.plan, self.table.past.collections
         if past and self._past is None:
             self._past = tuple(Entries(self, _undeclared(name), kind) for kind, name in past)

@@ -43,9 +43,7 @@ class Intake:
         """The offset up to which the source was read."""
 
     def window(self, ahead: int) -> tuple[list[Head], Sequence[InputRecord]] | None:
-        """The next heads with their records, from one window of offsets before ``ahead``; None if ``ahead``
-        is reached.
-        """
+        """The next heads with their records, from one window of offsets; None if ``ahead`` is reached."""
         if self._read >= ahead:
             return None
         stop = min(self._read + self._window, ahead)
@@ -54,9 +52,7 @@ class Intake:
         return self._task.decode(self._number, records), records
 
     def run(self, start: int, stop: int, ahead: int) -> Iterator[Sequence[Head]]:
-        """The heads from offset ``start`` to before ``stop``, in one or more pieces. ``ahead`` must be at
-        least ``stop``.
-        """
+        """The heads of offsets ``start`` to before ``stop``, in pieces. ``ahead`` is at least ``stop``."""
         if start != self._next:
             self._heads, self._at, self._read = [], 0, start
         count, self._next = stop - start, -1

@@ -60,8 +60,9 @@ class Merge:
         return len(self._heads[number]) - self._at[number]
 
     def next_run(self, most: int = 1 << 62) -> tuple[int, Sequence[Head]] | None:
-        """The next run: an input and its heads, at most ``most``. None if there are no heads, or the merge
-        waits for an input.
+        """The next run: an input and its heads, at most ``most``.
+
+        None if there are no heads, or the merge waits for an input.
         """
         ready: list[tuple[int, int]] = []
         for number, heads in enumerate(self._heads):

@@ -81,9 +81,7 @@ class Observer(Protocol):
         ...
 
     def passed_over(self, moment: Moment, why: str, /) -> None:
-        """No handler is called, or its effects are undone: a late record that is dropped, or a failure on the
-        tape.
-        """
+        """No handler is called, or it is undone: a late record that is dropped, or a failure on the tape."""
         ...
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
@@ -111,9 +109,7 @@ class Watch:
         totals: tape.Totals,
         log: tape.Tape,
     ) -> Units:
-        """The units of a task that is watched. Without an observer, and with all keys, they are as fast as a
-        service's.
-        """
+        """The units of a watched task. With all keys and no observer, they are as fast as a service's."""
         of_units = (plan, partition, cells, context, marks, totals, log)
         watched = self.observer is not None or self.keys is not None
         units = _WatchedUnits(self, *of_units) if watched else Units(*of_units)
@@ -160,9 +156,7 @@ class _WatchedUnits(Units):
         event: Any,
         mark: int,
     ) -> None:
-        """See ``Units.record``. For a key that is left out, all outputs are removed, including those for late
-        events.
-        """
+        """See ``Units.record``. If the key is left out, so are all outputs, even those for late events."""
         keys = self._watch.keys
         if keys is not None and key not in keys:
             del self.unit.outputs[mark:]
@@ -212,8 +206,9 @@ class _WatchedUnits(Units):
     # --- failures
 
     def timer_skip(self, fired: int, table: Table, time_ms: int, /) -> Headers | None:
-        """See ``Units.timer_skip``. If keys are left out, timers cannot be counted: the dead letter
-        identifies the timer.
+        """See ``Units.timer_skip``.
+
+        If keys are left out, timers cannot be counted: the dead letter identifies the timer.
         """
         if self._watch.keys is None:
             return super().timer_skip(fired, table, time_ms)

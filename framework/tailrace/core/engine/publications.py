@@ -1,5 +1,6 @@
-"""The watermarks that a task publishes for its topics and channels: no event up to them will follow. See
-``watermarks``.
+"""The watermarks that a task publishes for its topics and channels; see ``watermarks``.
+
+No event up to them will follow.
 """
 
 from __future__ import annotations
@@ -12,16 +13,12 @@ from tailrace.core.engine.task import Task
 
 
 def publications(task: Task) -> dict[str, int | None]:
-    """The watermarks that a task publishes with its next commit, by topic and channel; None if it holds no
-    reader back.
-    """
+    """The watermarks of a task's next commit, by topic and channel; None if it holds no reader back."""
     return published_by(task.plan, {one.index: task.published_ms(one.index) for one in task.plan.operators})
 
 
 def published_by(plan: Plan, operators: Mapping[int, int | None]) -> dict[str, int | None]:
-    """The watermarks that a task publishes, given those of its operators; None: the operator holds no reader
-    back.
-    """
+    """The published watermarks, given the operators' watermarks; None: the operator holds no reader back."""
     found: dict[str, int | None] = {}
     for one in plan.published:
         holding = [mark for writer in one.writers if (mark := operators[writer]) is not None]

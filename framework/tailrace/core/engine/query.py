@@ -16,9 +16,7 @@ from tailrace.core.suggestions import did_you_mean
 
 
 class QueryReader:
-    """Reads the committed instances of one task. It returns copies: changing them does not
-    change the state.
-    """
+    """Reads the committed instances of one task. Returns copies: changing them does not change the state."""
 
     def __init__(self, plan: Plan, partition: int, state: StateReader) -> None:
         self._plan = plan
@@ -32,9 +30,7 @@ class QueryReader:
         return found[1] if found is not None else None
 
     def timers(self, actor: type[Any], key: Any) -> dict[tuple[str, str | int], int]:
-        """The pending timers of a key: (domain "event" or "processing", name, or time if unnamed) -> due time
-        in ms.
-        """
+        """A key's pending timers: ("event" or "processing", name, or time if unnamed) -> due time in ms."""
         found = self._load(self._plan.actor_of(actor), key)
         if found is None:
             return {}

@@ -9,9 +9,8 @@ it (``Totals.for_others``).
     last header names            the record is
     this app                     handled, and never treated as late
     an app whose history this    the same, if the original is before the point where this app took over: it
-                                 failed there and is
-    one continues                not part of the state. Otherwise it is skipped: this app has read the
-                                 original itself
+    one continues                failed there and is not part of the state. Otherwise it is skipped: this app
+                                 has read the original itself
     another app                  skipped
     nothing that is an id        an ordinary record
 
@@ -41,9 +40,7 @@ _VALUE = re.compile(rb"(?P<topic>.+\.dead-letters)/(?P<id>\d+-\d+)(?:@(?P<partit
 
 
 class Redriven(NamedTuple):
-    """The content of one header. ``origin`` is the partition and offset of the original, None if that is not
-    known.
-    """
+    """The content of one header. ``origin``: the original's partition and offset, None if not known."""
 
     topic: str
     """The dead-letter topic."""
@@ -70,8 +67,7 @@ def redriven_of(headers: Headers) -> list[Redriven]:
 def redriven_ids(headers: Headers, topic: str) -> list[str]:
     """The ids of the dead letters in ``topic`` for which a record was redriven, in the order of the failures.
 
-    Empty if it was not redriven, or was redriven for another app: the app of ``topic`` has then read the
-    original.
+    Empty if it was not redriven, or for another app: the app of ``topic`` has then read the original.
     """
     redrives = redriven_of(headers)
     if not redrives or redrives[-1].topic != topic:
@@ -91,9 +87,7 @@ class Addressees:
         self._private = [one.is_inbox or one.name in hidden for one in plan.inputs]
         self._own = [one.name for one in plan.inputs]
         self.sorted_out = False
-        """Whether the records redriven for other apps have been removed already. Then every record is
-        handled.
-        """
+        """Whether records redriven for other apps are already removed. Then every record is handled."""
 
     def is_ours(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for this app. Then it is never treated as late."""

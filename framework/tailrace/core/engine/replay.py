@@ -3,17 +3,16 @@
 Theory. The tape has the causes, the log has the records, and the code determines the rest. A replay gives a
 task the same causes in the same order. It checks that each record follows the one before (see
 ``TapeRecord.identity``). After each tape record the task must be in the state in which the first run
-committed, even in the middle of a drain. The replay compares its own totals and watermarks with those on the
-tape.
+committed, even in the middle of a drain. The replay compares its totals and watermarks with the tape's.
 
 A replay decides nothing by itself: not the order of inputs (the runs on the tape give it), not whether an
 input is idle, and not whether a failing handler is skipped.
 
 The log must still have every record that the first run has taken. Their number (handled, refused, and
-redriven for other apps) is on the tape, and depends neither on the code nor on the keys that are replayed. So
-it is compared in every replay, also where a limit or an error ends one within a commit. Offsets without a
-record are no error by themselves: a log may have markers there. Compaction leaves gaps too, and those change
-the number.
+redriven for other apps) is on the tape, and depends neither on the code nor on the replayed keys. So it is
+compared in every replay, also where a limit or an error ends one within a commit. Offsets without a record
+are no error by themselves: a log may have markers there. Compaction also leaves gaps, which change the
+number of records.
 
 A replay of *some keys* (``Watch.keys``) calls handlers only for these keys. Only values that do not depend on
 keys can be compared with the tape: records, lateness, watermarks. It drains every step to its end, because
@@ -128,9 +127,7 @@ class Replay:
         """By input: its name, and the offsets from which and up to which the current tape record reads it."""
 
     def follow_on(self, record: tape.TapeRecord) -> None:
-        """Set the inputs and operators of the first run by number, for a tape that is not read from a start
-        of the task.
-        """
+        """Set inputs and operators of the first run, by number, for a tape not read from a task's start."""
         if record.inputs is not None:
             self._names = [*record.inputs, *record.channels]
         self._operators = record.operators or self._operators
@@ -223,9 +220,7 @@ class Replay:
         return not self._at_watermark()
 
     def _reopen(self, cause: Sequence[int]) -> bool:
-        """Take a cause that moves no watermark, and so may come before the end of a drain. Returns whether it
-        did.
-        """
+        """Take a cause that moves no watermark, so may precede a drain's end. Returns whether it did."""
         task = self.task
         match cause:
             case (tape.UPSTREAM, source, 0) if task.watermarks.idle[number := self._number(source)]:
@@ -270,9 +265,7 @@ class Replay:
         return True
 
     def _portions(self, number: int, heads: Sequence[Head]) -> Iterator[Sequence[Head]]:
-        """Split the records so that each record with which the watermark may reach the limit is the last of
-        its portion.
-        """
+        """Split the records: each with which the watermark may reach the limit ends its portion."""
         plan, limit_ms = self.task.plan.inputs[number], self._limit.watermark_ms
         if limit_ms is None or not plan.moves:
             yield heads
@@ -312,11 +305,10 @@ class Replay:
         if not record.follows(task.identity):
             raise ReplayDivergedError(
                 f"commit {record.number} of app {task.plan.app!r} partition {task.partition} does not follow "
-                "the commit before "
-                f"it, whose identity is {tape.shown_identity(task.identity)}",
+                f"the commit before it, whose identity is {tape.shown_identity(task.identity)}",
                 hint="The tape is put together from two histories: the log has lost its end and was "
-                "continued, or a snapshot or "
-                "an archive of another log is read with it. Use only what was made of this log.",
+                "continued, or a snapshot or an archive of another log is read with it. Use only what was "
+                "made of this log.",
             )
         task.identify(tape.identity_within(task.identity, record.number))
         here = tape.environment(task.settings.timezones)
@@ -328,9 +320,7 @@ class Replay:
             )
 
     def _begin(self, causes: Sequence[Sequence[int]]) -> None:
-        """At the first record after a start: take over the names of the inputs, and their positions at that
-        start.
-        """
+        """At the first record after a start, take over the names and start positions of the inputs."""
         record = self._record
         if record.inputs is None:
             return
@@ -393,8 +383,7 @@ class Replay:
         if not gaps:
             raise ReplayDivergedError(
                 f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out "
-                "differently: it has taken "
-                f"{wanted:,} records, and its causes on the tape give {found:,}",
+                f"differently: it has taken {wanted:,} records, and its causes on the tape give {found:,}",
                 hint="The tape was changed, or the log now has other records in these places.",
             )
         places = "; ".join(
@@ -414,9 +403,8 @@ class Replay:
             offset=start,
             hint="A compacted topic loses all but the last record of each key. Without the others this "
             "history cannot be replayed. Read them from an archive (--archive), or rebuild from a later "
-            "snapshot (--from-snapshot) or in "
-            "canonical order (--order canonical). The last reads the records that are left: the state may "
-            "then differ.",
+            "snapshot (--from-snapshot) or in canonical order (--order canonical). The last reads the "
+            "records that are left: the state may then differ.",
         )
 
     def _check_end(self) -> None:
@@ -438,8 +426,7 @@ class Replay:
             return
         error = ReplayDivergedError(
             f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out "
-            "differently "
-            f"({', '.join(differing)})",
+            f"differently ({', '.join(differing)})",
             hint="The code differs from the one that ran, or it depends on something that is not on the "
             "tape.",
         )
@@ -448,9 +435,7 @@ class Replay:
         self.difference = self.difference or error
 
     def settle(self) -> None:
-        """Set the totals to those of the first run, so that later commits are compared on their own. Take the
-        outputs first.
-        """
+        """Set the totals to the first run's, so later commits compare on their own. Take outputs first."""
         for name, was in msgspec.structs.asdict(self._record.totals).items():
             setattr(self.task.totals, name, was)
 

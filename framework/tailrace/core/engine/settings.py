@@ -15,9 +15,7 @@ class TaskSettings:
     cache_bytes: int = 256 << 20
     """Approximate memory limit for clean live instances."""
     timers_in_memory: int = 200_000
-    """Maximum number of timers kept in memory per time domain; the others are read from the store when they
-    become due.
-    """
+    """Maximum number of timers in memory per time domain; others are read from the store when due."""
     firing_budget: int = 10_000
     """Maximum number of timers fired before a call returns to its driver."""
     timer_loop_cap: int = 1_000
@@ -25,9 +23,7 @@ class TaskSettings:
     timezones: str = ""
     """The version of this machine's time zone data, for the tape."""
     reload: bool = False
-    """Decode every touched instance again after each handler, so that a live object always equals its decoded
-    encoding.
-    """
+    """Decode every touched instance after each handler, so a live object equals its decoded encoding."""
     promises: Promises | None = None
     """The published watermarks of the topics that the task writes, if its driver publishes any."""
     checked: bool = False

@@ -7,8 +7,7 @@ and compared with the totals on the tape.
 
 Causes are a flat list of small integers, so that a commit of 100,000 events takes a few dozen bytes:
 
-    RUN input n        the records of an input from its position up to its position + n (offsets, gaps
-                       included)
+    RUN input n        the records of an input from its position up to its position + n (offsets, with gaps)
     CLOCK d            a clock reading, d ms later than the one before
     IDLE source b      the source became idle (b = 1); its next record wakes it
     UPSTREAM source d  the watermark that the source's writers published, d ms above the one before; it wakes
@@ -74,9 +73,7 @@ class Predecessor(msgspec.Struct, array_like=True):
     positions: dict[str, list[int]]
     """By input, the positions of all partitions."""
     handled: dict[str, list[int]] = {}
-    """By input, offsets in the task's partition that had failed, and that the rebuild for the snapshot then
-    handled.
-    """
+    """By input, failed offsets in the task's partition that the rebuild for the snapshot then handled."""
 
     def is_before(self, name: str, place: tuple[int, int] | None) -> bool:
         """Whether a failed record at a place of an input (a partition and an offset) failed before the
@@ -156,17 +153,16 @@ class TapeRecord(msgspec.Struct, array_like=True):
     totals: Totals
     watermark: int
     inputs: list[str] | None = None
-    """Names of the inputs by number. This and the next fields, up to the environment, are set in the first
-    record after each start.
+    """Names of the inputs by number.
+
+    This and the next fields, up to the environment, are set in the first record after each start.
     """
     positions: list[int] | None = None
     now: int | None = None
     version: str | None = None
     environment: Environment | None = None
     base: str | None = None
-    """The snapshot that the task was started from, given by its location and its id. The record then has no
-    causes.
-    """
+    """The snapshot that the task was started from: its location and id. The record then has no causes."""
     operators: list[str] | None = None
     """Names of the operators by number; set together with ``inputs``."""
     watermarks: list[int] = []
@@ -174,9 +170,7 @@ class TapeRecord(msgspec.Struct, array_like=True):
     channels: list[str] = []
     """Names of the channels, whose numbers follow those of the inputs; set together with ``inputs``."""
     holds: dict[str, int] = {}
-    """If the commit fell into a drain: by actor with timers that are due and have not fired, the time of the
-    first one.
-    """
+    """If the commit is within a drain: by actor, the time of the first due timer that has not fired."""
     identity: bytes = b""
     """The identity of the commit."""
     nonce: bytes = b""
@@ -268,9 +262,7 @@ class Tape:
         self._last_run = -1
 
     def run(self, number: int, count: int) -> None:
-        """Advance an input by ``count`` offsets. The run is joined with the one before if both are of the
-        same input.
-        """
+        """Advance an input by ``count`` offsets, joined with the run before if it has the same input."""
         if not count:
             return
         causes = self.causes

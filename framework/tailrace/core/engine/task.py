@@ -21,11 +21,9 @@ watermark can rise, and they may come in the middle of a drain.
 
 A *unit* is a record with all its handlers, or one firing. It succeeds as a whole, or the task undoes all of
 it: outputs, fields, entries and timers. The app decides whether a failure stops the task, or goes to the dead
-letters and on the tape. A failed record has still been read, so it advances the watermark. A failed timer is
-used up.
+letters and on the tape. A failed record has been read and advances the watermark; a failed timer is used up.
 
-There is one loop over records, ``_take``. The two passes of a split by key are tasks with the same loop (see
-``key_split``).
+There is one loop over records, ``_take``. Both passes of a split by key use it (see ``key_split``).
 
 Results wait in the task until a driver takes them: ``take_outputs`` at any time, ``commit_batch`` for a
 commit, and ``committed`` after it succeeded. To abort, the driver drops the task and makes a new one from the
@@ -60,8 +58,7 @@ class Task(TaskState):
     ``nonce`` makes the identities of its commits differ from those of any other start (see ``tape``).
     ``replaying``: the task gets the skips of a tape, and a handler that fails without a skip raises
     ReplayDivergedError. ``drop`` names orphans (see ``stored``) whose state the first commit deletes.
-    ``watch`` shows what the task does. Raises IncompatibleStateError if the stored state cannot be read as
-    declared.
+    ``watch`` shows what the task does. IncompatibleStateError: the stored state cannot be read as declared.
     """
 
     # --- causes ---
@@ -75,8 +72,7 @@ class Task(TaskState):
         return self._decoders[number].of_events(events, first_offset)
 
     def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
-        """Take records of one input, in order, starting with ``heads[start]``. Returns the index of the first
-        record not taken.
+        """Take an input's records in order, from ``heads[start]``. Returns the index of the first not taken.
 
         This is less than ``len(heads)`` if a step is left ``draining``. Raises HandlerError or BadRecordError
         if the app stops on failures. The failing record is then not taken, and the task can still commit the
@@ -109,9 +105,7 @@ class Task(TaskState):
             self._advance()
 
     def upstream(self, source: int, watermark_ms: int) -> None:
-        """Apply the watermark that the writers of a source have published, at the position that it was
-        published for.
-        """
+        """Apply the watermark that a source's writers published, at the position it was published for."""
         self._not_draining()
         marks = self._watermarks
         before = marks.of_source[source]
@@ -122,9 +116,7 @@ class Task(TaskState):
             self._advance()
 
     def wake(self, source: int) -> None:
-        """Count an idle source again, without a record or a new watermark: it is unknown whether there is
-        more to read.
-        """
+        """Count an idle source again, without a record or new watermark: it may have more to read."""
         if self._watermarks.idle[source]:
             self._watermarks.idle[source] = False
             self._tape.cause(tape.UPSTREAM, source, 0)
@@ -135,9 +127,7 @@ class Task(TaskState):
             self.wake(source)
 
     def ended(self, operator: int) -> None:
-        """Note that all input of an operator has ended and none of its writers is working: it waits for no
-        source.
-        """
+        """Note that an operator's input has ended and no writer is working: it waits for no source."""
         self._not_draining()
         if not self._watermarks.ended_operators[operator]:
             self._watermarks.ended_operators[operator] = True
@@ -145,20 +135,16 @@ class Task(TaskState):
             self._advance()
 
     def opened(self, operator: int) -> None:
-        """Note that an operator may get more input: only a run has ended, and more records may have come
-        since.
-        """
+        """Note that an operator may get more input: only a run has ended, and records may have come since."""
         if self._watermarks.ended_operators[operator]:
             self._watermarks.ended_operators[operator] = False
             self._tape.cause(tape.OPENED, operator)
 
     def finish(self, operator: int, to_ms: int | None = None) -> None:
-        """At the end of input, raise the watermark of an actor to the latest of its timers that are now
-        pending.
+        """At the end of input, raise an actor's watermark to the latest of its now pending timers.
 
         Timers that are set later, and processing-time timers, stay pending. Nothing happens if no timer is
-        pending, or for a stateless function. ``to_ms``: in a replay, the watermark to which it rose in the
-        first run.
+        pending, or for a stateless function. ``to_ms``: in a replay, the watermark of the first run.
         """
         self._not_draining()
         actor = self.plan.operators[operator].actor
@@ -329,8 +315,7 @@ class Task(TaskState):
         time_ms: int,
         record: InputRecord | None,
     ) -> Sequence[BoundRoute]:
-        """Note a late event and return its routes: all of its handlers, or only those for which it is not
-        late.
+        """Note a late event and return its routes: all of its handlers, or those for which it is not late.
 
         With a late topic, the event goes to that topic instead of the omitted handlers. A late record that
         was redriven goes to its handlers and is not counted: its producer did not cause the delay.

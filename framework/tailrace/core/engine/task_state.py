@@ -92,9 +92,7 @@ class TaskState:
         self._firing = self.make_firing(self._units, self._watermarks, events, processing)
         numbers = range(len(plan.inputs))
         self._due = [(self._due_of(one, events), self._due_of(one, processing)) for one in numbers]
-        """By input: when the next timer is due, by event and by processing time, of the actors that may get
-        its records.
-        """
+        """By input: next due timer, in event and processing time, of the actors that may get its records."""
         if start is not None:
             self._resume(start)
         # A commit may have fallen in the middle of a drain.
@@ -212,9 +210,7 @@ class TaskState:
         return record is not None and bool(record.headers) and self.addressees.is_ours(number, record.headers)
 
     def skip_to(self, number: int, offset: int) -> None:
-        """Move an input's position past offsets that hold no record (markers, aborted or
-        compacted records).
-        """
+        """Move an input's position past offsets without a record (markers, aborted or compacted records)."""
         name = self.plan.inputs[number].name
         gap = offset - self.positions[name]
         if gap > 0:

@@ -14,12 +14,9 @@ The queue keeps entries before a *horizon* in a heap. All others are in the stor
 the index when it reaches the horizon. So memory is bounded, regardless of the number of pending timers.
 
     set a timer before the horizon     it is pushed on the heap
-    set a timer at or after it         it is kept in ``_beyond`` until the next commit has put it into the
-                                       index
-    heap empty, or horizon reached     the next part of the index is read, with the entries of ``_beyond`` in
-                                       that range
-    at a commit, with too many         the heap is cut back and the horizon lowered (the index has all removed
-                                       entries)
+    set a timer at or after it         it is kept in ``_beyond`` until the next commit puts it into the index
+    heap empty, or horizon reached     the next part of the index is read, with ``_beyond`` in that range
+    at a commit, with too many         the heap is cut and the horizon lowered (the index has the rest)
 
 Order: (time, place of the actor, key bytes, timer name), over all queues of a domain. The place is
 ``Plan.order``: an actor nearer to the sources comes first, so its events for an instant arrive before other
@@ -43,9 +40,7 @@ FOREVER = (1 << 63) - 1
 
 
 class TimerQueue:
-    """The queue of one actor and time domain. ``due_ms`` is the time of ``first``: no timer
-    fires before it.
-    """
+    """The queue of one actor and time domain. No timer fires before ``due_ms``, the time of ``first``."""
 
     __slots__ = ("_beyond", "_heap", "_horizon_ms", "_limit", "_place", "_prefix", "_state", "due_ms")
 
@@ -59,9 +54,7 @@ class TimerQueue:
         *,
         stored: bool,
     ) -> None:
-        """``stored``: whether the store may hold timers. ``limit``: the maximum number of entries kept in
-        memory.
-        """
+        """``stored``: whether the store may hold timers. ``limit``: maximum number of entries in memory."""
         self._state = state
         self._prefix = rows.index_prefix(domain, actor.encode())
         self._place = place

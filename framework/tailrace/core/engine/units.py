@@ -44,9 +44,7 @@ TIMER = -1
 
 
 class NewFailures(Protocol):
-    """Decides about failures that the first run of a history did not have; ``declared`` is what the app says
-    about them.
-    """
+    """Decides about failures that the first run did not have; ``declared``: the app's policy for them."""
 
     def failed(
         self,
@@ -102,9 +100,7 @@ class Units:
         self.unit = cells.unit
         self.marks = marks
         self.apart = False
-        """Whether the operators that a unit may reach have different watermarks. Then each call sets the
-        watermark of its operator.
-        """
+        """Whether operators that a unit may reach differ in watermark. Then each call sets its operator's."""
         self.late: frozenset[int] = frozenset()
         """In that case, the operators for which the record is late."""
         self.totals = totals
@@ -254,9 +250,7 @@ class Units:
         self.skip(number, at, record, dead_letter_headers(failure, error))
 
     def timer_skip(self, fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
-        """The headers of the dead letter if the timer that fires next failed in the first run; None if it did
-        not.
-        """
+        """The headers of the dead letter if the next timer failed in the first run; None if it did not."""
         return self.skips.get((TIMER, fired))
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
@@ -270,9 +264,7 @@ class Units:
         self.unit.outputs.append(letter)
 
     def unhandled(self, number: int, why: Any, record: InputRecord | None) -> None:
-        """Skip a record that no handler gets: it was redriven for another app (``FOR_OTHERS``), or it is
-        refused.
-        """
+        """Skip a record that no handler gets: refused, or redriven for another app (``FOR_OTHERS``)."""
         if why is FOR_OTHERS:
             self.totals.for_others += 1
         else:

@@ -39,9 +39,7 @@ def joined(fields: Mapping[str, bytes]) -> bytes:
 
 
 def encoded_blank(plan: ActorPlan) -> bytes | None:
-    """The encoding of a new instance once it is sealed; None if fields are required, or if it cannot be
-    encoded.
-    """
+    """The encoding of a new sealed instance; None if fields are required, or it cannot be encoded."""
     if plan.required:
         return None
     try:
@@ -60,9 +58,7 @@ def encoded_blank(plan: ActorPlan) -> bytes | None:
 def carrying(
     plan: ActorPlan, names: Collection[str]
 ) -> tuple[Callable[[Any], bytes], Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """The two encoders and the decoder of an actor's instances that carry these fields, in the order of the
-    row.
-    """
+    """Two encoders and the decoder of an actor's instances with these fields, in the order of the row."""
 
     def encode(instance: Any) -> bytes:
         return with_carried(instance, plan.encode(instance))
@@ -111,9 +107,7 @@ def without(
     fields: Collection[str],
     gone: Collection[bytes],
 ) -> KeyRows:
-    """The rows of a key without some plain fields, their expiries, and the rows ``gone``; none if the key is
-    then bare.
-    """
+    """A key's rows without some plain fields, their expiries and the rows ``gone``; none if it is bare."""
     expiries = {b"!v" + name.encode() for name in fields}
     left = {
         rest: value

@@ -3,8 +3,7 @@
 Theory. A source's watermark means "all events up to this time have been read". It comes from one of:
 
     events        highest event time read - allowed disorder - 1 ms
-    upstream      the watermark that the writers of the topic or channel have published, applied when the
-                  reader reaches it
+    upstream      the watermark published by the writers of the topic or channel, once the reader reaches it
     none          reference data and feedback: no operator uses it
 
 An operator's watermark is the lowest of its sources' watermarks (see ``declare.flow``), without idle sources.
@@ -107,8 +106,7 @@ class Watermarks:
     def published_ms(self, operator: int, held_ms: Callable[[int], int | None]) -> int | None:
         """The event time up to which an operator emits nothing more; None if it holds no reader back.
 
-        ``held_ms`` gives the time of an actor's first timer that is due and has not fired; None if there is
-        none.
+        ``held_ms`` gives the time of an actor's first due timer that has not fired; None if there is none.
         """
         held = [at for actor in self._plan.operators[operator].holders if (at := held_ms(actor)) is not None]
         if held:
@@ -131,8 +129,9 @@ class Watermarks:
         return mark
 
     def shared_watermark(self, number: int) -> tuple[int, int] | None:
-        """The common watermark, and the limit up to which the input alone can raise it; None if operators
-        differ in either.
+        """The common watermark, and the limit up to which the input alone can raise it.
+
+        None if operators differ in either.
         """
         mark = self.common(number)
         if mark is None:
@@ -145,15 +144,14 @@ class Watermarks:
         return mark, ceiling
 
     def highest(self, number: int) -> int:
-        """The highest watermark of the operators that an input concerns: a later event is late for none of
-        them.
-        """
+        """The highest watermark of the operators an input concerns: a later event is late for none."""
         of_operator = self.of_operator
         return max(of_operator[one] for one in self._concerned[number])
 
     def ceiling(self, operator: int, but: int) -> int:
-        """The lowest watermark of an operator's counting sources except ``but``, which cannot raise the
-        operator above it.
+        """The lowest watermark of an operator's counting sources except ``but``.
+
+        ``but`` cannot raise the operator above it.
         """
         least = 1 << 62
         for source in () if self.ended_operators[operator] else self._sources[operator]:
@@ -163,9 +161,7 @@ class Watermarks:
         return least
 
     def set_after_run(self, number: int, source_ms: int, operator_ms: int) -> None:
-        """Set an input, and all operators that it advances, to the watermarks at the end of a
-        run of records.
-        """
+        """Set an input, and the operators that it advances, to the watermarks at the end of a run."""
         self.of_source[number] = source_ms
         for operator in self._plan.inputs[number].moves:
             self.of_operator[operator] = operator_ms
@@ -185,15 +181,11 @@ class Watermarks:
                 self.of_operator[operator] = mark
 
     def judges_messages(self) -> bool:
-        """Whether messages may be late. This is so for an actor that gets messages only from outside of its
-        circle.
-        """
+        """Whether some actor gets messages only from outside of its circle: these may be late."""
         return bool(self._judged)
 
     def late_for(self, plan: InputPlan, time_ms: int, receiver: int = -1) -> frozenset[int]:
-        """The operators for which a record of this time is late. For a message, ``receiver`` is the actor
-        that gets it.
-        """
+        """The operators for which a record of this time is late; ``receiver`` is the actor of a message."""
         if plan.is_inbox:
             late = receiver in self._judged and time_ms <= self.of_operator[receiver]
             return frozenset((receiver,)) if late else frozenset()

@@ -12,8 +12,7 @@ from tailrace.core.values.map_keys import MapKeyCodec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionPlan:
-    """A ``MapState`` or ``ListState`` field. ``check`` normalises or refuses a value; None if no value needs
-    it.
+    """A ``MapState`` or ``ListState`` field. ``check`` normalises or refuses a value, None if not needed.
 
     ``encode`` is for settled values, ``encode_unsettled`` for those that a handler may have left.
     ``immutable``: values cannot be changed in place, and the live value equals its decoded encoding.

@@ -117,9 +117,7 @@ class MapState(Generic[K, V]):
         self._entries.clear()
 
     def keys(self, start: K | None = None, stop: K | None = None) -> Iterator[K]:
-        """The keys from ``start`` (included) to ``stop`` (excluded), ascending. None: no limit. Other entries
-        are not read.
-        """
+        """The keys from ``start`` to before ``stop``, ascending; None: no limit. Reads no other entries."""
         encode, decode = self._encode, self._decode
         low = b"" if start is None else encode(start)
         for name in self._entries.names(low, None if stop is None else encode(stop)):

@@ -1,21 +1,17 @@
-"""The entries of map and list state: read, changed, sealed, undone and committed one by one, never loaded
-whole.
+"""Entries of map and list state: read, changed, sealed, undone, committed one by one, never loaded whole.
 
 This is the engine's side of a collection. A handler has a view of it (``collections``).
 
 The life of an entry: a handler works on the *live*, decoded value. A sealed value that is not yet committed
 is *pending*, in its encoding. A committed value is in the store. A read looks there in this order.
 
-    get / set      the entry becomes live, and *touched* if it may have changed (set, deleted, or a mutable
-                   value read)
+    get / set      the entry becomes live, and *touched* if it was set or deleted, or a mutable value was read
     seal           when a handler returns: every touched entry is encoded; a changed one becomes pending, and
-                   a mutable value is replaced by its decoded encoding, so that no other code has a reference
-                   to it
+                   a mutable value is replaced by its decoded encoding, so no other code can refer to it
     undo           when the unit fails: its changes of live and pending entries are undone
     commit         the pending entries become rows of the batch
 
-Changes of ``live`` and ``pending`` are dictionary assignments recorded in the unit's undo list. There is no
-other record.
+Changes of ``live`` and ``pending`` are dictionary assignments, recorded only in the unit's undo list.
 """
 
 from __future__ import annotations
@@ -38,9 +34,7 @@ MISSING: Final[Any] = object()
 """In an undo list and in ``live``: there is no entry."""
 
 _KEEP_LIVE = 1024
-"""Maximum number of live entries that a collection keeps across a commit. With more, all are read again when
-needed.
-"""
+"""Maximum number of live entries kept in a collection across a commit; with more, all are read again."""
 
 
 class Books(Protocol):
@@ -141,9 +135,7 @@ class Entries:
         return value
 
     def look(self, name: bytes) -> Any:
-        """The value of an existing entry, to be shown and not changed: the entry does not
-        count as touched.
-        """
+        """The value of an existing entry, to be shown, not changed: the entry is not touched."""
         value = self._live.get(name, self)
         return value if value is not self else self._decode(rows.unpack_entry(self._stored(name) or b"")[0])
 
@@ -190,9 +182,7 @@ class Entries:
     # --- the unit ---
 
     def seal(self) -> None:
-        """Encode the touched entries. Raises DurableTypeError or UsageError for a value that cannot be
-        stored.
-        """
+        """Encode the touched entries. DurableTypeError or UsageError for a value that cannot be stored."""
         plan, live, pending, undo = self.plan, self._live, self._pending, self._parts.table.cells.undo
         mutable, check = not plan.immutable, plan.check
         for name in self._touched:

@@ -1,3 +1,1 @@
-"""Durable values: the types that may be stored, their encoding, the changes that their schemas allow, and
-keys.
-"""
+"""Durable values: types that may be stored, their encoding, the changes their schemas allow, and keys."""

@@ -9,8 +9,7 @@ State and outputs are compared byte for byte, so such a bit must never reach the
                 accepts only the canonical NaN, and a value without a guard is decoded from bytes with
                 canonical NaNs (``ValueCodec.settle``)
     events,     the bytes have canonical NaNs (``event_values.canonical_writer``). JSON has no NaN: such an
-                event is refused
-    messages
+    messages    event is refused
     keys        floats are no keys
 
 Two things remain as they are. A NaN that was read from a record has the bits of the record, which are the
@@ -34,9 +33,7 @@ _FLOAT64: Final = 0xCB
 _other_nan: Final = re.compile(
     rb"\xcb(?!\x7f[\xf0\xf8]\0{6}|\xff\xf0\0{6})[\x7f\xff][\xf0-\xff]", re.DOTALL
 ).search
-"""Finds what may be a NaN that is not canonical: neither canonical nor an infinity. It may also be a part of
-a text.
-"""
+"""Finds what may be another NaN: neither canonical nor an infinity. It may also be part of a text."""
 
 _SIZES: Final = {
     **dict.fromkeys((0xCC, 0xD0), 2),
@@ -74,9 +71,7 @@ def _is_nan(value: bytes) -> bool:
 
 
 def _floats(data: bytes) -> Iterator[int]:
-    """The places of the eight bytes of each float. The items of a collection follow its head, so no recursion
-    is needed.
-    """
+    """The places of each float's eight bytes, without recursion: a collection's items follow its head."""
     at = 0
     while at < len(data):
         kind = data[at]

@@ -44,8 +44,7 @@ class ValueCodec(Generic[T]):
     def settle(self, value: T) -> tuple[bytes, T]:
         """The value as it is after a restart, and its byte form.
 
-        Raises msgspec.ValidationError, OverflowError, TypeError or UnicodeEncodeError if it is not of the
-        type.
+        Raises msgspec.ValidationError, OverflowError, TypeError or UnicodeEncodeError for another type.
         """
         written = canonical(self.encode(value))
         settled = self.decode(written)

@@ -79,9 +79,7 @@ def _with_parameters(declared: Any, arguments: Mapping[Any, Any]) -> Any:
 
 
 def _with_metadata(declared: Any, metadata: Any) -> Any:
-    """The whole annotation of a pydantic field. Pydantic keeps the metadata of ``Annotated`` apart from the
-    type.
-    """
+    """The whole annotation of a field. Pydantic keeps the metadata of ``Annotated`` apart from the type."""
     for one in metadata:
         declared = Annotated[declared, one]
     return declared

@@ -77,8 +77,7 @@ def canonical_writer(declared: Any, encode: Encode) -> Encode:
     """``encode`` (of MessagePack) with one form of NaN, see ``canonical_nan``.
 
     It is ``encode`` itself for types without floats. Otherwise it takes about 20 ns more for each float, and
-    5 ns for each float in a list. The records of a type without a test (see ``json_writer``) are always
-    searched.
+    5 ns for each float in a list. Records of a type without a test (see ``json_writer``) are always searched.
     """
 
     def checked(value: Any) -> bytes:
@@ -108,8 +107,7 @@ class _NoTestError(Exception):
 
 
 class _Look:
-    """Compiles the check of a type's floats. A test is an expression; ``first`` gives the value, ``then``
-    names it.
+    """Compiles the check of a type's floats by expressions: ``first`` gives the value, ``then`` names it.
 
     The test of a float is "it is finite", or, with ``nan_only``, "it is not NaN".
     """
@@ -199,17 +197,14 @@ def _holds_floats(node: inspect.Type) -> bool:
 
 
 def is_comparable(declared: Any) -> bool:
-    """Whether a type declares all of its content, so that it can be compared: ``Any`` is decoded as msgspec
-    chooses.
-    """
+    """Whether a type declares all its content, so can be compared: msgspec chooses how to decode ``Any``."""
     return not _is_untyped(declared)
 
 
 def change_of(
     event: Any, encode: Encode, decode: Callable[[bytes], Any], *, json: bool, compare: bool = True
 ) -> Change | None:
-    """The first value that a reader of the event's record would not get, or get as another; None if there is
-    none.
+    """The first value that readers of the event's record would not get, or get as another, or None.
 
     ``json``: nan and infinities are lost. ``compare=False``: look only for these, see ``is_comparable``.
     """

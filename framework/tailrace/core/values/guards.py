@@ -18,8 +18,7 @@ an instance of a subclass    one of the declared class, or refused
 ===========================  ==========================================================================
 
 Types that can be changed in place (lists, dicts, structs that are not frozen), that check more than the type
-(``Meta(ge=0)``) or that run code when decoded (``__post_init__``) have no guard; they are encoded and
-decoded.
+(``Meta(ge=0)``) or that run code when decoded (``__post_init__``) have no guard, but are encoded and decoded.
 """
 
 from __future__ import annotations
@@ -81,8 +80,7 @@ class Scope:
         return f"{prefix}{self._names}"
 
     def guard(self, node: inspect.Type, first: str, then: str) -> str:
-        """The guard of a type, for the value that the expression ``first`` gives, and ``then`` names after
-        it.
+        """A type's guard, for the value that the expression ``first`` gives, and ``then`` names later.
 
         ``first`` may bind the name (``(v := o.count)``); it is evaluated before any ``then``.
         """

@@ -21,8 +21,7 @@ Path: TypeAlias = str | tuple[str, ...]
 
 
 def key_type_of(event_type: Any, path: Path) -> Any:
-    """The type of the key at ``path`` in events of a type, without ``None`` (an event without a key is a bad
-    record).
+    """The type of the key at ``path`` in events of a type, without ``None`` (no key: a bad record).
 
     Every member of a union of structs must have the field, with the same type. DefinitionError otherwise.
     """
@@ -37,9 +36,7 @@ def key_type_of(event_type: Any, path: Path) -> Any:
 
 
 def stored_path(event_type: Any, path: Path) -> str:
-    """The fields of a key by their names in encoded events, which do not change when an
-    attribute is renamed.
-    """
+    """The fields of a key by their names in encoded events, which renaming an attribute does not change."""
     return ", ".join(_encoded(event_type, part) for part in ((path,) if isinstance(path, str) else path))
 
 
@@ -54,8 +51,7 @@ def _encoded(event_type: Any, path: str) -> str:
 
 
 def key_getter(path: Path) -> Callable[[Any], Any]:
-    """A function that gets the key of an event. It raises BadRecordError if a value on a dotted path is
-    missing.
+    """A getter of an event's key. It raises BadRecordError if a value on a dotted path is missing.
 
     The key itself may be None, which its codec refuses.
     """

@@ -67,8 +67,7 @@ class KeyCodec:
     """The classes of a tuple's items."""
 
     def are_exact(self, keys: Iterable[Any]) -> bool:
-        """Whether all keys have exactly their declared type. If so, two keys that are equal have the same
-        bytes.
+        """Whether all keys have exactly their declared type. If so, equal keys have the same bytes.
 
         Python finds ``True``, ``1`` and ``1.0``, or a str and a member of a StrEnum, under the same key of a
         dict. So a key is checked before anything is looked up by it.

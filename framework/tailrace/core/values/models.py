@@ -64,9 +64,7 @@ class ModelCodec:
             )
 
     def check(self, event: Any) -> None:
-        """Raise unless the readers of an event's record get an equal event, each time. Slow:
-        only for tests.
-        """
+        """Raise unless the readers of an event's record get an equal event each time. Slow: for tests."""
         written = self._encode(event)
         self._check_read(event, written, EmittedTypeError)
         if self.decode(written) != self.decode(written):
@@ -77,9 +75,7 @@ class ModelCodec:
             )
 
     def unwritable(self, event: Any, error: Exception) -> Exception:
-        """The error to raise where ``encode`` raised ``error``, with topic and field as far as they are
-        known.
-        """
+        """The error to raise for an ``error`` of ``encode``, with topic and field as far as known."""
         return EventValueError(
             f"an event of type {spell(type(event))} cannot be written: {error}",
             topic=self.topic,
@@ -131,8 +127,7 @@ class ModelCodec:
                 topic=self.topic,
                 field=field or None,
                 hint="Emit exactly the classes and values that the fields declare. Validators and "
-                "serialisers must not change "
-                "what they have already changed: f(f(x)) == f(x).",
+                "serialisers must not change what they have already changed: f(f(x)) == f(x).",
             )
 
 
@@ -154,8 +149,8 @@ def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
             if factory is not None and not takes_data and factory() != factory():
                 raise DefinitionError(
                     f"{where}: {part.get('model_name', spell(cls))}.{name} has a default_factory that "
-                    "returns a different "
-                    "value at each call, so an event without the field would differ at each replay",
+                    "returns a different value at each call, so an event without the field would differ at "
+                    "each replay",
                     hint="Set the value where the event is created.",
                 )
 

@@ -1,8 +1,7 @@
 """Types rebuilt from their schemas, to decode stored bytes without the code that wrote them.
 
 A field that a value does not have gets its default, as the code would read it. A recursive type is decoded as
-``Any`` where it contains itself. Constraints of annotations are not checked again, since stored values have
-passed them.
+``Any`` where it contains itself. Constraints of annotations are not checked again: stored values have passed.
 """
 
 from __future__ import annotations
@@ -64,9 +63,7 @@ def stored_type(schema: TypeSchema) -> Any:
 
 
 def stored_struct(fields: Sequence[FieldSchema], schema: TypeSchema | None = None) -> Any:
-    """A struct of these fields, each under its stored name. A field that has no default, and that a row does
-    not have, is unset.
-    """
+    """A struct of these fields, by stored name. A field without a default that a row lacks is unset."""
     known = schema or TypeSchema("struct")
     named = [(f"field_{at}", one) for at, one in enumerate(fields)]
     return msgspec.defstruct(

@@ -18,8 +18,7 @@ NamedTuple, array_like struct               the same fields, with what their typ
 ==========================================  ================================================================
 
 A row without a field reads the field's default. So the default of a field that some rows lack cannot be
-changed. A TTL may be added, and become longer or shorter, but not be removed or moved to the other time
-domain.
+changed. A TTL may be added and become longer or shorter, but not be removed or change its time domain.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ _SAME_DEFAULT = (
 _CERTAIN_DEFAULT = "Give the field a default of its type that is the same at each call."
 _SAME_TTL = (
     "A stored value has the time at which it expires. Keep the TTL by this time, longer if it need not "
-    'expire (ttl="36500d"), '
-    "or store the new field under another name (name=)."
+    'expire (ttl="36500d"), or store the new field under another name (name=).'
 )
 _OTHER_NAME = "Keep the type, or store the new field under another name (name=)."
 
@@ -70,9 +68,7 @@ def evolve_fields(
     declared: Sequence[FieldSchema],
     changes: list[Change],
 ) -> tuple[tuple[FieldSchema, ...], tuple[FieldSchema, ...]]:
-    """The merged fields, and past fields, of a type whose fields are stored by name. Appends to
-    ``changes``.
-    """
+    """The merged and the past fields of a type that stores fields by name. Appends to ``changes``."""
     fields, past = stored
     before = {field.name: field for field in fields}
     names = {field.name for field in declared}
@@ -143,9 +139,7 @@ def _evolve_field(
 
 
 def _unreadable(field: FieldSchema, ancestors: Sequence[FieldSchema]) -> str:
-    """The hint if rows without the field cannot be read with the value that they had before; empty if they
-    can.
-    """
+    """The hint if rows without the field can no longer be read with its former value; empty if they can."""
     if field.kind != "value" or not field.absent:
         return ""
     if field.required:
@@ -180,9 +174,7 @@ def evolve_type(path: str, stored: TypeSchema, declared: TypeSchema, changes: li
 
 
 def _reader(stored: TypeSchema, members: Sequence[TypeSchema]) -> int | None:
-    """The member of a union that reads the stored type. There is at most one, since msgspec can distinguish
-    them.
-    """
+    """The member of a union that reads the stored type: at most one, since msgspec can distinguish them."""
     plain = {"enum", "literal"} & {stored.kind} and type(stored.values[0]).__name__
     for wanted in (stored.kind, plain):
         for at, member in enumerate(members):

@@ -40,8 +40,7 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     ``kind`` is the name of a plain type, or one of these, which use the fields given: ``enum``, ``literal``
     (values, all str or all int); ``union``, ``list``, ``tuple``, ``tuple...``, ``dict`` (of); ``namedtuple``,
     ``struct`` (name, fields, and ``past``: fields that old rows may still have); ``recursive`` (up: the
-    number of enclosing structs between it and the struct that it is). ``limits`` are the constraints of an
-    annotation.
+    number of enclosing structs between it and the struct that it is). ``limits`` are those of an annotation.
     """
 
     kind: str
@@ -187,9 +186,7 @@ def _struct(node: inspect.StructType, around: tuple[type, ...]) -> TypeSchema:
 
 
 def _default(field: inspect.Field) -> bytes | None:
-    """The default of a nested struct's field. A factory that varies is allowed: it may be used by producers
-    only.
-    """
+    """The default of a nested struct's field. Its factory may vary: perhaps only producers use it."""
     try:
         return encoded_default(field.default, field.default_factory, field.type)
     except VaryingDefaultError:

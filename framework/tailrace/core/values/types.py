@@ -2,8 +2,7 @@
 
 Two checks are made. At definition: may the type of a field be stored (``check_durable``)? When a handler
 returns: does the field's value equal the value that a restart would read (``make_sealer``, ``normaliser``)?
-For a *fixed-point* type a test of the value is enough; any other value is encoded and replaced by its decoded
-encoding.
+For a *fixed-point* type a test of the value is enough. Any other value is replaced by its decoded encoding.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.guards import NoGuardError, Scope, is_plain_frozen, struct_class
 
 CODEC_ERRORS: Final = (msgspec.MsgspecError, OverflowError, UnicodeEncodeError, RecursionError, TypeError)
-"""The errors of encoding, or strictly decoding, a value of the wrong type, for ``except`` clauses; see
-``explain``.
-"""
+"""Errors of encoding or strictly decoding a value of the wrong type, for ``except``; see ``explain``."""
 
 _PATH = re.compile(r"`\$\.([^.`\[]+)")
 _A_STRUCT = "Make it a msgspec.Struct."
@@ -204,8 +201,7 @@ def normaliser(declared: Any, *, owner: str = "", field: str = "") -> Callable[[
 
     For a fixed-point type that is the value as a restart would read it: the value itself if it is settled,
     else its lossless conversion (an int to a float, a datetime to UTC). For other types only the outermost
-    type is checked, and the codec must settle the value. Raises DurableValueError for a value of another
-    type.
+    type is checked, and the codec must settle the value. DurableValueError: a value of another type.
     """
     scope = Scope()
     guard, _ = _guard_of(scope, declared, "v")
@@ -310,9 +306,8 @@ def _is_another(settled: object, value: object) -> bool:
         return type(settled) is not type(value)
     if isinstance(value, tuple | list | dict):
         return False
-    if (
-        isinstance(value, float) and value != value
-    ):  # a NaN is unequal to itself, and so is its canonical form
+    # A NaN is unequal to itself, and so is its canonical form.
+    if isinstance(value, float) and value != value:
         return settled == settled
     # A local time with a fold is unequal to every other time, itself included.
     return not isinstance(value, datetime) and settled != value

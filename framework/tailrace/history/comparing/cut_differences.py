@@ -1,5 +1,4 @@
-"""Compares cuts: whether two cuts are the same moment of one history. All comparisons of cuts use this
-module.
+"""Compares cuts: whether two are the same moment of one history. All comparisons of cuts use this module.
 
 Theory. The positions of the inputs do not determine a cut: timers fire, the clock and watermarks advance, and
 commits happen without a new record. So the whole cut is compared::
@@ -37,9 +36,7 @@ _COUNTED = {
 
 
 def cut_changes(one: tape.Cut | None, other: tape.Cut | None) -> list[Change]:
-    """The differences of two cuts of an app; empty if they are the same moment. None: the task has not
-    committed.
-    """
+    """The differences of two cuts of an app; empty for the same moment. None: a task without a commit."""
     if one is None or other is None:
         return [] if one is other else [Change("commits", *(_commits(cut) for cut in (one, other)))]
     found = position_changes(one.positions, other.positions)

@@ -42,9 +42,7 @@ class MatchedKey(NamedTuple):
         return rows.read_state_row(self.prefix).key
 
     def differs(self, readers: Readers) -> bool:
-        """Whether the two sides differ: in the values that their code reads if there are readers, otherwise
-        in bytes.
-        """
+        """Whether the two sides differ: in the values that readers decode, or in bytes without readers."""
         both = readers.get(self.actor) if readers else None
         if both is None:
             return self.was != self.now
@@ -52,9 +50,7 @@ class MatchedKey(NamedTuple):
         return not read_the_same(both[0], was, both[1], now)
 
     def describe(self, actor: ActorPlan | None, readers: Readers) -> tuple[Change, ...]:
-        """The changes: in the values that their code reads if ``readers`` has the actor, otherwise in the
-        stored values.
-        """
+        """The changes: in the values that the code reads if ``readers`` has the actor, else as stored."""
         was, now = self._by_rest()
         if (both := readers.get(self.actor)) is not None:
             was, now = both[0].read(was), both[1].read(now)

@@ -38,9 +38,7 @@ class OutputComparison:
     """
 
     def __init__(self, plan: Plan, partition: int, emitted: Emitted, stop: int, *, whole: bool) -> None:
-        """``stop``: outputs from this number on are not compared. ``whole``: the log has deleted none of the
-        outputs.
-        """
+        """``stop``: outputs from this number on are not compared. ``whole``: the log has all outputs."""
         self._stop = stop
         self._plan = plan
         self._partition = partition
@@ -55,9 +53,7 @@ class OutputComparison:
         self.compared = 0
 
     def take(self, first: int, stop: int, outputs: Sequence[Output]) -> None:
-        """Compare the outputs of one commit. Those of the first run have the numbers from ``first`` to
-        ``stop`` (exclusive).
-        """
+        """Compare a commit's outputs. Those of the first run have numbers from ``first`` to ``stop`` - 1."""
         if first >= self._stop:
             return
         hashes, count = self._hashes, len(outputs)
@@ -150,9 +146,7 @@ def output_difference(plan: Plan, partition: int, was: Numbered | None, now: Num
 
 
 def _changed_bytes(was: Numbered | None, now: Numbered | None) -> tuple[Change, ...]:
-    """The differences of outputs with equal decoded fields: in their numbers, or in the bytes of key, value
-    or headers.
-    """
+    """Differences of outputs with equal decoded fields: in number, or in bytes of key, value or headers."""
     sides = [{} if one is None else {"number": str(one[0]), **_raw(one[1])} for one in (was, now)]
     return tuple(changes(*sides))
 

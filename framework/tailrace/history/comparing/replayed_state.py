@@ -119,8 +119,9 @@ def compare_cuts(
 
 
 def check_index(plan: Plan, partition: int, live: LiveState, into: Differences) -> None:
-    """Check that the index has every timer at its time, and every expiry at its time or earlier (the task
-    then looks it up).
+    """Check that the index has every timer at its time, and every expiry at its time or earlier.
+
+    At an earlier time the task looks the expiry up.
     """
     earliest: dict[tuple[int, str, bytes, bytes], int] | None = None
     for row, value in live.store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
@@ -138,8 +139,7 @@ def check_index(plan: Plan, partition: int, live: LiveState, into: Differences) 
                     kind="index",
                     partition=partition,
                     where=f"the index of app {plan.app!r} partition {partition} in {live.name} does not have "
-                    f"{name!r} of "
-                    f"{actor}, key {key!r}, due at {instant(time_ms)}",
+                    f"{name!r} of {actor}, key {key!r}, due at {instant(time_ms)}",
                     names=(live.name, "the replay"),
                     actor=actor,
                     detail="this is a mistake of the framework: please report it",

@@ -1,5 +1,4 @@
-"""Compares two states of an app, in any storage: the keys that differ, their differences, and the event that
-begins them.
+"""Compares two states of an app, in any storage: the keys that differ, how, and the event that begins it.
 
 One scan of both states finds the keys that differ, and their differences (see ``matched_rows``).
 

@@ -51,8 +51,7 @@ def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
             if any(id_ in found and record.offset >= found[id_].start for id_ in named):
                 raise SnapshotMismatchError(
                     f"offset {record.offset} of {name!r} partition {number} is a redriven record, and the "
-                    f"snapshot {manifest.id} "
-                    "has handled its original: it would be handled twice",
+                    f"snapshot {manifest.id} has handled its original: it would be handled twice",
                     hint="Rebuild again: what was redriven since is then left to its redriven record.",
                 )
 

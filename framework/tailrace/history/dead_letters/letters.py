@@ -274,8 +274,7 @@ def _list_of(letter: DeadLetter, noted: Mapping[str, Note], outcome: Redriven) -
 def _refuse_hidden(place: TopicPartition, first: int, stop: int) -> None:
     raise LogUnavailableError(
         f"a transaction that is open hides {offsets(first, stop)} of {place.topic!r} partition "
-        f"{place.partition}, so it is "
-        "not known which dead letters were redriven",
+        f"{place.partition}, so it is not known which dead letters were redriven",
         hint="Nothing was redriven. Run the command again when the transaction has ended.",
     )
 

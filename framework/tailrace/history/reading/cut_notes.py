@@ -1,7 +1,7 @@
 """Headers that a commit adds to its cut, in the cut's record in the changelog.
 
-A cut is the same in every log that has the history. A header is about one log, or about those who wrote there: so it is no part of the
-cut.
+A cut is the same in every log that has the history. A header is about one log, or about those who wrote
+there: so it is no part of the cut.
 
     header     says                                                           see
     note       what the log has to know to continue from the cut's positions   ``Log.note``, ``history.reading.same_topics``

@@ -96,9 +96,7 @@ def abandoned_before(begun: Beginning, cut: bytes) -> dict[str, int]:
 
 
 def abandoned_positions(entry: TaskEntry, log: Log) -> dict[str, int]:
-    """The positions in abandoned inputs in an entry, without topics in which the log does not have the records that the task
-    has read.
-    """
+    """An entry's positions in abandoned inputs, without topics where the log lacks the records read."""
     known = log.topics()
     return {
         name: at

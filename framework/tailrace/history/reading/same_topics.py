@@ -7,8 +7,8 @@ would mean other records there. The note of an input that was left is kept with 
 The changelog itself cannot tell. A changelog without a commit beside a tape that has some was deleted, or has lost its end: that
 is refused, too.
 
-Topics may also be replaced while history is read. So a reader notes them when it begins, and checks them at its end, before its
-result counts.
+Topics may also be replaced while history is read. So a reader notes them when it begins, and checks them at
+its end, before its result counts.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ def check_history(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> None:
 
 
 def replaced_topics(app: str, log: Log, inputs: Iterable[str] = ()) -> list[str]:
-    """The topics that were deleted and created again since tasks of an app have read them. Topics that tasks have left count if they are
-    among the ``inputs``.
+    """The topics that were deleted and created again since tasks of an app have read them.
+
+    Topics that tasks have left count if they are among the ``inputs``.
     """
     found: dict[str, None] = {}
     for note, positions in _history(app, log, set(inputs)):
@@ -162,8 +163,10 @@ def _history(app: str, log: Log, inputs: Collection[str]) -> Iterator[_Noted]:
 def _noted(
     app: str, partition: int, last: InputRecord | None, topics: Collection[str], inputs: Collection[str]
 ) -> Iterator[_Noted]:
-    """The notes that go with the last cut of a task: that of the topics which it reads, among ``topics``, and those of inputs that it has
-    left, among ``inputs``.
+    """The notes that go with the last cut of a task.
+
+    These are the notes of the topics that it reads, among ``topics``, and of the inputs that it has left,
+    among ``inputs``.
     """
     note = header_of(last, NOTE, bytes)
     if last is None or note is None:

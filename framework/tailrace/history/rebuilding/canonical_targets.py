@@ -1,6 +1,4 @@
-"""The settling of a rebuild in canonical order: each task ends where its inputs do, or at a limit before
-that.
-"""
+"""Settles a rebuild in canonical order: each task ends where its inputs do, or at a limit before that."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ _DELIVERED = (
 )
 _RECORDED = (
     "what the app sends to itself is taken as it was recorded, as only a part is rebuilt: it is not what "
-    "this code "
-    "would send, if the code has changed"
+    "this code would send, if the code has changed"
 )
 
 
@@ -76,16 +73,13 @@ def _of_a_part(request: Request) -> bool:
 
 
 def _check_inbox(plan: Plan, settled: Settled) -> None:
-    """Refuse to read messages as recorded if they are not: in a log without them, or before a start from a
-    snapshot.
-    """
+    """Refuse recorded messages if the log has none, or none from before a start from a snapshot."""
     for one in settled.targets if plan.inbox_topic is not None else ():
         base = "" if one.cut is None else tape.decode_cut(one.cut).base
         if base:
             raise SnapshotMismatchError(
                 f"the app {plan.app!r} was started from the snapshot {base}, so its inbox does not hold the "
-                "messages of its "
-                "whole past, which canonical order would have to deliver",
+                "messages of its whole past, which canonical order would have to deliver",
                 hint="Rebuild it along its tape (--order tape), or rebuild the app that the snapshot was "
                 "made of.",
             )
@@ -97,14 +91,11 @@ def _check_inbox(plan: Plan, settled: Settled) -> None:
 
 
 def _check_in_flight(base: Snapshot, plan: Plan, settled: Settled) -> None:
-    """Refuse a base without ends: only these tell which of its own records the app had sent and not read at
-    the base.
-    """
+    """Refuse a base without ends: only these tell which of its own records the app had not read yet."""
     if not base.manifest.ends and any(any(settled.ends.get(name, ())) for name in own_inputs(plan)):
         raise SnapshotMismatchError(
             f"the snapshot {base.manifest.id} was stopped by a limit, and does not tell what the app had "
-            "under way to itself "
-            "there: in canonical order nobody would send that again",
+            "under way to itself there: in canonical order nobody would send that again",
             hint="Continue from a snapshot without a limit, or rebuild from the beginning.",
         )
 

@@ -122,9 +122,7 @@ class _Rebuild:
     # --- beginning
 
     def _begin(self, other: Job | None) -> Job:
-        """Settle the job. ``other`` was begun by other code, or must not be resumed: remove all of its
-        results.
-        """
+        """Settle the job. Remove all results of ``other``: other code began it, or it must not resume."""
         if other is not None:
             _discard(other)
         self._work.empty()  # without a job, too: an interrupted removal may have left files
@@ -187,9 +185,7 @@ class _Rebuild:
         return found
 
     def _run(self, units: Sequence[Unit]) -> list[UnitResult]:
-        """Run the units, all of one kind, that are not done yet. The results of others have no work of this
-        run.
-        """
+        """Run the units (of one kind) that are not done yet. Results of others have no work of this run."""
         names = [unit.name for unit in units]
         files = cache(lambda: {one.name for one in Place.at(units[0].job.folder).entries()})
         found = {name: replace(done, work=Work()) for name in names if (done := self._done(name, files))}
@@ -207,9 +203,7 @@ class _Rebuild:
         return [found[name] for name in names]
 
     def _done(self, name: str, files: Callable[[], set[str]]) -> UnitResult | None:
-        """The result of a unit that was done before. A cleanup of the snapshots may have deleted its files
-        since.
-        """
+        """The result of a unit done before. A cleanup of snapshots may have deleted its files since."""
         done = self._units_work.result(name)
         named = (
             {file.name for one in done.tasks for file in one.state.files} if done is not None else set[str]()

@@ -1,6 +1,4 @@
-"""Engines hand units of work to processes. This one uses processes of this machine; Spark's is in
-``tailrace.spark``.
-"""
+"""Engines hand units of work to processes, here of this machine; Spark's engine is in ``tailrace.spark``."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Processes of this machine: ``processes`` of them (default: the number of cores). A single one is this
-    process itself.
-    """
+    """``processes`` processes of this machine (default: number of cores). A single one is this process."""
 
     name = "local"
 
@@ -66,9 +62,8 @@ class LocalEngine:
             at_work: set[ChildProcess] = set()
             while waiting and len(at_work) < self.processes:
                 child = ChildProcess("a process of the rebuild", _run_units, hint=_IF_IT_IS_LOST)
-                closing_all.callback(
-                    child.close
-                )  # the next attempt at its unit continues the work of a child that was closed
+                # the next attempt at its unit continues the work of a child that was closed
+                closing_all.callback(child.close)
                 child.send(waiting.pop())
                 at_work.add(child)
             while at_work:

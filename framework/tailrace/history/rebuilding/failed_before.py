@@ -43,9 +43,7 @@ Skips = dict[tuple[int, int], Headers]
 
 
 def letters_before(past: HistorySource, *, delivers_sends: bool) -> tuple[Letters, ...]:
-    """The app's dead letters by partition; an empty tuple if there are none. ``delivers_sends``: see
-    ``Settled``.
-    """
+    """The app's dead letters by partition; empty if there are none. ``delivers_sends``: see ``Settled``."""
     plan, log = past.plan, past.log
     if plan.dead_letters_topic not in log.topics():
         return ()
@@ -96,15 +94,13 @@ def _content(letter: DeadLetter) -> bytes:
 
 
 def _check_own(letter: DeadLetter, plan: Plan) -> None:
-    """Refuse the letter of a record that was redriven for another app: canonical order handles its original
-    instead.
-    """
+    """Refuse the letter of a record redriven for another app: canonical order handles the original."""
     found = redriven_of(letter.record.headers)
     if found and found[-1].topic != plan.dead_letters_topic and letter.topic not in own_inputs(plan):
         raise OptionError(
             f"the dead letter {letter.id} of the app {plan.app!r} is a record that was redriven for an app "
-            "whose history it continues: "
-            "in canonical order its original would be handled, and the letter could be redriven as well",
+            "whose history it continues: in canonical order its original would be handled, and the letter "
+            "could be redriven as well",
             hint=f"Redrive it first: tailrace dead-letters redrive {plan.app} --id {letter.id}",
         )
 
@@ -148,8 +144,7 @@ class FailedAgain:
                 if content in self._letters.redriven_sent:
                     raise ReplayDivergedError(
                         f"a record that the app sends to itself in {letter.topic!r} fails, as before, and it "
-                        "was redriven "
-                        f"then: it would be lost here ({letter.error})",
+                        f"was redriven then: it would be lost here ({letter.error})",
                         hint="Correct the code so that it does not fail, or rebuild along the tape (--order "
                         "tape).",
                     )

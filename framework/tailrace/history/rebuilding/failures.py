@@ -1,5 +1,4 @@
-"""Failures that are new in a rebuild: a handler that fails, or a record that no longer decodes, and did not
-fail before.
+"""Failures that are new in a rebuild: of a handler, or of a record's decoding, that succeeded before.
 
 A failure that is on the tape is skipped, as in the first run. Any other is new: the code has changed, or is
 not deterministic. The rebuild stops there and names the record, or, with ``on_error``, writes the dead letter

@@ -42,9 +42,7 @@ class Letters(msgspec.Struct, frozen=True):
     failed: tuple[tuple[str, int], ...] = ()
     """Records that failed and were not redriven: they are handled."""
     sent: tuple[tuple[str, int, bytes], ...] = ()
-    """Records that the app has sent to itself, that failed, and were not redriven, with digests of their
-    contents.
-    """
+    """Failed records that the app sent to itself, not redriven, with digests of their contents."""
     redriven_sent: tuple[bytes, ...] = ()
     """Of those that were redriven: digests of their contents."""
 
@@ -67,9 +65,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the snapshot that the rebuild continues from."""
     notes: tuple[str, ...] = ()
     delivers_sends: bool = False
-    """In canonical order: all partitions run as one, and the app's own inputs are delivered; see
-    ``core.engine.delivery``.
-    """
+    """Canonical order: all partitions run as one, and own inputs are delivered (``core.engine.delivery``)."""
     finish: bool = False
     """In canonical order: the inputs end with the end of history, as in the service's last run."""
     letters: tuple[Letters, ...] = ()
@@ -98,9 +94,7 @@ class Job(Settled, frozen=True, kw_only=True):
 
     @property
     def lenient(self) -> bool:
-        """Whether totals may differ from those of the tape: because of other code, dead letters, or missing
-        history.
-        """
+        """Whether totals may differ from the tape's: by other code, dead letters or missing history."""
         request = self.request
         return request.failures.lenient or request.failures.on_error != "stop" or request.source.after_deleted
 

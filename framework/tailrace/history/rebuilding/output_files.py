@@ -2,8 +2,7 @@
 
 A task appends a frame per commit before it writes the state of that commit, and the state's cut names the
 length of the file after that frame. A later attempt truncates a longer file: the rest belongs to a commit
-that it repeats. A shorter file has lost its end in a crash of the machine, and the task begins from the
-start.
+that it repeats. A shorter file has lost its end in a machine crash: the task begins from the start.
 
 ::
 
@@ -38,9 +37,7 @@ _READ_AT_ONCE = 20_000
 
 
 class Frame(NamedTuple):
-    """The outputs of one commit: the running number of the first output, the outputs, and the commit's mark,
-    if it has one.
-    """
+    """The outputs of a commit: the number of the first output, the outputs, and the commit's mark, if any."""
 
     first: int
     outputs: list[Output]
@@ -117,9 +114,7 @@ PARQUET = "parquet:"
 
 
 def outputs_folder(job: Job) -> str:
-    """The folder for Parquet files of outputs: the requested place, or, if the outputs go to topics, the work
-    folder.
-    """
+    """The folder for Parquet files of outputs: the requested place, or the work folder if topics get them."""
     asked = job.request.to.outputs
     if not asked.startswith(PARQUET):
         return str(Path(job.work) / "outputs")

@@ -49,9 +49,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     rows: int = 0
     """Number of outputs of this rebuild up to the mark."""
     left: dict[str, int] = {}
-    """For topics whose published watermark is None: the watermark that was reached. A service publishes this
-    one first.
-    """
+    """For topics without a published watermark (None): the one reached, which a service publishes first."""
 
 
 def marks_wanted(job: Job) -> bool:

@@ -1,6 +1,4 @@
-"""The history that a rebuild reads: the log, an archive, or both joined; and the position where each task
-begins in it.
-"""
+"""The history that a rebuild reads (the log, an archive, or both), and where each task begins in it."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from tailrace.state.snapshots import Snapshot, Snapshots
 
 
 class HistorySource(AppHistory):
-    """The past of an app in a log whose commits are one step for all topics. ``taped``: the app must have a
-    tape.
-    """
+    """An app's past in a log whose commits are one step for all topics. ``taped``: a tape is required."""
 
     def __init__(self, plan: Plan, log: OneCommitLog, *, taped: bool) -> None:
         super().__init__(plan, log, has_run=taped)
@@ -35,9 +31,7 @@ class HistorySource(AppHistory):
         return self.one_commit_log.ends(topics)
 
     def beginning(self, job: Job, number: int) -> Beginning:
-        """The beginning of a partition's task in a rebuild. Raises the errors of ``taped_beginning``, and
-        SnapshotError.
-        """
+        """Where a partition's task begins. Raises the errors of ``taped_beginning``, and SnapshotError."""
         end, asked = job.targets[number].cut, asked_snapshot(job)
         if job.order == "canonical":
             inputs = [one.name for one in self.plan.inputs if one.name in job.ends]

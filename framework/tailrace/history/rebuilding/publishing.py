@@ -14,8 +14,8 @@ finds that it was replaced, before it has written a record.
 
 A finished rebuild will not run again, and it notes this when all marks are published. It does not retire by
 itself: an app that reads these topics is rebuilt over them as over the service's own, to the same state, and
-would find other watermarks at their end. The first live service that reads or writes them retires the rebuild
-(see ``retirement``).
+would find other watermarks at their end. The first live service that reads or writes them retires the
+rebuild, as described in ``retirement``.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ class OutputsManifest(msgspec.Struct, frozen=True):
 
 
 def topics_of(plan: Plan) -> list[str]:
-    """The topics that an app writes to, of those that it declares, and its dead letters. Messages stay within
-    the app.
-    """
+    """The declared topics that an app writes to, and its dead letters. Messages stay within the app."""
     return [*(name for name in plan.outputs if name in plan.written), plan.dead_letters_topic]
 
 
@@ -140,9 +138,7 @@ def _holder_id(plan: Plan, suffix: str) -> str:
 
 
 def _check_unpublished(log: Log, plan: Plan, suffix: str) -> None:
-    """Refuse topics for which another rebuild has registered its publishers. A driver that resumes has
-    published before.
-    """
+    """Refuse topics with publishers of another rebuild. A driver that resumes has published before."""
     topics = {f"{name}{suffix}" for name in topics_of(plan)}
     for topic, publisher in log.publications():
         if topic in topics and publisher.startswith(REBUILD):
@@ -175,9 +171,7 @@ def _in_use(job: Job, plan: Plan, suffix: str) -> StateInUseError:
 
 
 class _Task:
-    """Publishes the outputs of one task. ``done``: number of marks published; None: the publisher is not
-    registered yet.
-    """
+    """Publishes a task's outputs. ``done``: number of marks published; None: publisher not registered yet."""
 
     def __init__(self, job: Job, plan: Plan, log: Log, number: int, outputs: OutputFiles) -> None:
         self.partition = number

@@ -1,10 +1,8 @@
-"""Checks whether rebuilt rows are the service's own, by comparing each with the changelog, which has what the
-service stored.
+"""Checks whether rebuilt rows are the service's own: compares each with the row stored in the changelog.
 
 Theory. The cut and the counts of every commit are compared with the tape, but values are not on it. Corrected
 code that keeps its version counts the same and stores other values. Its snapshot is another state, and must
-not count as a part of the service's history: a folder filled with it would hold other rows than the
-changelog.
+not count as part of the service's history: a folder filled with it would differ from the changelog.
 
 What the changelog tells about a row as of a position, although it is compacted and grows::
 
@@ -90,9 +88,7 @@ class _Check:
                 self._note(name, same=False)
 
     def _stored(self, share: int) -> tuple[dict[bytes, int], set[bytes]]:
-        """Hashes of the rows in the changelog below the position, and the names of the rows in it from there
-        on.
-        """
+        """Hashes of the changelog's rows below the position, and the names of its rows from there on."""
         place = TopicPartition(self.past.plan.changelog_topic, self.number)
         stored: dict[bytes, int] = {}
         for records in batches(self.past.log, *place, stop=self.position):
@@ -116,10 +112,9 @@ class _Check:
         named = [*dict.fromkeys(_named(self.past.plan, row) for row in self.shown)]
         more = ["…"] if self.other > len(self.shown) else []
         return (
-            f"partition {self.number}: {counted(self.other, 'row')} {'is' if self.other == 1 else 'are'} "
-            f"not what the service has stored ({', '.join(named + more)}): {_OTHER_CODE}. A service begins "
-            "with this "
-            "snapshot with --replace-state, or beside under another name (--as)"
+            f"partition {self.number}: {counted(self.other, 'row')} {'is' if self.other == 1 else 'are'} not "
+            f"what the service has stored ({', '.join(named + more)}): {_OTHER_CODE}. A service begins with "
+            "this snapshot with --replace-state, or beside under another name (--as)"
         )
 
     def _note(self, row: bytes, *, same: bool) -> None:

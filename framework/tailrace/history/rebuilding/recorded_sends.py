@@ -29,9 +29,7 @@ from tailrace.history.rebuilding.results import SendDigests, TaskResult
 
 
 class Chains(msgspec.Struct):
-    """Digests of records by destination, ``topic/partition``. They can be stored with a task's state and
-    continued.
-    """
+    """Digests of records by destination, ``topic/partition``. A task's state can store and continue them."""
 
     digests: dict[str, bytes] = {}
 
@@ -63,9 +61,7 @@ class Sends:
 
 
 def compares_sends(job: Job, plan: Plan) -> bool:
-    """Whether the app's sends to itself must be compared. They cannot be if only a part of history is
-    replayed.
-    """
+    """Whether to compare the app's sends to itself. A replay of only a part of history cannot."""
     return job.order == "tape" and not job.request.partial and bool(own_inputs(plan))
 
 
@@ -76,9 +72,7 @@ def task_without_history(job: Job, past: HistorySource, number: int) -> TaskResu
 
 
 def first_difference(tasks: Sequence[TaskResult]) -> str | None:
-    """The first destination whose sends differ from the recorded ones, as text. None if none differs, or none
-    was compared.
-    """
+    """The first destination with sends other than recorded, as text; None if no compared one differs."""
     compared = {one.partition: one.sends for one in tasks if one.sends is not None}
     for sender, sends in compared.items():
         recorded: dict[str, bytes] = {}

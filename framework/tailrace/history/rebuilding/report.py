@@ -15,9 +15,7 @@ _SHOWN = 5
 
 
 class RebuildReport(msgspec.Struct, kw_only=True):
-    """The result of a rebuild. Counts are those of the tasks at their cuts, since the beginning of their
-    history.
-    """
+    """The result of a rebuild. Counts are those of the tasks at their cuts, since their history began."""
 
     app: str
     snapshot: str
@@ -42,9 +40,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     """Timers fired and entries expired."""
     late: int = 0
     became_idle: list[str] = []
-    """In canonical order, if events were late: inputs that became idle by the clock, as ``topic partition
-    number``.
-    """
+    """Canonical order with late events: inputs that became idle by the clock (``topic partition number``)."""
     outputs: int = 0
     refused: int = 0
     dead_letters: int = 0
@@ -65,9 +61,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     for_others: int = 0
     """Records that were redriven for other apps, and skipped."""
     gaps: dict[str, int] = {}
-    """In canonical order, by compacted input: offsets that were read and hold no record. See
-    ``compacted_inputs``.
-    """
+    """In canonical order, by compacted input: offsets read that hold no record. See ``compacted_inputs``."""
     phases: Phases = msgspec.field(default_factory=Phases)
     """Seconds, summed over all processes."""
     notes: list[str] = []
@@ -116,22 +110,21 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         if self.settled:
             self.note(
                 f"{counted(self.settled, 'record')} handled that had failed in the service: a service that "
-                "starts from this "
-                "snapshot does not redrive them"
+                "starts from this snapshot does not redrive them"
             )
         if self.became_idle:
             more = len(self.became_idle) - _SHOWN
             named = f"{', '.join(self.became_idle[:_SHOWN])}{f' and {more:,} more' if more > 0 else ''}"
             self.note(
                 f"{counted(self.late, 'event')} late, and inputs without further records became idle "
-                f"({named}): an idle input "
-                "does not hold back the watermark; if it should, declare a longer idle_after= for its topic"
+                f"({named}): an idle input does not hold back the watermark; if it should, declare a longer "
+                "idle_after= for its topic"
             )
         for name, gaps in sorted(self.gaps.items()):
             self.note(
                 f"{name} is compacted, and {counted(gaps, 'offset')} of it "
-                f"{'holds' if gaps == 1 else 'hold'} no record any "
-                "more: the state differs from that of a service that has read those records"
+                f"{'holds' if gaps == 1 else 'hold'} no record any more: the state differs from that of a "
+                "service that has read those records"
             )
 
     def lines(self) -> list[str]:
@@ -173,10 +166,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         return [
             (
                 f"{counted(self.same_rows + self.other_rows, 'row')} compared with the service's, the schema "
-                "of each partition included: "
-                f"{different if self.other_rows else 'all equal, byte for byte'} (values of outputs are not "
-                "compared: "
-                "tailrace replay --compare does that)"
+                f"of each partition included: {different if self.other_rows else 'all equal, byte for byte'} "
+                "(values of outputs are not compared: tailrace replay --compare does that)"
             )
         ]
 

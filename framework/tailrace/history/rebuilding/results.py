@@ -72,9 +72,7 @@ class OutputFiles(msgspec.Struct, frozen=True):
 
 
 class SendDigests(msgspec.Struct, frozen=True):
-    """Digests of records that the app sends to itself, by destination ``topic/partition``. Made by
-    ``recorded_sends``.
-    """
+    """Digests of records that the app sends to itself, by ``topic/partition``; from ``recorded_sends``."""
 
     sent: dict[str, bytes] = {}
     """What the task sends."""

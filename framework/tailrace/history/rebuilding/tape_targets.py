@@ -31,8 +31,7 @@ _COUNTED_ALL = (
 )
 _NOT_COMPARED = (
     "what the app sends to itself is taken as it was recorded, as only a part is rebuilt: it is not compared "
-    "with what this "
-    "code sends"
+    "with what this code sends"
 )
 
 
@@ -66,9 +65,7 @@ def settle_along_tape(
 
 
 def _check_inputs(plan: Plan, cuts: Sequence[tape.Cut]) -> None:
-    """Refuse the tape of an app that has read from inputs which the code does not declare: their records have
-    no handler.
-    """
+    """Refuse the tape of an app that has read undeclared inputs: their records have no handler."""
     inputs = [one.name for one in plan.inputs]
     before = dict.fromkeys(name for cut in cuts for name, position in cut.positions.items() if position)
     if not (dropped := sorted(before.keys() - {*inputs})):
@@ -123,9 +120,7 @@ def _first_ms(past: HistorySource) -> int:
 def _deleted(
     request: Request, past: HistorySource, beginnings: list[tuple[Beginning, tape.Cut]]
 ) -> Iterator[str]:
-    """Find records of the inputs that the log has deleted: raise an error, or, if the request accepts it,
-    return notes.
-    """
+    """Find deleted records of the inputs: return notes if the request accepts it, else raise an error."""
     for begun, cut in beginnings:
         number = begun.partition
         if begun.snapshot is not None:

@@ -104,9 +104,7 @@ class _TaskRun(TapeSink):
         )
 
     def _source(self) -> Source:
-        """A timed source of past records. With ``after_deleted`` it skips the records that the log has
-        deleted.
-        """
+        """A timed source of past records. ``after_deleted``: skip the records that the log has deleted."""
         read = self._result.work.phases.reading(self._past.source(self._number))
         if not self._job.request.source.after_deleted:
             return read
@@ -143,9 +141,7 @@ class _TaskRun(TapeSink):
     # --- outputs and state of the task
 
     def other_code(self, version: str, /) -> None:
-        """See ``TapeSink.other_code``. That code may have had other results, so differences are accepted from
-        now on.
-        """
+        """See ``TapeSink.other_code``. Its results may differ, so accept differences from now on."""
         note = other_version(version, self._plan.version)
         if note not in self._result.notes:
             self._result.notes.append(note)
@@ -169,9 +165,7 @@ class _TaskRun(TapeSink):
         self._result.work.phases.write += time.perf_counter() - begun_s
 
     def _take_outputs(self, task: Task, step: Step) -> None:
-        """Take the outputs. The task's counts are those of the first run; outputs are numbered by their own
-        count.
-        """
+        """Take the outputs, numbered by their own count: the task's counts are those of the first run."""
         record, before = step.record, step.before.outputs
         mark = mark_of(task, record) if marks_wanted(self._job) else None
         first = task.totals.outputs = before + self._more_outputs
@@ -215,9 +209,7 @@ class _TaskRun(TapeSink):
             self._failed.note(one)
 
     def _name_refused(self, task: Task, step: Step, cause: Exception | None) -> None:
-        """Raise an error that names a record that no longer decodes: different totals are only its
-        consequence.
-        """
+        """Raise an error that names a record that no longer decodes: it makes the totals differ."""
         record, before = step.record, step.before.refused
         then, now = record.totals.refused - before, task.totals.refused - before
         if now <= then or not self._failed.records:

@@ -1,5 +1,4 @@
-"""The settling of a rebuild: its order, where each task ends, and the check that the history it needs is
-there.
+"""Settles a rebuild: its order, where each task ends, and the check that the needed history is there.
 
 A commit of the log is one step for all topics, so the last cuts below the ends of one commit are consistent
 with one another: the messages that a task had sent by then are in the inboxes up to the same commit.

@@ -98,9 +98,7 @@ class UnfinishedTask:
         return length >= 0 and is_whole(self._folder / "outputs", length)
 
     def resume(self, keys: Collection[Any] | None) -> Resumed:
-        """Continue from the state of an earlier attempt, or load the rows of some keys at the task's
-        beginning.
-        """
+        """Continue from an earlier attempt's state, or load some keys' rows at the task's beginning."""
         resumed = Resumed()
         if self.cut is None:
             begun = self._past.beginning(self._job, self._number)

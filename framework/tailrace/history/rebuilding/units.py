@@ -62,12 +62,10 @@ def _check(plan: Plan, job: Job) -> None:
     other = _other_code(job.request.app, tuple(job.code.items()))
     if other:
         raise ReplayDivergedError(
-            f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it was "
-            "begun: "
-            f"{listed(other, _SHOWN)}",
+            f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it "
+            f"was begun: {listed(other, _SHOWN)}",
             hint="Install the same code for every process, or ship it again (Spark: --py-files). If it was "
-            "changed "
-            "meanwhile, run the same command again: it begins with the code as it is.",
+            "changed meanwhile, run the same command again: it begins with the code as it is.",
         )
 
 

@@ -88,9 +88,7 @@ class WorkFolder:
             lock.release()
 
     def _locked(self) -> FileLock:
-        """The acquired lock. A driver that ends removes the file, then the folder: the next attempt creates
-        both again.
-        """
+        """The acquired lock. A driver that ends removes file and folder: the next attempt makes new ones."""
         lock = FileLock(self.path / "lock", timeout=_PATIENCE_S, thread_local=False, fallback_to_soft=False)
         while True:
             self.path.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,7 @@
 """A replay in several processes: each replays some partitions, and opens the log itself.
 
-The replay of a partition depends on the log only, and not on the replay of another partition: messages
-between partitions are in the log, as input. So the processes report only their progress, and at the end their
-results.
+The replay of a partition depends on the log only, and not on the replay of another: messages between
+partitions are in the log, as input. So processes report only their progress, and at the end their results.
 """
 
 from __future__ import annotations

@@ -124,9 +124,7 @@ class PartitionReplay(TapeSink):
             self._live.clear()
 
     def _is_of_this_history(self, live: LiveState) -> bool:
-        """Whether the log has the commit of a state. If not, that is the difference, and the state is not
-        compared further.
-        """
+        """Whether the log has a state's commit. If not, that is the difference; nothing more is compared."""
         if not self._options.compare or live.cut is None:
             return True
         found = standing(self._plan, self._history.log, self._number, tape.decode_cut(live.cut))

@@ -1,5 +1,4 @@
-"""Replay of an app: its state is rebuilt from the log along the tape, and compared with the result of the
-first run.
+"""Replay of an app: rebuilds its state from the log along the tape, and compares it with the first run's.
 
 The replay compares, byte by byte:
 

@@ -19,14 +19,10 @@ class ReplayOptions:
     partitions: Collection[int] | None = None
     """Partitions to replay; None: all."""
     keys: Collection[Any] | None = None
-    """Keys to replay; None: all. Outputs of some keys are not compared, as outputs are numbered over all
-    keys.
-    """
+    """Keys to replay; None: all. With some keys no outputs are compared, as their numbers are over all."""
     limits: Limits = field(default_factory=Limits)
     compare: bool = False
-    """Compare state and outputs with those of the first run. State is compared only if the replay reaches the
-    last commit.
-    """
+    """Compare with the first run: outputs, and state if the replay reaches the last commit."""
     any_environment: bool = False
     observer: Observer | None = None
     settings: TaskSettings = field(default_factory=TaskSettings)

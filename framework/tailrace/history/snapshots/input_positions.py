@@ -68,8 +68,7 @@ class InputPositions:
         if position > end:
             raise SnapshotMismatchError(
                 f"the snapshot {which} stands at offset {position} of {place.topic!r} partition "
-                f"{self._number}, which "
-                f"ends at {end}",
+                f"{self._number}, which ends at {end}",
                 hint="It belongs to another log.",
             )
         if position < start:
@@ -96,8 +95,7 @@ class InputPositions:
             if count and (place.topic != name or self._log.end_offset(*place) < ends[self._number]):
                 raise SnapshotMismatchError(
                     f"{count:,} records wait in {name!r} partition {self._number} for a task that had not "
-                    "committed yet, "
-                    f"and the snapshot {self._manifest.id} does not hold those",
+                    f"committed yet, and the snapshot {self._manifest.id} does not hold those",
                     hint="Take a snapshot when all tasks have committed.",
                 )
 
@@ -107,8 +105,7 @@ class InputPositions:
         if ends is None and self._manifest.source == "tape":
             raise SnapshotMismatchError(
                 f"the snapshot {which} stands within the history of the app, and does not hold what was "
-                "under way there "
-                f"in {name!r}",
+                f"under way there in {name!r}",
                 hint="Rebuild one up to the last commit, without a limit.",
             )
         if waiting is not None:
@@ -120,15 +117,13 @@ class InputPositions:
         if is_inbox and ends is not None and held != under_way:
             raise SnapshotMismatchError(
                 f"{under_way:,} messages were under way in {name!r} partition {self._number}, and the "
-                f"snapshot {which} "
-                f"holds {held:,} of them",
+                f"snapshot {which} holds {held:,} of them",
                 hint="Start from another snapshot.",
             )
         if under_way > 0 and not is_inbox:
             raise SnapshotMismatchError(
                 f"{under_way:,} records were under way in {name!r} partition {self._number}, and a snapshot "
-                "does not "
-                "hold those",
+                "does not hold those",
                 hint="Take a snapshot when the app has handled what it has repartitioned, or start in place.",
             )
         if writer is not None and is_inbox:

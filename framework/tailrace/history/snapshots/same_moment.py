@@ -40,11 +40,10 @@ def check_same_moment(plan: Plan, log: Log, snapshot: Snapshot, number: int, liv
     if found:
         raise SnapshotMismatchError(
             f"in partition {number} the snapshot {which} does not stand where the app {app!r} does. In the "
-            "snapshot, and "
-            f"now: {in_one_line(found)}",
+            f"snapshot, and now: {in_one_line(found)}",
             hint="With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild "
-            "--from-snapshot), and "
-            "start from what that gives; or run the app beside under another name (--as NAME).",
+            "--from-snapshot), and start from what that gives; or run the app beside under another "
+            "name (--as NAME).",
         )
 
 
@@ -59,11 +58,8 @@ def _check_timers(
         if some:
             raise SnapshotMismatchError(
                 f"in partition {number} clock or watermarks of the snapshot {snapshot.manifest.id}, which "
-                "was made in canonical "
-                f"order, are not those of the app {plan.app!r}: {counted(len(some), 'timer')} would {said}, "
-                "the first of them "
-                f"{some[0]}",
+                f"was made in canonical order, are not those of the app {plan.app!r}: "
+                f"{counted(len(some), 'timer')} would {said}, the first of them {some[0]}",
                 hint="Rebuild along the tape (--order tape), with the app stopped; or run the app beside "
-                "under another name "
-                "(--as NAME).",
+                "under another name (--as NAME).",
             )

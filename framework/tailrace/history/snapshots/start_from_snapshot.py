@@ -1,8 +1,7 @@
 """Starting a task from a snapshot: its state becomes that of the snapshot, and it continues from there.
 
-Theory. The log stays the truth. If a snapshot is a part of the task's own history, starting from it only
-avoids reading the changelog from its beginning. If not, starting from it is an event of that history: it is
-*committed*.
+Theory. The log stays the truth. If a snapshot is part of the task's own history, starting from it only avoids
+reading the changelog from its beginning. If not, the start is an event of that history: it is *committed*.
 
     the changelog has        and the snapshot is                     then
     no cut                   any that fits the app, and has read     the task is seeded with it
@@ -206,9 +205,8 @@ class _Task:
         manifest = self._snapshot.manifest
         if manifest.partitions != self._plan.partitions:
             raise SnapshotMismatchError(
-                f"the snapshot {self._id} has {manifest.partitions} partitions, the app {self._plan.app!r} "
-                "has "
-                f"{self._plan.partitions}",
+                f"the snapshot {self._id} has {manifest.partitions} partitions, the app "
+                f"{self._plan.app!r} has {self._plan.partitions}",
                 hint=f"Its keys are spread over {manifest.partitions}: give the app "
                 f"partitions={manifest.partitions}.",
             )
@@ -251,8 +249,7 @@ class _Task:
                 f"the app {app!r} has a history of its own in this log, which the snapshot {self._id} is not "
                 "a part of",
                 hint="Run it beside under another name (--as NAME), or say that the snapshot is to replace "
-                "the state "
-                "(--replace-state).",
+                "the state (--replace-state).",
             )
         check_not_redriven_since(self._log, self._snapshot.manifest)
         history = AppHistory(self._plan, self._log)
@@ -273,9 +270,8 @@ class _Task:
     def _leave_aside(self, why: str) -> str:
         _log.warning(
             "the snapshot %s stands after a commit that this log does not have: %s. The log has lost its end "
-            "since (for example, it "
-            "is a restored backup), or it is another log. The snapshot is left aside, and the state is "
-            "restored from the log",
+            "since (for example, it is a restored backup), or it is another log. The snapshot is left aside, "
+            "and the state is restored from the log",
             self._id,
             why,
             extra={"app": self._plan.app, "partition": self._number, "snapshot": self._id},
@@ -351,8 +347,7 @@ class _Task:
         except SnapshotUnavailableError as error:
             _log.warning(
                 "the snapshot is one of those that are deleted in time, and it could not be noted that a "
-                "history begins "
-                "with it: %s",
+                "history begins with it: %s",
                 error,
                 extra={"app": self._plan.app, "snapshot": self._id},
             )

@@ -8,9 +8,8 @@ The changelog is compacted, so it holds each row about once: reading it to the e
 cleaning may run meanwhile, because it may remove the last record before the cut when there is a later one for
 the same row.
 
-An *incremental* snapshot reads the changelog from the position of its parent. Deletions are kept for a
-limited time only, so the parent must not be older than half of that time, as for a state folder that was not
-in use.
+An *incremental* snapshot reads the changelog from its parent's position. Deletions are kept for a limited
+time only, so the parent must not be older than half of that time, as for a state folder that was not in use.
 """
 
 from __future__ import annotations

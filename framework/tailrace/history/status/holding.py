@@ -197,9 +197,8 @@ def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
         return ""
     return (
         f"; the app {app!r} reads {topics[0]!r}, which this app writes. If both declare "
-        'watermark="upstream", each waits '
-        "for the other and no timer ever fires: declare watermark=False in one of them, on the topic that "
-        "closes the circle"
+        'watermark="upstream", each waits for the other and no timer ever fires: declare watermark=False in '
+        "one of them, on the topic that closes the circle"
     )
 
 

@@ -8,8 +8,8 @@ nothing that would be taken for a whole history, and in which the command can be
 3. the offsets of its groups are deleted, so that a new app of the same name does not begin in the middle of an input;
 4. the topics are deleted, the tape last: it shows that the app has run here.
 
-State folders of its processes stay where they are. A new app of the same name finds that they are of another history, and leaves
-them aside.
+State folders of its processes stay where they are. A new app of the same name finds that they are of another
+history, and leaves them aside.
 """
 
 from __future__ import annotations

@@ -16,11 +16,11 @@ ends, and writes them again. So other tools, which see only the Parquet files, m
 Archived offsets are a run without gaps, from the first chunk on, unless the archive was continued with ``--after-deleted``
 after records that the log had deleted. Then the run that ends last is the archive, and records before the gap can only be
 read from their files.
-``first`` and ``last`` are the lowest and highest timestamp in milliseconds, so that a list of names is enough to leave a
-chunk unread.
+``first`` and ``last`` are the lowest and highest timestamp in milliseconds, so that a list of names is enough
+to leave a chunk unread.
 
-``_ends`` is written when all topics have been archived up to there: a moment at which no commit is in one topic and not in
-another.
+``_ends`` is written when all topics have been archived up to there: a moment at which no commit is in one
+topic and not in another.
 """
 
 from __future__ import annotations

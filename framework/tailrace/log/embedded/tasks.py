@@ -28,8 +28,8 @@ from tailrace.log.tasks import AppTasks, ClaimedTasks, OnAssigned, Owner, nothin
 OWNERS = "owners"
 _GUARD = ".guard"
 _STAMP = Struct("<Q36sIQQ")
-"""The time of the last renewal, in ns of the monotonic clock, which all processes of a machine share; then the owner's
-process."""
+"""The time of the last renewal, in ns of the monotonic clock, which all processes of a machine share; then
+the owner's process."""
 _RENEWALS = 5
 """Per lease."""
 _PATIENCE_S = 1.0

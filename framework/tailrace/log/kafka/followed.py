@@ -68,8 +68,9 @@ class FollowedTopics:
         return self._known[topic]
 
     def last(self, feeds: Mapping[str, str | None], wait_s: float = 0.0) -> dict[str, Last]:
-        """What topics say of publishers. ``feeds`` has the id of the topic that each is for; None if all publications count. For
-        ``wait_s`` see ``all``.
+        """What topics say of publishers. For ``wait_s`` see ``all``.
+
+        ``feeds`` has the id of the topic that each is for; None if all publications count.
         """
         last = {feed: dict[tuple[str, str | None], Published]() for feed in feeds}
         noted = dict[str, str]()

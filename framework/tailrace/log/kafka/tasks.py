@@ -9,13 +9,13 @@ and the broker refuses its offsets and with them the whole transaction.
 
 A task is given back in a callback of ``look``: it commits there, and the group moves it when the callback returns.
 
-The owner of a task may leave a *note* with it: a short text, which the group keeps as the metadata of the offset of the task's
-partition of the tape. All processes can read the notes of all tasks. Only a member with the present generation can write one. The
-clients' own description of a group is no substitute: the library aborts the process when a coordinator restarts meanwhile (librdkafka
-2.16, ``describe_consumer_groups``).
+The owner of a task may leave a *note* with it: a short text, which the group keeps as the metadata of the
+offset of the task's partition of the tape. All processes can read the notes of all tasks. Only a member with
+the present generation can write one. The clients' own description of a group is no substitute: the library
+aborts the process when a coordinator restarts meanwhile (librdkafka 2.16, ``describe_consumer_groups``).
 
-Before the text, on a line of its own, stands the *producer* that may have an open transaction with records of the task, or nothing:
-see ``process_transaction``.
+Before the text, on a line of its own, stands the *producer* that may have an open transaction with records of
+the task, or nothing: see ``process_transaction``.
 """
 
 from __future__ import annotations
@@ -147,8 +147,9 @@ class KafkaTasks(Tasks):
         self._keep(number, f"{self.producer(number)}\n{text}")
 
     def name_producer(self, number: int, producer: str) -> None:
-        """Name the producer that may have an open transaction with records of a task of this process. Raises what ``leave_note``
-        raises.
+        """Name the producer that may have an open transaction with records of a task of this process.
+
+        Raises what ``leave_note`` raises.
         """
         self.settled.discard(number)
         self._keep(number, f"{producer}\n{self._kept_with(number).partition(_LINE)[2]}")

@@ -21,9 +21,9 @@ reader that needs just these reads it alone. A reader that begins to follow a to
 ``<topic>.watermarks`` is compacted, too, but no record sooner than the retention of the topic that it is about: a reader that is
 behind finds the watermarks that hold there.
 
-If ``.watermarks`` alone was deleted, and created again, a reader that is behind would not find the watermarks that hold there, and would not
-wait for their publishers. So ``<topic>.publishers`` begins with a note of the id of ``.watermarks``, and another one is refused
-(see ``followed``).
+If ``.watermarks`` alone was deleted, and created again, a reader that is behind would not find the watermarks
+that hold there, and would not wait for their publishers. So ``<topic>.publishers`` begins with a note of the
+id of ``.watermarks``, and another one is refused (see ``followed``).
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
     <uri>/<app>/<id>/held-by-<app>      retention keeps the snapshot, since the history of that app begins with it
     <uri>/<app>/_.../                   not a snapshot
 
-**Publication.** The manifest is written last, after a check that every file that it names exists and has its
-size. A process that dies before that has published nothing; ``sweep`` removes its files. A published snapshot
-never changes.
+**Publication.** The manifest is written last, after a check that every file that it names exists and is of
+its size. A process that dies before that has published nothing; ``sweep`` removes its files. Once published,
+a snapshot never changes.
 
 **Chains.** An incremental snapshot is useless without its parent. Publishing one looks for the parent again
 *after* its manifest is written, and withdraws it if the parent is gone. Deleting removes the manifest first,
@@ -234,9 +234,8 @@ class Snapshots:
                 wanted.add(parent)
                 parent = by_id[parent].parent
         gone = _Ids()
-        for each in reversed(
-            automatic
-        ):  # a snapshot is newer than those it builds on, and is deleted before them
+        # a snapshot is newer than those it builds on, and is deleted before them
+        for each in reversed(automatic):
             if each.id not in wanted:
                 gone += self.delete(each.id)
         return gone
@@ -398,9 +397,8 @@ def _by_age(found: list[Manifest]) -> list[Manifest]:
 
     def age(manifest: Manifest) -> tuple[int, int, str]:
         created_ms, depth, parent = manifest.created_ms, 0, manifest.parent
-        while parent in by_id and depth < len(
-            found
-        ):  # a ring, which nobody publishes, must not hang the look
+        # a ring, which nobody publishes, must not hang the look
+        while parent in by_id and depth < len(found):
             created_ms, depth = max(created_ms, by_id[parent].created_ms), depth + 1
             parent = by_id[parent].parent
         return created_ms, depth, manifest.id

@@ -12,8 +12,7 @@
   ``entry`` is the map's key). ``field`` and ``entry`` are null where the kind has none.
 - ``value`` is what the row holds, byte for byte, the mark of its expiry included. ``expiry_ms`` repeats it
   for readers.
-- What the columns say is the whole row: a row that would not come back as it was is refused when it is
-  written.
+- The columns are the whole row: a row that would not come back as it was is refused when it is written.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
 """Finds where two runs part: the first step of a key that made a difference, and of what kind it is.
 
 Two tracks of a key may differ in order without a difference in effect, for example if events of two inputs
-are only counted. So the tracks are walked from one *agreement* to the next. At an agreement both have handled
-the same steps, emitted the same outputs and left the same state. The steps after the last agreement hold the
-cause:
+are only counted. So the tracks are walked from one *agreement* to the next, at which both have handled the
+same steps, emitted the same outputs and left the same state. The steps after the last one hold the cause:
 
     result     the same step on the same state had another result: the handler uses more than its event
     missing    a step that the other run does not have: a late event was dropped, or its writer wrote another
                record
     order      two steps were handled in the opposite order, and one of them had another result
 
-A record that the app wrote itself is followed back to the handler that wrote it, until the place where the
-difference begins.
+A record that the app wrote itself is followed back to its writer, to the place where the difference begins.
 """
 
 from __future__ import annotations
@@ -47,9 +45,7 @@ class Divergences:
         return self._writers[side].get((topic, key, value), [])
 
     def _written(self, found: Divergence) -> Divergence:
-        """Follow a step that only one run has back to the writer of its record, or the sender of its stream
-        event.
-        """
+        """Follow a step that only one run has back to the writer of its record or stream event."""
         step = found.step
         places: list[TrackId] = []
         if step.of_stream:
@@ -83,9 +79,7 @@ def first_divergence(place: TrackId, one: Numbered, other: Numbered) -> Divergen
 
 
 def _agreement(one: Numbered, other: Numbered, start: int) -> int | None:
-    """The number of steps after which both tracks have handled the same ones; None if their results differ
-    there.
-    """
+    """Number of steps after which both tracks have handled the same; None if their results differ there."""
     open_steps: Counter[Id] = Counter()
     for at in range(start, min(len(one), len(other))):
         for (step_id, _), sign in ((one[at], 1), (other[at], -1)):
@@ -139,16 +133,15 @@ def _order(place: TrackId, all_one: Numbered, all_other: Numbered, start: int) -
 
 
 def _is_only_here(step: tuple[Id, TraceStep], there: dict[Id, TraceStep]) -> bool:
-    """Whether a step is a record that the other run has not handled. Timers do not count: a missing one has a
-    cause itself.
+    """Whether a step is a record that the other run has not handled.
+
+    Timers do not count: a missing timer has a cause itself.
     """
     return step[0] not in there and not step[1].is_timer
 
 
 def _shows(step: tuple[Id, TraceStep], there: dict[Id, TraceStep]) -> bool:
-    """Whether the outputs of a step differ from the other run's. If the step is missing there: whether it has
-    outputs.
-    """
+    """Whether a step's outputs differ from the other run's; for a step missing there, whether it has any."""
     found = there.get(step[0])
     return bool(step[1].outputs) if found is None else step[1].outputs != found.outputs
 

@@ -43,9 +43,7 @@ _MOST = 10_000
 
 @dataclass(slots=True)
 class Ends:
-    """Final watermarks of the operators, by partition. The reference run records them; the other runs use
-    them.
-    """
+    """Final watermarks of the operators, by partition: recorded by the reference run, used by the others."""
 
     horizons: Mapping[int, int]
     latest: list[dict[int, int]] = field(default_factory=list[dict[int, int]])
@@ -155,9 +153,7 @@ class Run:
             self._publish(place.topic)
 
     def _publish(self, topic: str) -> None:
-        """Publish a watermark as the producers of the topic would: just below the lowest event time still to
-        be appended.
-        """
+        """Publish a watermark as the topic's producers would: just below the lowest event time to come."""
         rest_ms = min(self._feed.rest_ms[one][at] for one, at in self._appended.items() if one.topic == topic)
         self._feeder.commit({}, "", {topic: min(rest_ms - 1, self._feed.last_ms[topic])})
 
@@ -214,9 +210,7 @@ class Run:
     # --- tasks come and go
 
     def _start(self, number: int) -> None:
-        """Start a task. Input partitions without records are idle at once; live, they become idle after a
-        minute.
-        """
+        """Start a task. Empty input partitions are idle at once; live, they become idle after a minute."""
         partition = self._partitions[number] = Partition(
             self.plan,
             number,
@@ -312,9 +306,7 @@ def _bring_idle(task: Task, one: InputPlan) -> None:
 
 
 def _with_idleness(plan: Plan, schedule: Schedule) -> Plan:
-    """The plan without idleness by the clock. A schedule that explores idleness keeps the declared
-    ``idle_after``.
-    """
+    """The plan without idleness by the clock. A schedule that explores idleness keeps ``idle_after``."""
     inputs = tuple(
         one if schedule.declared_idle and idleness_is_declared(one) else replace(one, idle_after_ms=NEVER)
         for one in plan.inputs

@@ -9,8 +9,7 @@ The code of an app declares a dependence in these ways:
     arrival              the input has event_time=ARRIVAL_TIME: its order of arrival is its order of events
     idleness             an input with idle_after became idle in one of the schedules, and its next events
                          were late
-    randomness           the handler draws from ctx.random or ctx.uuid() for a record that the app has written
-                         itself
+    randomness           the handler draws from ctx.random or ctx.uuid() for a record written by the app
 """
 
 from __future__ import annotations
@@ -41,9 +40,7 @@ _KINDS = {
 
 
 class Explained(NamedTuple):
-    """A divergence in words. ``declared``: the declaration of the app that it depends on; empty if there is
-    none.
-    """
+    """A divergence in words. ``declared``: the app's declaration that it depends on; empty if none."""
 
     sentence: str
     declared: str
@@ -147,8 +144,7 @@ class Explaining:
         else:
             why = (
                 "on the same state with another result: its handler uses more than its event, its state and "
-                "its context "
-                "(a global, a clock, an object that it keeps)"
+                "its context (a global, a clock, an object that it keeps)"
             )
         sentence = f"{self._event(one)} {what} {why}"
         if one.outputs != other.outputs:
@@ -162,8 +158,7 @@ class Explaining:
         marks = [instant(step.moment.watermark) for step in (one, other)]
         return (
             f"what {self._event(one)} left has another time to live, which counts from the watermark where "
-            "that is later: "
-            f"{marks[0]} in {self._names[0]}, {marks[1]} in {self._names[1]}"
+            f"that is later: {marks[0]} in {self._names[0]}, {marks[1]} in {self._names[1]}"
         )
 
     def _emits(self, step: TraceStep) -> str:

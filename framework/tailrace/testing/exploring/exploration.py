@@ -43,9 +43,7 @@ _IN_VAIN = 4
 _TARGETS = 60
 """The most keys of one schedule whose cause is searched."""
 _ROUNDS = 3
-"""Maximum number of rounds of the search. Each round also records the state of the keys that the last one led
-to.
-"""
+"""Maximum rounds of the search. Each also records the state of the keys that the last one led to."""
 
 Group: TypeAlias = tuple[object, ...]
 """Identifies a kind of cause. Keys with the same kind of cause are reported together."""
@@ -209,9 +207,7 @@ class _Exploration:
     # --- why two runs differ
 
     def _look_into(self, number: int, outcome: Outcome, targets: list[Where]) -> bool:
-        """Find why a schedule differs. Returns False if a repeated run gave other results, so no cause can be
-        found.
-        """
+        """Find why a schedule differs. Returns False if it cannot: a repeated run gave other results."""
         self._variants |= {_variant(where, outcome) for where in targets}
         followed = {TrackId(one.name, one.key or b"") for one in targets if one.kind == "state"}
         actors = {one.name for one in self._plan.actors}
@@ -244,9 +240,7 @@ class _Exploration:
         return True
 
     def _divergence(self, where: Where, outcome: Outcome, divergences: Divergences) -> Divergence | Explained:
-        """Where the runs part so that this key differs; an explanation in words if the tracks do
-        not show it.
-        """
+        """Where the runs part so that this key differs; in words if the tracks do not show it."""
         if where.kind == "state":
             found = divergences.of(TrackId(where.name, where.key or b""))
             return found or _unknown(
@@ -262,8 +256,7 @@ class _Exploration:
                     return _unknown(f"{self._name(where)}: other events were late", late_events(one))
             return _unknown(
                 f"{self._name(where)}: several handlers or keys emit to one key, in another order; add the "
-                "topic to unordered "
-                "if no reader minds"
+                "topic to unordered if no reader minds"
             )
         for trace in divergences.traces:
             for place in trace.tracks:
@@ -372,9 +365,7 @@ def _variant(where: Where, outcome: Outcome) -> tuple[Where, tuple[Item, ...]]:
 
 
 def _that_differ(one: Sequence[Item], other: Sequence[Item]) -> Iterator[tuple[int, bytes]]:
-    """The outputs that only one of two runs has, then the first pair in a different order. Yields (run,
-    value).
-    """
+    """Yield (run, value): outputs that only one of two runs has, then the first pair in another order."""
     more = Counter(one)
     more.subtract(other)
     for side, (items, sign) in enumerate(((one, 1), (other, -1))):

@@ -32,9 +32,7 @@ _LATER = 1 << 62
 
 
 class Fed(NamedTuple):
-    """A record of the feed, with its offset in the log and its event time (None if the record has none of its
-    own).
-    """
+    """A record of the feed, with its offset in the log and its own event time (None if it has none)."""
 
     record: InputRecord
     time_ms: int | None
@@ -42,9 +40,7 @@ class Fed(NamedTuple):
 
 @dataclass(frozen=True)
 class Feed:
-    """The records of each input partition, in order. Every partition of every input from outside has an
-    entry.
-    """
+    """Records of each input partition, in order. Each partition of each input from outside has an entry."""
 
     places: Mapping[TopicPartition, tuple[Fed, ...]]
     redriven: int = 0
@@ -85,9 +81,7 @@ class Feed:
 
 
 def feed_of(plan: Plan, outputs: Iterable[Output]) -> Feed:
-    """Build a feed from records in the order in which producers append them. The key decides
-    the partition.
-    """
+    """Build a feed from records in the order of appending. The key decides the partition."""
     places: dict[TopicPartition, list[InputRecord]] = {place: [] for place in _places(plan)}
     for topic, key, value, timestamp_ms, headers in outputs:
         records = places[TopicPartition(topic, partition_of(key or b"", plan.partitions))]
@@ -198,9 +192,7 @@ def _places(plan: Plan) -> list[TopicPartition]:
 
 
 def _places_in(plan: Plan, log: Log) -> list[TopicPartition]:
-    """The partitions of a feed that exist in a log. Topics that only the app writes are created when it first
-    runs.
-    """
+    """The feed's partitions in a log. Topics that only the app writes are created when it first runs."""
     known = log.topics()
     found = [
         place for place in _places(plan) if place.topic in known or place.topic not in written_topics(plan)

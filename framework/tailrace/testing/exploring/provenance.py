@@ -6,8 +6,7 @@ step that changed it in each of them shows the cause:
     two steps       they came in the opposite order, or only one run has one of them
     the same step   the label differed before it, or the step read a different value from its context, or
                     another label differed before it. If nothing differed, the handler uses more than its
-                    state. If only the expiry of an entry differs, its time to live was counted from another
-                    watermark.
+                    state. If only an expiry differs, its time to live was counted from another watermark.
 """
 
 from __future__ import annotations

@@ -101,17 +101,15 @@ class ExploreReport:
 
 
 class ScheduleDependentError(TailraceError, AssertionError):
-    """Results depend on the schedule, and the app does not declare it. ``report`` is the
-    ``ExploreReport``.
-    """
+    """Results depend on the schedule, and the app does not declare it. ``report``: the ``ExploreReport``."""
 
     def __init__(self, report: ExploreReport) -> None:
         number = next((one.schedule for one in (*report.errors, *report.declared)), 0)
         super().__init__(
             str(report),
-            hint=f"To repeat one: schedule={number}, seed={report.seed}. Make the handlers commute, or let "
-            "them compare event "
-            "times; where the order of arrival is meant to count, declare it. See docs/explore.md.",
+            hint=f"To repeat one: schedule={number}, seed={report.seed}. Make the handlers commute, "
+            "or let them compare event times; where the order of arrival is meant to count, declare "
+            "it. See docs/explore.md.",
         )
         self.report = report
 

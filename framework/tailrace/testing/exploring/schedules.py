@@ -1,5 +1,4 @@
-"""Schedules: in which order and in what pieces the same records reach an app, and which faults its tasks have
-meanwhile.
+"""Schedules: the order and pieces in which the same records reach an app, and its tasks' faults meanwhile.
 
 A schedule is drawn from a seed and a number, so it can be repeated. It decides only what no service controls:
 
@@ -33,9 +32,7 @@ Kind: TypeAlias = Literal["still", "clock", "idle"]
 NEVER = 1 << 60
 _PIECES = (1, 5, 25, 100)
 _SLICES_OF_ALL = 100
-"""The smallest slice is one such part of the history, so that a run over a long history does not take too
-long.
-"""
+"""The smallest slice is one such part of the history, so that runs over a long history end in time."""
 _SLOW = 0.3
 
 
@@ -62,9 +59,7 @@ class Schedule:
     faults: int
     firing_budget: int
     kind: Kind
-    """Whether the clock advances. ``idle``: it does, and inputs become idle after their declared
-    ``idle_after``.
-    """
+    """Whether the clock advances. ``idle``: it does, and inputs become idle after their ``idle_after``."""
     clock_ms: int
     """By how much the clock advances in total; 0: it stands still."""
     quiet_idle: bool

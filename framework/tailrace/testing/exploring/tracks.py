@@ -96,9 +96,7 @@ class Divergence(NamedTuple):
 
 
 class Tracer:
-    """Records the tracks of a run. ``followed`` are the actors' keys whose state is recorded
-    after each step.
-    """
+    """Records the tracks of a run; after each step also the state of the ``followed`` keys of actors."""
 
     def __init__(self, plan: Plan, followed: Collection[TrackId], *, timestamps: bool) -> None:
         self.trace = Trace()
@@ -113,9 +111,7 @@ class Tracer:
         self.timed: Collection[str] = (
             frozenset((*plan.outputs, str(plan.inbox_topic))) if timestamps else self.written
         )
-        """Topics whose output timestamps are compared: all if requested, else only those that the app reads
-        itself.
-        """
+        """Topics whose output timestamps are compared: all if requested, else those that the app reads."""
         self._recorders: dict[int, _Recorder] = {}
 
     def watch(self, partition: int) -> Watch:
@@ -243,9 +239,7 @@ def numbered(steps: Sequence[TraceStep]) -> Numbered:
 
 
 def varying(one: TraceStep, other: TraceStep) -> frozenset[str]:
-    """Values that a step read from its context, that depend on the schedule, and that differ between two
-    runs.
-    """
+    """Values that a step read from its context, that depend on the schedule and differ between two runs."""
     reads = one.reads | other.reads
     found = {
         f"ctx.{name}"

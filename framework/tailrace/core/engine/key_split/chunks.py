@@ -1,5 +1,4 @@
-"""The data for the second pass: chunks of a task's steps, the records of each shard in them, and the overview
-of the whole task.
+"""The data for the second pass: chunks of a task's steps, their records by shard, and the task's overview.
 
 Plain data that the first pass sends to the second, also between processes: msgspec can encode every struct
 here. The theory is in ``first_pass``.
@@ -33,9 +32,7 @@ def shard_of(key: bytes, shards: int) -> int:
 
 
 def is_of_shard(row: bytes, shard: int, shards: int) -> bool:
-    """Whether a row of the state that a task starts from belongs to a shard. The task's own rows belong to
-    all shards.
-    """
+    """Whether a row of a task's starting state belongs to a shard. The task's own rows belong to all."""
     if row[:1] == rows.STATE:
         return shard_of(rows.read_state_row(row).key, shards) == shard
     if row[:1] == rows.INDEX:
@@ -61,8 +58,7 @@ def unpack(kind: str, data: bytes) -> list[int]:
 
 
 class Series(msgspec.Struct, array_like=True, frozen=True):
-    """The steps of a chunk at whose end a watermark or the clock moved, with the new values. The values never
-    decrease.
+    """The steps of a chunk that moved a watermark or the clock, with the new values, which never decrease.
 
     The first entry has the values at the start of the chunk, and the step that set them. The columns are
     64-bit, see ``pack``; ``watermarks`` has one for each operator.
@@ -90,8 +86,7 @@ class ShardRecords(msgspec.Struct, array_like=True, frozen=True):
     """The records of one shard in one chunk, as columns.
 
     ``steps`` count from ``first`` (32 bits), ``inputs`` are the numbers of inputs (16 bits), ``before`` and
-    ``after`` are entries of the chunk's series (32 bits). ``skips`` are those of these records, by number of
-    the input.
+    ``after`` are entries of the chunk's series (32 bits). ``skips`` are theirs, by number of the input.
     """
 
     first: int

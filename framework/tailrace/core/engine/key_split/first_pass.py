@@ -6,10 +6,8 @@ is changed only by causes: a record moves the watermark by its event time, whate
 timer moves nothing. So the common part can be computed first, without any handler. Then each key sees exactly
 what it would have seen in the whole task:
 
-    a record        the watermarks before it (which decide whether it is late), the clock, and the watermarks
-                    after it
-    a timer         its actor's watermark and the clock at the end of the first step in which they have
-                    reached it
+    a record        the watermarks before it (which decide whether it is late) and after it, and the clock
+    a timer         its actor's watermark and the clock at the end of the first step in which they reach it
 
 Steps are numbered over the whole task; 1 is the first step after its start. A *series* lists the steps at
 whose end a watermark or the clock moved, with the new values. The values never decrease, so bisection finds
@@ -96,8 +94,7 @@ class _NoHandlers(Units):
 
 
 class KeySplitPlan(Task):
-    """A task that calls no handler: it gets causes and returns chunks. It has the cut and the tape of the
-    real task.
+    """A task that calls no handler: it gets causes and returns chunks, with the real task's cut and tape.
 
     ``totals`` count only values that do not depend on handlers: records, late and refused ones.
     """
@@ -147,9 +144,7 @@ class KeySplitPlan(Task):
         return taken
 
     def _between(self, number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
-        """The heads. After each, its record is added to the rows of its shard, with the series entries before
-        and after it.
-        """
+        """The heads. After each, adds its record to its shard, with the series entries before and after."""
         skips, known, now = self._units.skips, self._known[number], self.now
         unit, marks, apart, moves = (
             self._unit,
@@ -198,9 +193,7 @@ class KeySplitPlan(Task):
         super().finish(operator, to_ms)
 
     def overview(self, base: bytes | None) -> Overview:
-        """What is known of the whole task at this point, after a start from ``base``. Closes
-        the last chunk.
-        """
+        """What is known of the whole task here, after a start from ``base``. Closes the last chunk."""
         self.close_chunk()
         before = 0 if base is None else tape.decode_cut(base).totals.for_others
         cut, for_others = self.commit_batch().cut, self.totals.for_others - before
@@ -270,8 +263,7 @@ def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecor
 class FirstPass(Replay):
     """The first pass along a tape: call ``take`` for each record in turn, then ``overview``.
 
-    It starts at ``cut``, or without state. It makes those checks of the replay that do not depend on
-    handlers.
+    It starts at ``cut``, or without state. It makes the checks of a replay that do not depend on handlers.
     """
 
     task: KeySplitPlan
@@ -319,9 +311,7 @@ class FirstPass(Replay):
         return whole
 
     def overview(self, cut: bytes | None) -> Overview:
-        """What is known of the whole task now, with ``cut`` as the cut of its last commit. Closes the last
-        chunk.
-        """
+        """What is known of the whole task now, with the last commit's ``cut``. Closes the last chunk."""
         overview = self.task.overview(self._base)
         if cut is not None:
             overview.cut = cut

@@ -1,10 +1,8 @@
 """The second pass: the real task, limited to the keys of one shard.
 
-Theory. ``first_pass`` explains why the shards see the same as the whole task. This file also has to merge
-their results.
+Theory. ``first_pass`` explains why the shards see the same as the whole task. This file merges their results.
 
-    state      each row belongs to one key, and so to one shard: the rows of all shards are the rows of the
-               whole
+    state      each row belongs to one key, and so to one shard: all shards' rows are the rows of the whole
     totals     each record and each firing is counted in one shard, so the sum is that of the whole
     outputs    each has an *order*, and the outputs of all shards sorted by it are the outputs of the whole
 
@@ -84,9 +82,7 @@ class _ShardFiring(Firing):
         """The orders of the waiting outputs."""
 
     def drain(self) -> None:
-        """See ``Firing.drain``. The outputs of a record come before those of the timers that are due after
-        it.
-        """
+        """See ``Firing.drain``. A record's outputs come before those of the timers due after it."""
         self.tag()
         super().drain()
 
@@ -115,17 +111,16 @@ class _SeriesWatermarks(Watermarks):
     __slots__ = ()
 
     def shared_watermark(self, number: int) -> tuple[int, int] | None:
-        """See ``Watermarks.shared_watermark``: the operators may part within a run, so only a single one has
-        a common watermark.
+        """See ``Watermarks.shared_watermark``. Only a single operator has a common watermark.
+
+        Several operators may part within a run.
         """
         concerned = self.concerned(number)
         return (self.of_operator[concerned[0]], NO_WATERMARK) if len(concerned) == 1 else None
 
 
 class _Places(NamedTuple):
-    """Where each record of a run stands in the whole task: its step, and the entries of the series before and
-    after it.
-    """
+    """The place of each record of a run in the whole task: step, and series entries before and after it."""
 
     columns: Columns
     steps: list[int]
@@ -134,8 +129,7 @@ class _Places(NamedTuple):
 
 
 class ShardTask(Task):
-    """The task of one shard: call ``take`` for its part of every chunk in order, including parts without
-    records.
+    """The task of one shard: call ``take`` for its part of every chunk, in order, even if it is empty.
 
     ``state`` has the rows of ``overview.base`` that belong to the shard (see ``is_of_shard``). ``take``
     returns the outputs. ``commit_batch`` returns the rows as in any task; the driver may call it as often as
@@ -232,8 +226,7 @@ class ShardTask(Task):
         return gained(self._start, self.totals)
 
     def _between(self, number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
-        """The heads. Before and after each, the task stands where the whole task stood, and fires the timers
-        that are due.
+        """The heads. Before and after each, the task stands where the whole task did, and fires due timers.
 
         It ends early if a drain is left unfinished.
         """
@@ -273,8 +266,7 @@ class ShardTask(Task):
         self._watermarks.of_operator[:] = [column[entry] for column in columns[1]]
 
     def _catch_up(self, columns: Columns, last: int) -> bool:
-        """Fire the timers that became due at the end of steps up to entry ``last`` of the series, each at its
-        step.
+        """Fire timers due at the end of steps up to entry ``last`` of the series, each at its step.
 
         Returns False if a drain is left unfinished: call it again afterwards.
         """

@@ -71,9 +71,7 @@ _Rows: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class _Dealing(msgspec.Struct, frozen=True):
-    """What a first pass has made: for each shard a file of records and their number, and how the task is
-    driven.
-    """
+    """Results of a first pass: for each shard a file of records, their number, and how the task is driven."""
 
     files: list[str]
     records: list[int]
@@ -320,17 +318,13 @@ def _shard(part: _Part, store: RocksStore | MemoryStore, dealing: _Dealing) -> _
 
 
 def _looked_at(part: _Part) -> frozenset[str]:
-    """The topics whose outputs must be looked at: those that are compared with the recorded ones, and dead
-    letters.
-    """
+    """The topics whose outputs must be looked at: those compared with the recorded ones, and dead letters."""
     topics = Sends(part.plan).topics if compares_sends(part.job, part.plan) else frozenset[str]()
     return topics | {part.plan.dead_letters_topic} if part.job.letters else topics
 
 
 class _ShardSink(Sink):
-    """Takes the rows of a shard, and writes its outputs to a file; only outputs to the topics in ``wanted``,
-    if given.
-    """
+    """Takes a shard's rows, and writes its outputs to a file: all, or only those to topics in ``wanted``."""
 
     def __init__(self, store: Store, outputs: BlockWriter, wanted: frozenset[str] | None) -> None:
         super().__init__(store, CommitPolicy(moved=None))
