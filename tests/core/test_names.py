@@ -1,4 +1,4 @@
-"""Names of topics and ids are told apart by their form."""
+"""Names of topics and transactional ids: what belongs to an app, and what to another."""
 
 from __future__ import annotations
 

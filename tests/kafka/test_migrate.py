@@ -100,7 +100,7 @@ def test_an_app_returns_once_its_topics_there_are_deleted(kafka_url: str, tmp_pa
 
 @pytest.mark.parametrize("to", ["kafka", "embedded"])
 def test_a_move_that_is_killed_ends_with_the_same_command(kafka_url: str, tmp_path: Path, to: str) -> None:
-    """It is killed at every step. As long as the app lives on the old log it goes on there, and it never lives on both."""
+    """A move is killed at every step. The app runs on the old log until the move is done, and never on both."""
     kafka, folder = f"{kafka_url}one.", tmp_path / "log"
     source, target = (folder, kafka) if to == "kafka" else (kafka, folder)
     life = Life(tmp_path, source)

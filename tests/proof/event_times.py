@@ -35,7 +35,7 @@ class Live:
         self.now = 1_000_000
         self.phase = 0
         self.passing_ms = 0
-        """By how much the clock goes on from one step to the next."""
+        """How far the clock moves from one step to the next, in milliseconds."""
         self.stores = [MemoryStore() for _ in range(self.plan.partitions)]
         self.crash_odds = random.choice((0, 0, 0.02))
         self.commit_odds = random.choice((0.02, 0.2, 0.9))

@@ -1,6 +1,4 @@
-"""Any instant works in the harness, from the first one to the last; what is none is refused, and the harness
-goes on.
-"""
+"""Any instant works in the harness, from first to last. Another value is refused, and the harness can be used on."""
 
 from __future__ import annotations
 

@@ -58,9 +58,7 @@ def progress(work: Path) -> int:
 
 
 def kept(work: Path) -> int:
-    """Records that no task that goes on has to go through again: of tasks that are done, and of those under
-    way.
-    """
+    """The number of records that a resumed rebuild does not replay: of tasks that are done or under way."""
     (folder,) = (one for one in work.glob("*/*") if one.is_dir())
     found = 0
     for number in range(find_app(TALLY).plan().partitions):

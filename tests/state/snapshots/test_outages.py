@@ -1,4 +1,4 @@
-"""A place that is full or may not be written: a clear error, nothing half published, and it goes on with room again."""
+"""A location that is full or read-only: a clear error, nothing published in part, and it works again with room."""
 
 import pytest
 
