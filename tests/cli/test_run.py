@@ -45,7 +45,6 @@ def test_the_version_is_told(capsys) -> None:
         ),
         ([APP, "--commit-interval", "0s"], "it must be at least 1ms."),
         ([APP, "--commit-interval", "300000000d"], "is longer than 100000d"),
-        ([APP, "--lease", "100ms"], "it must be at least 500ms."),
         ([APP, "--snapshot-every", "0s"], "it must be at least 1000ms."),
         ([APP, "--log", "data", "--state", "data"], "is in the log's folder"),
         ([APP, "--log", "data", "--snapshots", "data/snapshots"], "is in the log's folder"),

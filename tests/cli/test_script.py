@@ -215,10 +215,10 @@ def test_a_keyword_becomes_the_commands_argument(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(script, "execute", execute_nothing)
     shop.app.run(
         log=Path("a "
-                 "log"), until_end=True, create_topics=False, lease=timedelta(seconds=2), commit_interval=50,
+                 "log"), until_end=True, create_topics=False, commit_interval=timedelta(seconds=2), snapshot_every=5_000,
         drop_state=["A", "B.c"], as_="other",
     )  # fmt: skip
     assert given == [
-        ["run", "tests.cli.shop:app", "--log=a log", "--until-end", "--no-create-topics", "--lease=2000ms",
-         "--commit-interval=50ms", "--drop-state=A", "--drop-state=B.c", "--as=other"]
+        ["run", "tests.cli.shop:app", "--log=a log", "--until-end", "--no-create-topics",
+         "--commit-interval=2000ms", "--snapshot-every=5000ms", "--drop-state=A", "--drop-state=B.c", "--as=other"]
     ]  # fmt: skip

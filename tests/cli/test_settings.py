@@ -69,7 +69,10 @@ def test_a_key_applies_to_every_command_that_has_the_option(here: Path, quiet_lo
         ("workers = 1.9", "The value of 'workers' in tailrace.toml is not a whole number."),
         ('workers = "2"', "The value of 'workers' in tailrace.toml is not a whole number."),
         ("workers = 0", "The value of 'workers' in tailrace.toml is wrong: 0 is not in the range x>=1."),
-        ('lease = "1ms"', "The value of 'lease' in tailrace.toml is wrong: it must be at least 500ms."),
+        (
+            'commit-interval = "0ms"',
+            "The value of 'commit-interval' in tailrace.toml is wrong: it must be at least 1ms.",
+        ),
         ('fsync = "never"', "The value of 'fsync' in tailrace.toml is wrong: 'never' is not one of"),
         ('create-topics = "yes"', "The value of 'create-topics' in tailrace.toml is not true or false."),
         ("log = ", "tailrace.toml cannot be read: Invalid value"),

@@ -21,7 +21,8 @@ from tests.runtime.tallies import ticks
 @pytest.fixture
 def world(tmp_path) -> Iterator[World]:
     made = World(tmp_path)
-    made.live()
+    made.log.append_all(ticks(KEYS, ROUNDS))
+    made.run()
     made.take()
     yield made
     made.log.close()

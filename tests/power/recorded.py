@@ -100,7 +100,7 @@ def operator(root: Path, policy: str) -> None:
                 if number % 3 == 2:
                     _wait_until(lambda: _is_read(log))
             _take_snapshot(log, root, incremental=stage > 0)
-            log.clean(least_gain=0)
+            log.clean()
             if stage != 1:  # it is stopped twice, and runs over the end of the stage in between
                 print("stop", flush=True)  # noqa: T201  # as above
                 sys.stdin.readline()

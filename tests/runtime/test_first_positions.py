@@ -13,7 +13,6 @@ from tailrace.core.errors import OffsetGoneError
 from tailrace.history.reading.stretches import scan
 from tailrace.log.archive import Archive, archive_log
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.database import OFFSETS
 from tailrace.log.interface import TopicPartition
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.first_positions import first_positions
@@ -162,26 +161,6 @@ def test_a_new_app_is_told_that_the_beginning_is_gone(
     caplog.clear()
     run(tmp_path)
     assert not [one for one in caplog.records if "deleted" in one.getMessage()]
-
-
-def test_an_app_from_before_there_were_notes_is_told_too(tmp_path: Path) -> None:
-    """Of a topic that it reads it has not committed one partition: what is deleted there may be missing."""
-    with opened(tmp_path) as log:
-        prepare_log(log, PLAN, create_declared=True)
-        writer = log.writer("ledger-0")
-        writer.commit({TopicPartition("orders", 0): 0}, "ledger")
-        writer.close()
-        with log._appender.turn() as changes:
-            for key, _ in changes.all(OFFSETS):
-                if key[0] == "ledger#begun":
-                    changes.drop(OFFSETS, key)
-        places = [TopicPartition("orders", number) for number in range(2)]
-        assert not first_positions("ledger", log, places)
-    order(tmp_path, 0, 30)
-    delete(tmp_path, 3, 1)
-    with opened(tmp_path) as log:
-        prepare_log(log, PLAN, create_declared=True)
-        assert first_positions("ledger", log, places) == {places[1]: 0}
 
 
 def test_where_an_app_begins_is_noted_once(tmp_path: Path) -> None:

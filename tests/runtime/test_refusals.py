@@ -11,16 +11,13 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tailrace.core.errors import TaskOwnedError
-from tailrace.log.embedded import EmbeddedLog, tasks
-from tailrace.log.embedded.holders import Holder
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.background_process import BackgroundProcess
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.supervisor import Supervisor
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
-from tests.log.embedded.owning import owning
 from tests.runtime.processes import wait_until
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_counts, ticks
@@ -40,28 +37,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     prepare_log(log, make_app().plan(), create_declared=True)
     yield tmp_path / "log"
     log.close()
-
-
-def test_an_owner_whose_renewal_was_refused_renews_again(folder, monkeypatch) -> None:
-    """The disk was full, say, where even what is written in place takes room."""
-    renewed, stamp = 0, tasks._stamp
-
-    def full(*_: object) -> None:
-        monkeypatch.setattr(tasks, "_stamp", counted)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def counted(descriptor: int, owner: Holder) -> None:
-        nonlocal renewed
-        renewed += 1
-        stamp(descriptor, owner)
-
-    owner = owning(folder, "tally", [0, 1], lease_s=0.5)
-    monkeypatch.setattr(tasks, "_stamp", full)
-    wait_until(lambda: renewed >= 10, "both are renewed, again and again")
-    owner.check()
-    with pytest.raises(TaskOwnedError):
-        owning(folder, "tally", [0], lease_s=60)
-    owner.close()
 
 
 def test_a_process_beside_the_service_that_cannot_be_begun_is_left_for_the_next_time(

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.core.errors import LogUnavailableError
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.holders import lockers
 from tailrace.log.embedded.lock import LOCK
+from tailrace.log.options import LogOptions
 from tailrace.state.snapshots import Snapshots
 from tests.runtime.processes import Running, is_alive, is_pending, is_stopped, wait_until
 from tests.runtime.tallies import check_all, check_counts, poison, ticks
@@ -143,7 +146,7 @@ def stop(
         for pid in stopping:
             service.signal(signal.SIGSTOP, pid)
         wait_until(lambda: all(map(is_stopped, stopping)), "they are stopped")
-        holding = {one.pid for one in lockers(house.folder / "log" / LOCK, "FLOCK")}
+        holding = {one.pid for one in lockers(house.folder / "log" / LOCK)}
         if holding.intersection(stopping) if appending else not holding:
             return True
         for pid in stopping:
@@ -153,59 +156,24 @@ def stop(
     wait_until(stopped, "it is stopped at the right moment")
 
 
-def test_a_worker_stopped_past_its_lease_is_fenced_when_it_wakes_and_leaves(house) -> None:
+def test_a_stopped_owner_keeps_its_tasks_and_is_named_until_it_is_continued_or_ended(house) -> None:
     house.feed(ticks(KEYS, 50))
-    with house.run("--lease", "1s", slow_ms=5) as first:
-        house.wait_for_more()
-        stop(house, first, appending=False)
-        time.sleep(1.0)
-        house.run_to_the_end("--lease", "1s", state="another")
-        first.signal(signal.SIGCONT)
-        assert first.ended() == 1
-        assert "taken over by another" in first.complaint, first.lines
-        assert "Traceback" not in first.complaint
-    check_all(house.log, KEYS, 50)
-
-
-def test_who_was_stopped_while_the_disk_was_full_does_not_take_its_tasks_from_their_new_owner(house) -> None:
-    house.feed(ticks(KEYS, 50))
-    with house.run("--lease", "500ms", slow_ms=5) as first:
-        house.wait_for_more()
-        pid = first.process.pid
-        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (1_000, most))
-        first.wait_for("a partition waits", times=4)
-        stop(house, first, appending=False)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
-        time.sleep(0.6)
-        with house.run("--lease", "500ms", state="another") as second:
-            second.wait_for("a partition runs", times=4)
-            first.signal(signal.SIGCONT)
-            assert first.ended() == 1
-            assert "taken over by another" in first.complaint, first.lines
-            house.feed(ticks(KEYS, 5, 50))
-            wait_until(lambda: house.counted() == KEYS * 55, "the new owner has counted all")
-            second.signal(signal.SIGTERM)
-            assert second.ended() == 0, second.lines
-    check_counts(house.log, KEYS, 55)
-
-
-def test_a_stopped_owner_that_holds_the_state_folder_is_named_and_left_alone(house) -> None:
-    house.feed(ticks(KEYS, 50))
-    with house.run("--lease", "500ms", slow_ms=1) as first:
+    with house.run(slow_ms=1) as first:
         first.wait_for("a partition runs", times=4)
         house.wait_for_more()
         pid = first.process.pid
         stop(house, first, appending=False)
-        time.sleep(0.5)
-        with house.run("--lease", "500ms") as second:
+        with house.run(state="another") as second:
             assert second.ended() == 1
             assert f"is owned by another process ({pid}), which is stopped" in second.complaint
             assert f"kill -KILL {pid}" in second.complaint
         assert is_stopped(pid)
+        first.signal(signal.SIGCONT)
+        house.wait_for_more()
+        stop(house, first, appending=False)
         first.signal(signal.SIGKILL)
         first.ended()
-        house.run_to_the_end()
+        house.run_to_the_end(state="another")
     check_all(house.log, KEYS, 50)
 
 
@@ -220,28 +188,17 @@ def test_a_worker_stopped_while_it_appends_is_named_and_holds_others_up_until_it
     with house.run("--fsync", "commit", "--commit-interval", "1ms") as first:
         first.wait_for("a partition runs", times=4)
         stop(house, first, appending=True, before_each=feed)
-        time.sleep(0.5)
-        with house.run("--lease", "500ms", state="another") as second:
-            assert second.ended() == 1
-            assert f"process {first.process.pid} holds the append lock" in second.complaint
+        other = EmbeddedLog(house.folder / "log", LogOptions(patience_s=0.5))
+        with pytest.raises(
+            LogUnavailableError, match=f"process {first.process.pid}, which is stopped, holds"
+        ):
+            other.writer("another")
+        other.close()
         assert is_stopped(first.process.pid)
         first.signal(signal.SIGKILL)
         first.ended()
         house.run_to_the_end(state="another")
     check_all(house.log, KEYS, rounds)
-
-
-def test_a_worker_stopped_for_a_while_that_nobody_has_replaced_goes_on(house) -> None:
-    house.feed(ticks(KEYS, 20))
-    with house.run("--lease", "500ms", slow_ms=1) as service:
-        house.wait_for_more()
-        service.signal(signal.SIGSTOP)
-        time.sleep(1.0)
-        service.signal(signal.SIGCONT)
-        wait_until(lambda: house.counted() == KEYS * 20, "all is counted")
-        service.signal(signal.SIGTERM)
-        assert service.ended() == 0, service.lines
-    check_counts(house.log, KEYS, 20)
 
 
 def test_ctrl_c_once_commits_and_leaves(house) -> None:

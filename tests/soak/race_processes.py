@@ -16,7 +16,7 @@ that was written survives SIGKILL. The lines are all that the model (race_model.
     cleaned BLOCKS          so many blocks were rewritten
     unavailable             the process has ended, as the append lock did not become free
 
-While a process that holds the append lock is stopped, the others are refused after the lease. Nothing of what was refused may be
+While a process that holds the append lock is stopped, the others are refused after a while. Nothing of what was refused may be
 visible.
 """
 
@@ -47,7 +47,7 @@ PARTITIONS = 2
 PLACES = [TopicPartition(topic, number) for topic in KEPT for number in range(PARTITIONS)]
 POSITION = TopicPartition(KEPT[0], 0)
 """Where each group commits the number of its writer's last commit."""
-LEASE_S, PATIENCE_S = 0.7, 10.0
+PATIENCE_S = 2.0
 LOG, NOTES = "log", "notes"
 WRITERS_END, READERS_END = "writers-end", "readers-end"
 """Files: when they exist, processes end by themselves."""
@@ -146,7 +146,6 @@ class Role:
         policy = self.random.choice(("interval", "commit"))
         options = LogOptions(
             fsync=policy,  # type: ignore[arg-type]  # one of its values
-            lease_s=LEASE_S,
             patience_s=PATIENCE_S,
             compaction_bytes=1_000,
         )
@@ -202,7 +201,6 @@ class Cleaner(Role):
         while not self.over():
             done = self.log.clean(
                 deletions_kept_ms=self.random.choice((0, 86_400_000)),
-                least_gain=self.random.choice((0.0, 0.1, 0.5)),
             )
             if done.blocks_rewritten:
                 self.note("cleaned", done.blocks_rewritten)

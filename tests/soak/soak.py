@@ -1,7 +1,7 @@
 """One round of the soak: services at work on one log, struck by faults that a seed draws, brought to their end, checked.
 
 The fault list is ``FAULTS``. The harness is also the operator, who starts again what has ended, whatever it was; a service
-may only end by itself for a reason that the operator has given it: its tasks were taken over or not yet let go, or the disk
+may only end by itself for a reason that the operator has given it: its tasks were not yet let go, or the disk
 was full. Anything else it says ends the round.
 """
 
@@ -25,8 +25,8 @@ from tests.soak.disk import Disk
 from tests.soak.processes import PATIENCE_S, UNLIMITED, Process, limit_files, wait_until
 from tests.soak.rounds import Report, SoakRound
 
-LEASE_S = 1.0
-_OWNED, _IN_USE, _TAKEN = "is owned by another process", "in use", "taken over by another"
+_STOPPED_S = 1.0
+_OWNED, _IN_USE = "is owned by another process", "in use"
 _FULL = ("too large", "No space left", "full", "size")
 _EVENTS_PER_FAULT = 1_500
 _FED_PER_SECOND = 600
@@ -69,7 +69,7 @@ class Service:
         self.process = soak.started(
             f"{self.name}-{soak.report.starts}",
             "tailrace", "run", f"tests.soak.apps:{self.name}", *arguments,
-            "--commit-interval", interval, "--lease", f"{LEASE_S:g}s",
+            "--commit-interval", interval,
             *(["--until-end", "--allow-dead-letters"] if until_end else []),
             environment=environment,
         )  # fmt: skip
@@ -89,7 +89,7 @@ class Service:
     def judge(self, process: Process, *, was_full: bool) -> None:
         """See that a service that ended by itself had a reason."""
         words = "".join(line for line in process.text().splitlines(True) if not line.startswith("{"))
-        allowed = (_OWNED, _IN_USE, _TAKEN, *(_FULL if was_full else ()))
+        allowed = (_OWNED, _IN_USE, *(_FULL if was_full else ()))
         code = process.ended()
         assert code == 1, f"{self.name} ended with {code}: {words}"
         assert any(one in words for one in allowed), f"{self.name} ended: {words}"
@@ -255,31 +255,31 @@ class Soak(SoakRound):
         service.start()
 
     def stop_worker(self, service: Service) -> None:
-        """Past its lease; nobody takes its tasks, so it goes on."""
+        """It keeps its tasks, and goes on when it is continued."""
         process = service.keep()
         stopped = [self.random.choice(process.workers() or [process.pid])]
         self._stop(process, stopped)
-        time.sleep(LEASE_S * self.random.choice((0.2, 1.3)))
+        time.sleep(_STOPPED_S * self.random.choice((0.2, 1.3)))
         process.signal(signal.SIGCONT, stopped)
 
     def replace_stopped(self, service: Service) -> None:
-        """All of a service sleeps past its lease, another takes over with a state of its own, the first wakes."""
-        sleeping, was_full = service.keep(), service.was_full
+        """All of a service sleeps. Another one with a state of its own is refused, until the first has been ended."""
+        sleeping = service.keep()
         members = sleeping.members()
         self._stop(sleeping, members)
-        time.sleep(LEASE_S * 1.3)
         service.state = self._other_state(service)
+        refused = service.start()
+        wait_until(lambda: refused.code() is not None, "the other one is refused")
+        service.judge(refused, was_full=False)
+        sleeping.signal(signal.SIGKILL, members)
+        sleeping.ended()
         self._started_until_it_runs(service)
-        time.sleep(self.random.uniform(0, 0.5))
-        sleeping.signal(signal.SIGCONT, members)
-        wait_until(lambda: sleeping.code() is not None, "the one that slept has ended")
-        service.judge(sleeping, was_full=was_full)
 
     def _stop(self, process: Process, members: list[int]) -> None:
         """Stop processes at a moment at which they do not hold the append lock: else nobody could append until they wake."""
         while True:
             process.signal(signal.SIGSTOP, members)
-            if not any(one.pid in members for one in lockers(self.log / LOCK, "FLOCK")):
+            if not any(one.pid in members for one in lockers(self.log / LOCK)):
                 return
             process.signal(signal.SIGCONT, members)
 
@@ -340,7 +340,7 @@ class Soak(SoakRound):
             assert code in (1, -signal.SIGTERM), words
             if code == 1:
                 lost = "while it was leaving" in words
-                assert lost or service.was_full or _OWNED in words or _TAKEN in words, words
+                assert lost or service.was_full or _OWNED in words, words
 
     def _restarted(self, service: Service) -> None:
         """Started again, at once or when all of it has ended: its workers leave as they see that the parent is gone."""
@@ -380,7 +380,7 @@ FAULTS: dict[str, tuple[int, Callable[[Soak, Service], None]]] = {
     "kill -9 while starting": (2, Soak.kill_while_starting),
     "SIGTERM and restart": (3, Soak.terminate),
     "SIGSTOP and wake": (3, Soak.stop_worker),
-    "SIGSTOP, replaced, and wake": (3, Soak.replace_stopped),
+    "SIGSTOP, ended, replaced": (3, Soak.replace_stopped),
     "lost state": (3, Soak.lose_state),
     "no room for files": (3, Soak.limit_files),
     "disk full": (4, Soak.fill_disk),

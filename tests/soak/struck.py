@@ -154,7 +154,7 @@ class Run:
                 self.faults += 1
         elif chance < 0.34:
             self._note("is cleaned")
-            self.log.clean(least_gain=0)
+            self.log.clean()
         else:
             self._work()
 

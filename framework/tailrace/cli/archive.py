@@ -17,7 +17,7 @@ from tailrace.core.names import apps_in
 from tailrace.history.reading.opening import open_archive
 from tailrace.history.reading.same_topics import check_history
 from tailrace.log import Log
-from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
+from tailrace.log.archive import ArchiveOptions, ArchiveStatus, archive_log
 
 
 @click.command(cls=Command, short_help="Archive a log's topics as Parquet files.")
@@ -37,22 +37,15 @@ from tailrace.log.archive import ArchiveOptions, ArchiveReport, ArchiveStatus, a
     multiple=True,
     help="Only this topic; may be repeated. An app can be replayed from an archive of all topics only.",
 )
-@click.option(
-    "--after-deleted",
-    is_flag=True,
-    help="Skip records that the log deleted before they were archived; they are lost.",
-)
 @json_option
-def archive(
-    *, folder: Path | str, uri: str, topics: tuple[str, ...], after_deleted: bool, as_json: bool
-) -> None:
+def archive(*, folder: Path | str, uri: str, topics: tuple[str, ...], as_json: bool) -> None:
     """Archive what the log holds and the archive does not: a file for each topic, partition and day.
 
     The service may run meanwhile. An interrupted archive resumes with the same command.
     """
     outside_of_log(uri, folder, "--to")
     found = open_archive(uri)
-    options = ArchiveOptions(topics or None, go_on_after_deleted=after_deleted)
+    options = ArchiveOptions(topics or None)
     with opened_log(folder) as log, progress() as report_progress:
         for app in () if topics else apps_in(log.topics()):
             _check(app, log)
@@ -60,7 +53,11 @@ def archive(
             log, found, options, on_progress=lambda status: report_progress(*_progress(status))
         )
     with piped():
-        (_say_json if as_json else _say)(report)
+        if as_json:
+            click.echo(msgspec.json.encode(report))
+            return
+        records, chunks = counted(report.records, "record"), counted(report.chunks, "chunk")
+        click.echo(f"archived {records} of {counted(report.topics, 'topic')} in {chunks}")
 
 
 def _check(app: str, log: Log) -> None:
@@ -74,32 +71,6 @@ def _check(app: str, log: Log) -> None:
             f"leave {app!r} out for good, delete its own topics: tailrace topics delete --app {app}."
         )
         raise
-
-
-def _say_json(report: ArchiveReport) -> None:
-    said = {
-        "topics": report.topics,
-        "records": report.records,
-        "chunks": report.chunks,
-        "swept": report.swept,
-        "lost": [
-            {"topic": place.topic, "partition": place.partition, "from": start, "until": stop}
-            for place, start, stop in report.lost
-        ],
-    }
-    click.echo(msgspec.json.encode(said))
-
-
-def _say(report: ArchiveReport) -> None:
-    click.echo(
-        f"archived {counted(report.records, 'record')} of {counted(report.topics, 'topic')} "
-        f"in {counted(report.chunks, 'chunk')}"
-    )
-    for place, start, stop in report.lost:
-        click.echo(
-            f"lost: {place.topic} partition {place.partition} offsets {start:,} to {stop - 1:,}, deleted "
-            "before they were archived"
-        )
 
 
 def _progress(status: ArchiveStatus) -> tuple[str, int, int]:

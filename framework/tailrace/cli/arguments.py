@@ -18,9 +18,8 @@ from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import UsageError
 from tailrace.core.names import own_topics_of, tape_of
 from tailrace.core.suggestions import did_you_mean
-from tailrace.log.folder import FolderLog
 from tailrace.log.interface import Log, StoredLog
-from tailrace.log.opening import check_url, is_url, open_folder, open_log
+from tailrace.log.opening import FolderLog, check_url, is_url, open_log
 from tailrace.log.options import LogOptions, NewTopics
 from tailrace.processes.app_loading import find_app
 
@@ -199,7 +198,7 @@ def refuse_new_topics_options() -> None:
 
 def opened(folder: Path) -> closing[FolderLog]:
     """The log in a folder. It is closed at the end of the block."""
-    return closing(open_folder(folder))
+    return closing(FolderLog(folder, create=False))
 
 
 def name_of(app: str) -> str:

@@ -50,7 +50,7 @@ def clean(*, as_json: bool, folder: Path) -> None:
     of the records; the files are larger.
     """
     with opened(folder) as log:
-        done = log.clean(least_gain=0)
+        done = log.clean()
     if done.busy:
         raise LogUnavailableError(
             "the log is being cleaned by another process, or read by one that must not miss anything",

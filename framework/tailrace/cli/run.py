@@ -141,7 +141,6 @@ def run(
         create_topics=create_topics,
         log_options=tuning.log_options(new_topics),
         log_format=log_format,
-        lease_s=tuning.lease_s,
     )
     letters = _serve(options, plan)
     if until_end and letters and not allow_dead_letters:

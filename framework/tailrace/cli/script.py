@@ -107,7 +107,7 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
             if isinstance(value, str) or not isinstance(value, Sequence):
                 raise UsageError(f"{name}={value!r} is not a list", hint=f"Write {name}=[...].")
             arguments += _repeated(flag, value)
-        elif name in ("commit_interval", "lease", "snapshot_every") and isinstance(value, int | timedelta):
+        elif name in ("commit_interval", "snapshot_every") and isinstance(value, int | timedelta):
             arguments.append(f"{flag}={duration(value)}ms")
         else:
             arguments.append(f"{flag}={os.fsdecode(value) if isinstance(value, bytes) else value}")

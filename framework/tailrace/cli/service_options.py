@@ -16,8 +16,6 @@ from tailrace.log.options import LogOptions, NewTopics
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
 from tailrace.runtime.memory_shares import DEFAULT_MIB, LEAST_MIB
 
-_LEAST_LEASE_MS = 500
-"""A lease is renewed by a thread that competes with handlers for the interpreter."""
 _LEAST_SNAPSHOT_MS = 1_000
 """Each snapshot is taken by a new process, and its start takes time."""
 
@@ -28,24 +26,12 @@ class Tuning(NamedTuple):
     commit_interval: int
     store_every: int | None
     memory_mib: int
-    lease: int
     max_record_bytes: int
     fsync: Any
 
-    @property
-    def lease_s(self) -> float:
-        """The lease in seconds."""
-        return self.lease / 1_000
-
     def log_options(self, new_topics: NewTopics) -> LogOptions:
-        """The options of the log. A writer waits for longer than the lease of a stopped process."""
-        return LogOptions(
-            fsync=self.fsync,
-            max_record_bytes=self.max_record_bytes,
-            lease_s=self.lease_s,
-            patience_s=max(60.0, 3 * self.lease_s),
-            new_topics=new_topics,
-        )
+        """The options of the log."""
+        return LogOptions(fsync=self.fsync, max_record_bytes=self.max_record_bytes, new_topics=new_topics)
 
 
 class Changes(NamedTuple):
@@ -111,14 +97,6 @@ tuning_options = packed(
         default=DEFAULT_MIB,
         show_default=True,
         help="MiB of memory for the state of a process: live keys, state folders, waiting commits.",
-    ),
-    click.option(
-        "--lease",
-        cls=Setting,
-        type=DurationType(least_ms=_LEAST_LEASE_MS),
-        default="10s",
-        show_default=True,
-        help="Time after which another worker may take over the tasks of a worker that is stopped or frozen.",
     ),
     click.option(
         "--max-record-bytes",

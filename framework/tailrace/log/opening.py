@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE
-from tailrace.log.folder import FolderLog
 from tailrace.log.interface import StoredLog
 from tailrace.log.kafka import SCHEME, KafkaLog
 from tailrace.log.kafka.connection import parse_url
 from tailrace.log.kafka.outages import WAITING
 from tailrace.log.options import LogOptions
 
+FolderLog: TypeAlias = EmbeddedLog
+"""A log in a folder, for those who take care of its files."""
 WAITING_LOGGER: Final = f"tailrace.kafka.{WAITING}"
 """The logger of what a command waits for, if a log does not answer."""
 
@@ -49,9 +50,4 @@ def open_log(place: str | Path, options: LogOptions | None = None, *, create: bo
     """
     if is_url(place):
         return KafkaLog(str(place), options)
-    return open_folder(place, options, create=create)
-
-
-def open_folder(place: str | Path, options: LogOptions | None = None, *, create: bool = False) -> FolderLog:
-    """The log in a folder. See ``open_log``."""
     return EmbeddedLog(place, options, create=create)

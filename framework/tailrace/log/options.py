@@ -29,14 +29,12 @@ class LogOptions:
     max_record_bytes: int = 1 << 20
     """Size limit of an event, key and value together. Records of state and tape have no limit, or that of their topic."""
     patience_s: float = 60.0
-    """How long to wait for a running holder of the append lock, or for brokers that do not answer."""
+    """How long to wait for the holder of the append lock, or for brokers that do not answer."""
 
     fsync: FsyncPolicy = "interval"
     fsync_interval_s: float = 1.0
     compaction_bytes: int = 16 << 20
     """In a folder, compaction is not due before this much was added to compacted topics since the last one."""
-    lease_s: float = 10.0
-    """How long to wait for a stopped holder of the append lock before that is an error."""
 
     settings: Mapping[str, str] | None = None
     """Settings of librdkafka, see ``log.kafka.connection``."""

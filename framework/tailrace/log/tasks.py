@@ -6,7 +6,7 @@
     who decides         a claim of each process (a file lock)    the consumer group of the app
     a process gets      its share, until it leaves               some; they move when a process comes or goes
     a dead owner        frees its tasks at once                  frees them after ``session.timeout.ms``
-    a suspended owner   keeps them for its lease                 keeps them for ``session.timeout.ms``
+    a suspended owner   keeps them                               keeps them for ``session.timeout.ms``
 
 Ownership decides which process works. It does not protect the log: writers are fenced (see ``Writer``).
 """
@@ -17,13 +17,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
-from tailrace.core.names import task_of
-
-LEASE_S: Final = 10.0
+from tailrace.core.names import parts_of
 
 OnAssigned: TypeAlias = Callable[[Collection[int]], None]
 OnRevoked: TypeAlias = Callable[[Collection[int], bool], None]
@@ -57,10 +55,6 @@ class AppTasks:
     count: int
     share: Collection[int] | None = None
     """The tasks that this process takes, where processes share them by themselves. None: all."""
-    lease_s: float = LEASE_S
-    """How long a suspended owner keeps its tasks, on a log in a folder."""
-    from_suspended: bool = True
-    """Whether tasks are taken from an owner that was suspended for longer than its lease."""
 
     @property
     def numbers(self) -> list[int]:
@@ -183,7 +177,7 @@ class TaskLog(Protocol):
 
 def owner_of(log: TaskLog, transactional_id: str) -> Owner | None:
     """The owner of the task with this transactional id (``app-number``); None if there is none."""
-    task = task_of(transactional_id)
+    task = parts_of(transactional_id)
     return None if task is None else log.owner(*task)
 
 

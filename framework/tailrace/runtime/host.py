@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import partial
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import FencedError, LogUnavailableError, StateInUseError, TaskOwnedError
+from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.log.interface import StoredLog
@@ -138,10 +138,8 @@ class Host:
         count = len(self.share or range(plan.partitions))
         store_every = options.store_every or (_STORE_EVERY_WHERE_TASKS_MOVE if log.moves_tasks else 1)
         self.states = States(options.state / plan.app, plan.app, store_every, count, options.memory_mib)
-        leaving.callback(self.states.close)
-        self.tasks = self._own(
-            AppTasks(plan.app, plan.tape_topic, plan.partitions, self.share, options.lease_s)
-        )
+        tasks = AppTasks(plan.app, plan.tape_topic, plan.partitions, self.share)
+        self.tasks = log.join(tasks, self._assigned, self._revoked)
         leaving.callback(self.tasks.close)
         check_lives_here(log, plan.app)
         self._notes = None
@@ -157,22 +155,6 @@ class Host:
         self._start = snapshot_start(options, plan, log)
         self._companions = Companions(self._invited(), plan.app)
         self.worker = self._employed(count)
-
-    def _own(self, tasks: AppTasks) -> Tasks:
-        """Take part in the work of the app.
-
-        Tasks of a suspended owner are taken only once the state folders are open here: the owner may hold
-        those.
-        """
-        callbacks = self._assigned, self._revoked
-        try:
-            return self.log.join(replace(tasks, from_suspended=False), *callbacks)
-        except TaskOwnedError as error:
-            try:
-                self.states.hold(tasks.numbers)
-            except StateInUseError:
-                raise error from None
-        return self.log.join(tasks, *callbacks)
 
     def _invited(self) -> list[Companion]:
         """The companions, in the order in which they look."""

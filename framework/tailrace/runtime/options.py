@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tailrace.core.engine.task import TaskSettings
 from tailrace.log.options import LogOptions
-from tailrace.log.tasks import LEASE_S
 from tailrace.processes.environment import timezones_version
 from tailrace.processes.logs import LogFormat
 from tailrace.runtime.automatic_snapshots import SnapshotSchedule
@@ -44,7 +43,6 @@ class ServiceOptions:
     """Create the log and the declared topics if they do not exist."""
     log_options: LogOptions = field(default_factory=LogOptions)
     log_format: LogFormat = "auto"
-    lease_s: float = LEASE_S
     look_s: float = LOOK_S
     """Interval of the checks whether the log must be cleaned."""
     snapshots: SnapshotSchedule | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 from tailrace.core.storage import Store
@@ -12,7 +11,7 @@ from tailrace.state.damaged import open_or_set_aside
 
 
 class States:
-    """The stores of a process, opened as they are asked for, or before.
+    """The stores of a process, opened as they are asked for.
 
     With ``store_every``, commits wait in memory until there are as many, or the share of one of ``tasks`` is full.
     """
@@ -26,24 +25,10 @@ class States:
         self._memory = StateMemory(shares.folder_bytes)
         self._store_every = store_every
         self._waiting_bytes = shares.waiting_bytes // max(1, tasks)
-        self._early: dict[int, Store] = {}
 
     def take(self, number: int) -> Store:
         """The store of a task. The caller must close it."""
-        early = self._early.pop(number, None)
-        if early is not None:
-            return early
         store = open_or_set_aside(self._folder / str(number), StateIdentity(self._app, number), self._memory)
         if self._store_every == 1:
             return store
         return OverlayStore(store, self._store_every, self._waiting_bytes)
-
-    def hold(self, numbers: Collection[int]) -> None:
-        """Open the stores now, and keep them until they are taken."""
-        for number in numbers:
-            self._early[number] = self.take(number)
-
-    def close(self) -> None:
-        """Close those that nobody has taken."""
-        while self._early:
-            self._early.popitem()[1].close()

@@ -17,9 +17,8 @@ What happens to a failed partition depends on the cause. The others of its trans
     another worker has taken it over      the worker ends: all of its partitions have a new owner, or will have
 
 Taking over a task fences its current owner, even the rightful one. So before a partition is started, or resolves a commit in
-doubt, the worker checks that it still owns the partition: it may have been suspended, and replaced, since its last
-operation. The embedded log checks again under the lock that a take-over needs: a worker that is suspended after this check holds
-the lock, so its replacement takes over after it; one that is suspended before finds its replacement.
+doubt, the worker checks that it still owns the partition: where tasks move, it may have been suspended, and replaced, since its
+last operation.
 
 ``advance`` takes a bounded run from phase to phase (see ``progress``). Its caller must know that no message is on its way
 between workers, which one worker alone cannot know.

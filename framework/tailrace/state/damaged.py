@@ -31,7 +31,10 @@ _log = logging.getLogger("tailrace.state")
 
 def open_or_set_aside(folder: Path, identity: StateIdentity, memory: StateMemory) -> RocksStore:
     """The store of a task; empty, to be restored from the log, if the folder was damaged.
-    Raises ForeignStateError, NewerFormatError, StateInUseError or StateUnavailableError.
+
+    Raises:
+        ForeignStateError, NewerFormatError, StateInUseError, StateUnavailableError: See ``RocksStore``;
+        nothing was changed.
     """
     try:
         return RocksStore(folder, identity, memory)

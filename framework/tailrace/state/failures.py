@@ -42,7 +42,10 @@ _HELD = ("lock hold by current process", "While lock file")
 
 
 def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
-    """The Tailrace error for a failure of the store while ``doing`` something; any other error as it is."""
+    """The Tailrace error for ``error``; ``error`` itself if it is not a failure of the store.
+
+    ``doing`` completes the sentence "... while ...": "opening the state".
+    """
     if isinstance(error, StateFolderError):
         return error
     if isinstance(error, DbClosedError):

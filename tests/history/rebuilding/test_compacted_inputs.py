@@ -10,6 +10,8 @@ import pytest
 
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OffsetGoneError
+from tailrace.history.comparing.differences import Difference
+from tailrace.history.comparing.states import Comparison, SideCode, explain
 from tailrace.history.reading.opening import open_archive
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
@@ -40,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 def compact(folder: Path) -> None:
     """Leave only the last price."""
     log = EmbeddedLog(folder / "log", create=False)
-    log.clean(least_gain=0.0)
+    log.clean()
     log.close()
     assert len(lived.read(folder, "prices")) == 1
 
@@ -84,7 +86,7 @@ def test_a_limit_before_all_gaps_needs_none_of_the_records_behind_it(folder: Pat
     assert list(snapshot.rows(0)) == []
 
 
-def test_a_replay_refuses_it_too(folder: Path) -> None:
+def test_a_replay_a_comparison_and_an_explanation_refuse_it_too(folder: Path) -> None:
     compact(folder)
     log, plan = EmbeddedLog(folder / "log", create=False), find_app(APP).plan()
     try:
@@ -95,6 +97,12 @@ def test_a_replay_refuses_it_too(folder: Path) -> None:
         ):
             with pytest.raises(OffsetGoneError, match=GONE):
                 replay(plan, log, options)
+        found = Comparison(
+            shown=[Difference(kind="state", where="", partition=0, actor="Bill", key_bytes=b"a")]
+        )
+        sides = [SideCode(find_app(one).plan(), lambda _: None) for one in (APP, NEWER)]
+        with pytest.raises(OffsetGoneError, match=GONE):
+            explain(log, sides[0], sides[1], found, ("one", "other"))
     finally:
         log.close()
 

@@ -76,7 +76,7 @@ class Meanwhile:
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         lived.serve_tallies(self._folder, 20, 1, first_round=3)
         log = EmbeddedLog(self._folder / "log", create=False)
-        log.clean(least_gain=0.0)
+        log.clean()
         log.close()
         yield from LocalEngine(1).run(units, on_progress)
 

@@ -89,7 +89,7 @@ def test_a_compacted_topic_of_such_a_copy_is_known_by_what_is_left(tmp_path):
             log.append_all(
                 [Output("kept", b"key-%d" % (9 - at), name.encode() * 40, at) for at in range(10)], 0
             )
-            log.clean(deletions_kept_ms=0, least_gain=0.0)
+            log.clean(deletions_kept_ms=0)
             place = TopicPartition("kept", 0)
             assert 99 not in {one.offset for one in read(log, place)}
             joined = ArchivedLog(archive_in(tmp_path), log)

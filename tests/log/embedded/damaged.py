@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import pytest
 
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, holders
-from tailrace.log.embedded import appending as appending_
-from tailrace.log.embedded import log as log_
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import DATABASE, SHARED_MEMORY, WAL
 from tailrace.log.options import LogOptions
+from tests.log.embedded.inside import checkpoint
 
 A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
 
@@ -44,9 +42,8 @@ def whole(commits: int) -> list[bytes]:
 
 def on_disk(folder: Path, commits: int = 2) -> Path:
     """A closed log, all of it in the database."""
-    log = made(folder, commits)
-    log._appender.checkpoint()
-    log.close()
+    made(folder, commits).close()
+    checkpoint(folder)
     return folder / DATABASE
 
 
@@ -65,13 +62,6 @@ def cut_off(log: EmbeddedLog, folder: Path) -> None:
     os.truncate(folder / WAL, (folder / WAL).stat().st_size - 10)
 
 
-def another_boot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine was down since all processes so far have ended."""
-    other = b"another life of the machine".ljust(36)
-    for module in (holders, appending_, log_):
-        monkeypatch.setattr(module, "boot", lambda: other)
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
@@ -85,6 +75,6 @@ def flipped(path: Path, at: int) -> None:
 def on_disk_and_in_wal(folder: Path) -> EmbeddedLog:
     """A log with a commit that is only in the WAL."""
     log = made(folder)
-    log._appender.checkpoint()
+    checkpoint(folder)
     log.append("a", b"k", b"in the WAL", 0)
     return log

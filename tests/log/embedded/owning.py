@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from tailrace.log.embedded.tasks import EmbeddedTasks
 from tailrace.log.tasks import AppTasks
 
 
-def owning(folder: Path, app: str, numbers: Collection[int], **options: Any) -> EmbeddedTasks:
-    """Tasks of an app, owned until they are closed. ``options`` are those of ``AppTasks``."""
-    return EmbeddedTasks(folder, AppTasks(app, f"{app}.tape", len(numbers), numbers, **options))
+def owning(folder: Path, app: str, numbers: Collection[int]) -> EmbeddedTasks:
+    """Tasks of an app, owned until they are closed."""
+    return EmbeddedTasks(folder, AppTasks(app, f"{app}.tape", len(numbers), numbers))

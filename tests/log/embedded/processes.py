@@ -20,7 +20,6 @@ from tailrace.core.errors import *
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.tasks import claim
 from tailrace.log.options import LogOptions
 
 folder, *arguments = sys.argv[1:]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,8 +17,10 @@ from tailrace.log import Publication, TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import cleaning as cleaning_
 from tailrace.log.embedded.database import DATABASE
+from tailrace.log.embedded.lock import FileLock
 from tailrace.log.embedded.rows import Block
 from tailrace.log.options import LogOptions
+from tests.log.embedded.inside import before, checkpoint, view
 
 T0 = TopicPartition("t", 0)
 DAY_MS = 86_400_000
@@ -33,7 +35,7 @@ def everything(log: EmbeddedLog, place: TopicPartition = T0) -> list[InputRecord
 
 
 def blocks(log: EmbeddedLog, topic: str = "t") -> list[Block]:
-    with log._view.moment() as rows:
+    with closing(view(log.path)) as seen, seen.moment() as rows:
         return list(rows.blocks(rows.place(topic, 0)))
 
 
@@ -80,15 +82,6 @@ class TestCompaction:
         writer.commit()
         assert [one.offset for one in everything(other)] == [*(one.offset for one in expected), 60]
 
-    def test_a_partition_that_is_read_in_several_passes_gives_the_same(self, tmp_path, monkeypatch) -> None:
-        log = filled(tmp_path, TopicSettings(1, compacted=True), commits=200, keys=30, deleted=range(10))
-        expected = sorted({one.key: one for one in everything(log)}.values())
-        monkeypatch.setattr(cleaning_, "_MOST_AT_ONCE", 40)
-        log.clean()
-        assert everything(log) == expected
-        log.clean(deletions_kept_ms=-DAY_MS)
-        assert everything(log) == [one for one in expected if one.value is not None]
-
     def test_watermarks_outlive_it(self, tmp_path) -> None:
         log = filled(tmp_path, TopicSettings(1, compacted=True))
         log.clean()
@@ -117,7 +110,7 @@ class TestCompaction:
                 writer.append([Output("t", key, value, 0)])
                 writer.commit()
                 latest[key] = value
-            log.clean(least_gain=0)
+            log.clean()
             for one in (log, EmbeddedLog(tmp_path)):
                 assert {one.key: one.value for one in everything(one)} == latest
 
@@ -128,8 +121,8 @@ class TestCompaction:
         for _ in range(20):
             log.append("t", b"other", bytes(500), 0)
         log.append("t", b"gone", None, 0)
-        for gain in (0.99, 0.5, 0.2, 0.0):
-            log.clean(deletions_kept_ms=-DAY_MS, least_gain=gain)
+        for _ in range(2):
+            log.clean(deletions_kept_ms=-DAY_MS)
             last = {one.key: one.value for one in everything(log)}
             assert last.get(b"gone") is None
 
@@ -152,7 +145,7 @@ class TestRetention:
         log.create_topic("t", TopicSettings(1, retention_bytes=300_000))
         for number in range(50):
             log.append("t", None, os.urandom(100_000), number)
-        log._appender.checkpoint()
+        checkpoint(tmp_path)
         before = (tmp_path / DATABASE).stat().st_size
         done = log.clean()
         assert done.blocks_deleted == 48
@@ -215,7 +208,7 @@ class TestWhenItIsDue:
         assert not log.cleaning_is_due()
         add(20)
         assert log.cleaning_is_due()
-        log.clean(least_gain=0)
+        log.clean()
         assert not log.cleaning_is_due()
 
     @pytest.mark.parametrize(
@@ -276,7 +269,7 @@ class TestBlocks:
         for number in range(600):
             log.append("t", b"small %d" % (number % 300), b"v", 0)
         first = blocks(log)[0]
-        log.clean(least_gain=0)
+        log.clean()
         found = blocks(log)
         assert found[0] == first
         assert [one.last - one.base for one in found[2:]] == [0] * 300, (
@@ -292,7 +285,7 @@ class TestBlocks:
         log.create_topic("t", TopicSettings(1, compacted=True))
         for value in (b"v", None):
             log.append_all([Output("t", b"%d" % number, value, 5) for number in range(3000)])
-        log.clean(deletions_kept_ms=-DAY_MS, least_gain=0)
+        log.clean(deletions_kept_ms=-DAY_MS)
         reader = EmbeddedLog(tmp_path).reader({T0: 7})
         assert not reader.wait(0)
         fetched = reader.fetch("t", 0, 10)
@@ -301,30 +294,18 @@ class TestBlocks:
         log.append("t", b"k", b"v", 1)
         assert log.offset_at("t", 0, 1) == 6000
         assert [one.offset for one in reader.fetch("t", 0, 10).records] == [6000]
-        log.clean(least_gain=0)
+        log.clean()
         log.verify()
 
-    def test_other_commits_need_not_wait_for_long(self, tmp_path, monkeypatch) -> None:
-        """A cleaning is many short transactions, with time between them."""
-        log, other = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
+    def test_a_cleaning_is_many_short_transactions(self, tmp_path) -> None:
+        log, commits = EmbeddedLog(tmp_path), list[float]()
         log.create_topic("t", TopicSettings(1, compacted=True))
         for number in range(40):
             log.append_all([Output("t", b"%d" % at, b"%0100d" % number, 0) for at in range(3000)])
-        turns: list[float] = []
-        real = log._appender.turn
-
-        @contextmanager
-        def timed(*doing: str) -> Generator[Any]:
-            with real(*doing) as changes:
-                begun = time.process_time()
-                yield changes
-                turns.append(time.process_time() - begun)
-
-        monkeypatch.setattr(log._appender, "turn", timed)
-        log.clean(least_gain=0)
-        assert len(turns) > 5
-        assert max(turns) < 0.5
-        other.append("t", b"k", b"v", 0)
+        with before("COMMIT", lambda: commits.append(time.process_time())):
+            log.clean()
+        assert len(commits) >= 4
+        assert max(after - one for one, after in pairwise(commits)) < 0.5
         log.verify()
 
 
@@ -342,25 +323,22 @@ class TestInterruptions:
 
         monkeypatch.setattr(cleaning_, "_BLOCKS_AT_ONCE", 3)
         log = filled(tmp_path, TopicSettings(1, compacted=True), deleted=range(3))
-        before = everything(log)
-        last = last_of(before)
+        records = everything(log)
+        last = last_of(records)
         assert deletions_kept_ms > 0 or len(last) == 2
         step, lengths = 0, set[int]()
         for step in range(200):
-            victim = EmbeddedLog(tmp_path)
-            left = step
-            real = victim._appender._commit
+            victim, left = EmbeddedLog(tmp_path), step
 
-            def struck(connection, real=real):
+            def strike() -> None:
                 nonlocal left
-                if left == 0:
-                    raise Kill
                 left -= 1
-                real(connection)
+                if left < 0:
+                    raise Kill
 
-            monkeypatch.setattr(victim._appender, "_commit", struck)
             try:
-                victim.clean(deletions_kept_ms=deletions_kept_ms, least_gain=0)
+                with before("COMMIT", strike):
+                    victim.clean(deletions_kept_ms=deletions_kept_ms)
                 break
             except Kill:
                 pass
@@ -368,18 +346,18 @@ class TestInterruptions:
             for one in (log, EmbeddedLog(tmp_path)):
                 found = everything(one)
                 assert last_of(found) == last
-                assert set(found) <= set(before)
+                assert set(found) <= set(records)
                 lengths.add(len(found))
         assert step > 5
         assert len(lengths) > 2, "it goes from run to run"
-        log.clean(deletions_kept_ms=deletions_kept_ms, least_gain=0)
+        log.clean(deletions_kept_ms=deletions_kept_ms)
         assert everything(log) == last
         log.verify()
 
     def test_one_cleans_at_a_time(self, tmp_path) -> None:
         log = filled(tmp_path, TopicSettings(1, compacted=True))
-        with cleaning_._alone(tmp_path) as alone:
-            assert alone
+        with closing(FileLock(tmp_path / "cleaning")) as other:
+            assert other.acquire()
             assert EmbeddedLog(tmp_path).clean().busy
         assert not log.clean().busy
 
@@ -393,7 +371,7 @@ def test_records_without_a_key_are_not_compacted(tmp_path) -> None:
     log.create_topic("mixed", TopicSettings(1, compacted=True))
     for number in range(6):
         log.append("mixed", None if number % 2 else b"k", str(number).encode(), number)
-    log.clean(least_gain=0)
+    log.clean()
     assert values(log, "mixed") == [b"1", b"3", b"4", b"5"]
 
 

@@ -17,6 +17,7 @@ from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import copying as copying_
 from tailrace.log.embedded.database import DATABASE, WAL
+from tests.log.embedded.inside import view
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
@@ -118,7 +119,7 @@ def test_a_wal_without_its_database_is_refused_with_how_to_restore_a_copy(log) -
 def test_a_check_of_the_wal_keeps_the_locks_of_a_log_that_is_open(log) -> None:
     """To close a descriptor of the database releases all locks of the process on it."""
     log.append("a", b"k", b"v", 0)
-    with log._view.moment():
+    with view(log.path).moment():
         before = held_locks()
         assert before
         for _ in range(2):

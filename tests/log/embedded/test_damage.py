@@ -21,10 +21,10 @@ from tailrace.core.errors import (
     TailraceError,
 )
 from tailrace.log import TopicSettings
-from tailrace.log.embedded import EmbeddedLog, open_files
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded import database as database_
 from tailrace.log.embedded.database import DATABASE, JOURNAL, MAKING, SHARED_MEMORY, WAL
-from tailrace.log.embedded.lock import LOCK
+from tailrace.log.embedded.lock import LOCK, AppendLock
 from tests.log.embedded.damaged import (
     A0,
     B1,
@@ -37,6 +37,7 @@ from tests.log.embedded.damaged import (
     read,
     whole,
 )
+from tests.log.embedded.inside import checkpoint, view
 
 
 class TestRows:
@@ -71,10 +72,10 @@ class TestRows:
     def test_an_older_row_of_a_small_table_is_found(self, tmp_path) -> None:
         """A page that was not written has an older row, which has its checksum."""
         log = made(tmp_path)
-        (before,) = list(log._view._opened().connection.execute("SELECT * FROM offsets"))
+        connection = apsw.Connection(str(tmp_path / DATABASE))
+        (before,) = list(connection.execute("SELECT * FROM offsets"))
         log.writer("w").commit({A0: 9}, "g")
         log.close()
-        connection = apsw.Connection(str(tmp_path / DATABASE))
         connection.execute("UPDATE offsets SET next_offset = ?, checksum = ?", before[-2:])
         connection.close()
         with pytest.raises(CorruptLogError):
@@ -180,8 +181,9 @@ class TestBytes:
         self, tmp_path, name, replaced
     ) -> None:
         made(tmp_path).close()
-        log = EmbeddedLog(tmp_path)
+        log, reader = EmbeddedLog(tmp_path), view(tmp_path)
         log.append("a", b"k", b"v", 0)
+        reader.version()
         kept = (tmp_path / name).read_bytes()
         (tmp_path / name).unlink()
         if replaced:
@@ -190,17 +192,17 @@ class TestBytes:
             with pytest.raises(CorruptLogError, match=f"{name}: deleted or replaced"):
                 log.append("a", b"k", b"v", 0)
         if name != LOCK:
-            log._view._look_s = 0.0
             with pytest.raises(CorruptLogError, match=f"{name}: deleted or replaced") as raised:
-                log.end_offset("a", 0)
+                reader.version()
             assert "start them again" in raised.value.hint
 
     def test_a_reader_of_a_copy_reads_on_when_another_process_writes_to_it(self, tmp_path) -> None:
         made(tmp_path / "made").copy_to(tmp_path / "copy")
-        reader = EmbeddedLog(tmp_path / "copy")
+        reader = view(tmp_path / "copy")
+        reader.version()
         EmbeddedLog(tmp_path / "copy").append("a", b"k", b"v", 0)
-        reader._view._look_s = 0.0
-        assert reader.end_offset("a", 0) == 3
+        with reader.moment() as rows:
+            assert rows.ends("a") == [3]
 
     def test_a_database_that_was_deleted_does_not_count_as_an_empty_log(self, tmp_path) -> None:
         made(tmp_path).close()
@@ -254,22 +256,6 @@ class TestBeforeSQLite:
             EmbeddedLog(tmp_path, create=False)
         assert contents(tmp_path) == before
 
-    def test_a_folder_that_cannot_be_looked_at_any_more_is_an_outage(self, tmp_path, monkeypatch) -> None:
-        log = made(tmp_path)
-        reader = log.reader({A0: 0})
-
-        def forbidden(_: Path) -> int:
-            raise PermissionError(13, "Permission denied")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(open_files, "_inode", forbidden)
-            log._view._look_s = 0.0
-            for use in (lambda: reader.fetch(*A0, 10), lambda: log.append("a", b"k", b"v", 0)):
-                with pytest.raises(LogUnavailableError, match="permission to the log's folder is denied"):
-                    use()
-        assert read(log) == whole(2)
-        assert log.append("a", b"k", b"v", 0) == 2
-
     def test_a_database_of_another_kind_is_left_alone(self, tmp_path) -> None:
         connection = apsw.Connection(str(tmp_path / DATABASE))
         connection.execute("CREATE TABLE topics (name)")
@@ -307,7 +293,7 @@ class TestBeforeSQLite:
     ) -> None:
         made(tmp_path / "made").copy_to(tmp_path / "stopped")
         log = EmbeddedLog(tmp_path / "stopped")
-        log._appender.checkpoint()
+        checkpoint(tmp_path / "stopped")
         log.close()
         (tmp_path / "copy").mkdir()
         for name in (DATABASE, WAL):
@@ -335,12 +321,10 @@ class TestBeforeSQLite:
     def test_a_kill_while_a_log_is_put_into_wal_mode_leaves_a_log(self, tmp_path) -> None:
         """The header is in WAL mode, and there is no WAL yet."""
         made(tmp_path / "made").copy_to(tmp_path / "copy")
-        log = EmbeddedLog(tmp_path / "copy")
-        connection = apsw.Connection(str(tmp_path / "copy" / DATABASE))
-        with log._lock.held():
-            database_.as_wal(connection, log._lock)
+        connection, lock = apsw.Connection(str(tmp_path / "copy" / DATABASE)), AppendLock(tmp_path / "copy")
+        with lock.held():
+            database_.as_wal(connection, lock)
         connection.close()
-        log.close()
         for name in (WAL, SHARED_MEMORY):
             (tmp_path / "copy" / name).unlink(missing_ok=True)
         assert (tmp_path / "copy" / DATABASE).read_bytes()[18:20] == b"\2\2"

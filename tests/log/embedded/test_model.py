@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import apsw
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
@@ -16,8 +17,9 @@ from tailrace.core.errors import CommitUnknownError, FencedError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
+from tailrace.log.embedded.writer import Batch, commit_batch
 from tailrace.log.options import LogOptions
+from tests.log.embedded.inside import failing_commits, turn
 
 IDS = st.sampled_from(["x", "y", "z"])
 A0 = TopicPartition("a", 0)
@@ -33,8 +35,9 @@ class _DiedError(Exception):
 class _Held:
     """A writer and what the model knows of it."""
 
-    def __init__(self, writer: EmbeddedWriter, transactional_id: str) -> None:
-        self.writer = writer
+    def __init__(self, log: EmbeddedLog, transactional_id: str) -> None:
+        self.log = log
+        self.writer = log.writer(transactional_id)
         self.transactional_id = transactional_id
         self.pending: list[tuple[TopicPartition, bytes, bytes]] = []
 
@@ -74,7 +77,7 @@ class AgainstAModel(RuleBasedStateMachine):
 
     @rule(transactional_id=IDS, log=st.integers(0, 2))
     def take_over(self, transactional_id: str, log: int) -> None:
-        held = _Held(self.logs[log].writer(transactional_id), transactional_id)
+        held = _Held(self.logs[log], transactional_id)
         self.holders[transactional_id] = held
         self.writers.append(held)
 
@@ -113,20 +116,8 @@ class AgainstAModel(RuleBasedStateMachine):
             self.lose_contact(held, how == "unknown", offset)
 
     def lose_contact(self, held: _Held, done: bool, offset: int) -> None:
-        appender: Any = held.writer._appender
-        real = appender._commit
-
-        def struck(connection: Any) -> None:
-            if done:
-                real(connection)
-            raise CommitUnknownError("struck")
-
-        appender._commit = struck
-        try:
-            with pytest.raises(CommitUnknownError):
-                held.writer.commit({A0: offset}, "g")
-        finally:
-            del appender._commit
+        with failing_commits(apsw.SQLITE_IOERR_FSYNC, written=done), pytest.raises(CommitUnknownError):
+            held.writer.commit({A0: offset}, "g")
         with pytest.raises(CommitUnknownError):
             held.writer.append([])
         if done:
@@ -149,7 +140,7 @@ class AgainstAModel(RuleBasedStateMachine):
             # The readers are of the first: they go on from where they stood.
             self.readers = {}
         gone = self.logs[log]
-        self.writers = [one for one in self.writers if one.writer._view is not gone._view]
+        self.writers = [one for one in self.writers if one.log is not gone]
         gone.close()
         self.logs[log] = EmbeddedLog(self.folder, OPTIONS)
         if log == 0:
@@ -159,18 +150,16 @@ class AgainstAModel(RuleBasedStateMachine):
     @rule(place=st.sampled_from(PLACES))
     def die_half_way(self, place: TopicPartition) -> None:
         """A process dies while it appends: what it has written by then is in the WAL."""
-        dying: Any = EmbeddedLog(self.folder, OPTIONS)
         batch = Batch()
         batch.add({place: [Output(place.topic, b"0", b"half of a commit", 0)]})
-        with pytest.raises(_DiedError), dying._appender.turn() as changes:
+        with pytest.raises(_DiedError), turn(self.folder) as changes:
             commit_batch(changes, batch, offsets={A0: 77}, group="g", watermarks={}, publisher="")
             changes.connection.cache_flush()
             raise _DiedError
-        dying.close()
 
     @rule(log=st.integers(0, 2))
     def clean(self, log: int) -> None:
-        self.logs[log].clean(least_gain=0)
+        self.logs[log].clean()
         self.compacted = True
 
     @rule(commits=st.integers(5, 20), log=st.integers(0, 2))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +17,20 @@ from tailrace.core.errors import (
 )
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded import appending as appending_
 from tailrace.log.embedded.database import WAL
-from tailrace.log.embedded.lock import _NOTE, LOCK
+from tailrace.log.embedded.lock import LOCK
 from tailrace.log.options import LogOptions
-from tests.log.embedded.damaged import (
-    another_boot,
-    cut_off,
-    made,
-    read,
-    whole,
-)
+from tests.log.embedded.damaged import cut_off, made, read, whole
+from tests.log.embedded.inside import another_boot, note
+from tests.log.embedded.processes import until
 
 
 class TestAfterAPowerLoss:
     """The machine was down since the last commit: the end of the WAL may be lost, and that is said."""
 
-    def test_the_log_ends_with_a_whole_commit_and_says_what_is_lost(
-        self, tmp_path, monkeypatch, caplog
-    ) -> None:
+    def test_the_log_ends_with_a_whole_commit_and_says_what_is_lost(self, tmp_path, caplog) -> None:
         cut_off(made(tmp_path / "made", fsync_interval_s=1_000), tmp_path / "cut")
-        another_boot(monkeypatch)
+        another_boot(tmp_path / "cut")
         log = EmbeddedLog(tmp_path / "cut")
         assert read(log) == whole(1)
         assert not caplog.records, "a reader says nothing"
@@ -50,26 +42,23 @@ class TestAfterAPowerLoss:
         log.verify()
         assert len(caplog.records) == 1
 
-    def test_what_was_promised_is_missed(self, tmp_path, monkeypatch) -> None:
+    def test_what_was_promised_is_missed(self, tmp_path) -> None:
         made(tmp_path, fsync="commit").close()
         wal = (tmp_path / WAL).read_bytes()
         (tmp_path / WAL).write_bytes(wal[:-10])
-        another_boot(monkeypatch)
+        another_boot(tmp_path)
         with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
             EmbeddedLog(tmp_path)
 
     @pytest.mark.parametrize("at", ["the close", "the interval"])
-    def test_what_was_synced_is_missed(self, tmp_path, monkeypatch, at) -> None:
+    def test_what_was_synced_is_missed(self, tmp_path, at) -> None:
         log = made(tmp_path / "made", fsync_interval_s=1_000 if at == "the close" else 0.01)
         if at == "the close":
-            assert log._lock.last_note().synced == 0
+            assert note(log.path).synced == 0
             log.close()
-        deadline_s = time.monotonic() + 30
-        while log._lock.last_note().synced < log._lock.last_note().commits:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        until(lambda: note(log.path).synced == note(log.path).commits)
         cut_off(log, tmp_path / "cut")
-        another_boot(monkeypatch)
+        another_boot(tmp_path / "cut")
         with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):
             EmbeddedLog(tmp_path / "cut")
 
@@ -77,16 +66,16 @@ class TestAfterAPowerLoss:
         self, tmp_path, monkeypatch
     ) -> None:
         log = made(tmp_path, fsync_interval_s=1_000)
-        other, before = EmbeddedLog(tmp_path), log._lock.last_note().commits
+        other, before = EmbeddedLog(tmp_path), note(log.path).commits
         with monkeypatch.context() as patch:
             patch.setattr(os, "fdatasync", lambda _: [one.append("a", b"k", b"v", 0) for one in (log, other)])
             log.sync()
-        assert log._lock.last_note()[1:3] == (before + 2, before)
+        assert note(log.path)[1:3] == (before + 2, before)
         with monkeypatch.context() as patch:
             self.failing(patch)
             with pytest.raises(LogUnavailableError):
                 log.sync()
-        assert log._lock.last_note().synced == before
+        assert note(log.path).synced == before
 
     def failing(self, patch: pytest.MonkeyPatch) -> None:
         def fail(_: int) -> None:
@@ -97,7 +86,6 @@ class TestAfterAPowerLoss:
     def test_a_note_that_is_damaged_is_no_note(self, tmp_path) -> None:
         made(tmp_path).close()
         data = bytearray((tmp_path / LOCK).read_bytes())
-        assert len(data) == _NOTE.size
         data[-6] ^= 1
         (tmp_path / LOCK).write_bytes(data)
         log = EmbeddedLog(tmp_path)
@@ -155,29 +143,21 @@ class TestSyncs:
         slow.close()
         assert synced.is_set()
 
-    @pytest.mark.parametrize("failing", ["a look at readers", "a start of the thread that syncs"])
     def test_what_fails_after_a_commit_does_not_make_it_look_failed(
-        self, tmp_path, monkeypatch, caplog, failing
+        self, tmp_path, monkeypatch, caplog
     ) -> None:
-        log = made(tmp_path)
-        log._appender.close()  # the next commit starts the thread again
+        made(tmp_path).close()
+        log = EmbeddedLog(tmp_path)
         with monkeypatch.context() as patch:
 
             def fail(*_: Any) -> None:
                 raise RuntimeError("it fails")
 
-            if failing == "a look at readers":
-                patch.setattr(appending_, "_CHECKPOINT_PAGES", 0)
-                patch.setattr(log._appender, "_warn_of_readers", fail)
-                patch.setattr(log._appender, "_checkpoint", lambda _: log._appender._warn_of_readers())
-            else:
-                patch.setattr(threading.Thread, "start", fail)
+            patch.setattr(threading.Thread, "start", fail)  # of the thread that syncs
             assert log.append("a", b"k", b"v", 0) == 2
             assert log.append("a", b"k", b"v", 0) == 3
         assert "which counts: it fails" in caplog.text
         log.append("a", b"k", b"v", 0)
-        assert log._appender._syncing is not None
-        assert log._appender._syncing.is_alive()
         log.close()
         assert len(read(EmbeddedLog(tmp_path))) == 7
 
@@ -193,7 +173,7 @@ class TestSyncs:
         for one in (other, log):
             one.append("a", b"k", b"v", 0)
         assert log.end_offset("a", 0) == 4
-        assert not log._lock.last_note().in_doubt
+        assert not note(log.path).in_doubt
 
 
 def test_a_log_that_is_named_by_a_relative_path_stays_where_it_is(tmp_path, monkeypatch) -> None:
@@ -204,21 +184,22 @@ def test_a_log_that_is_named_by_a_relative_path_stays_where_it_is(tmp_path, monk
     monkeypatch.chdir(tmp_path / "elsewhere")
     log.append("a", b"k", b"v", 0)
     log.sync()
-    assert log._lock.last_note().synced == log._lock.last_note().commits
+    assert note(log.path).synced == note(log.path).commits
     log.close()
 
 
-def test_what_is_committed_while_a_log_is_verified_is_not_missing(tmp_path, monkeypatch) -> None:
-    log, other = made(tmp_path), EmbeddedLog(tmp_path)
-    moment = log._view.moment
+def test_what_is_committed_while_a_log_is_verified_is_not_missing(tmp_path) -> None:
+    log, other, done = made(tmp_path), EmbeddedLog(tmp_path), threading.Event()
 
-    @contextmanager
-    def late(doing: str) -> Generator[Any]:
-        with moment(doing) as rows:
+    def commit() -> None:
+        while not done.is_set():
             other.append("a", b"k", b"v", 0)
-            yield rows
 
-    monkeypatch.setattr(log._view, "moment", late)
-    log.verify()
-    other.close()
-    log.close()
+    with ThreadPoolExecutor() as pool:
+        committing = pool.submit(commit)
+        try:
+            for _ in range(10):
+                log.verify()
+        finally:
+            done.set()
+        committing.result()

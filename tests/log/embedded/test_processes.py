@@ -8,14 +8,16 @@ import signal
 import time
 from contextlib import ExitStack
 
+import apsw
 import pytest
 
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog, appending, lock
-from tailrace.log.embedded.tasks import claim
+from tailrace.log.embedded import EmbeddedLog, lock
+from tailrace.log.embedded.database import DATABASE
 from tailrace.log.options import LogOptions
+from tests.log.embedded.inside import before, checkpoint
 from tests.log.embedded.processes import running, until
 
 PLACES = [TopicPartition("t", number) for number in range(3)]
@@ -151,14 +153,16 @@ say("let go")
 def test_who_is_stopped_while_it_appends_is_named_and_its_half_commit_is_never_seen(
     tmp_path, goes_on
 ) -> None:
-    log = EmbeddedLog(tmp_path, LogOptions(lease_s=0.3))
+    log = EmbeddedLog(tmp_path, LogOptions(patience_s=0.3))
     log.create_topic("t", TopicSettings(3))
     stop = "os.kill(os.getpid(), signal.SIGSTOP)"
     with running(HOLDER.format(how=stop), tmp_path) as holder:
         assert holder.line() == "holds"
         begun = time.monotonic()
         for _ in range(2):
-            with pytest.raises(LogUnavailableError, match=f"process {holder.process.pid} .* is stopped"):
+            with pytest.raises(
+                LogUnavailableError, match=f"process {holder.process.pid}, which is stopped, holds"
+            ):
                 log.append("t", b"k", b"v", 0, partition=1)
         assert time.monotonic() - begun > 0.6
         assert holder.is_stopped()
@@ -169,19 +173,8 @@ def test_who_is_stopped_while_it_appends_is_named_and_its_half_commit_is_never_s
     log.verify()
 
 
-def test_who_holds_the_lock_and_works_is_left_alone_however_long_it_takes(tmp_path) -> None:
-    log = EmbeddedLog(tmp_path, LogOptions(lease_s=0.2))
-    log.create_topic("t", TopicSettings(3))
-    busy = "end = time.monotonic() + 1.5\n    while time.monotonic() < end: pass"
-    with running(HOLDER.format(how=busy), tmp_path) as holder:
-        assert holder.line() == "holds"
-        log.append("t", b"k", b"v", 0)
-        assert holder.line() == "let go"
-        assert holder.ended() == 0
-
-
 def test_who_waits_for_a_busy_lock_in_vain_is_told_who_has_it(tmp_path) -> None:
-    log = EmbeddedLog(tmp_path, LogOptions(lease_s=60, patience_s=0.3))
+    log = EmbeddedLog(tmp_path, LogOptions(patience_s=0.3))
     log.create_topic("t", TopicSettings(3))
     with running(HOLDER.format(how="time.sleep(60)"), tmp_path) as holder:
         assert holder.line() == "holds"
@@ -191,7 +184,7 @@ def test_who_waits_for_a_busy_lock_in_vain_is_told_who_has_it(tmp_path) -> None:
 
 
 def test_who_dies_holding_the_lock_frees_it_at_once(tmp_path) -> None:
-    log = EmbeddedLog(tmp_path, LogOptions(lease_s=60))
+    log = EmbeddedLog(tmp_path)
     log.create_topic("t", TopicSettings(3))
     with running(HOLDER.format(how="os.kill(os.getpid(), signal.SIGKILL)"), tmp_path) as holder:
         assert holder.ended() == -signal.SIGKILL
@@ -236,12 +229,8 @@ def test_a_child_that_leaves_the_block_of_its_parents_lock_changes_no_file(tmp_p
             pass
 
 
-def test_who_is_stopped_while_it_reads_delays_nobody_and_is_named(tmp_path, monkeypatch, caplog) -> None:
-    for name, pages in (("_CHECKPOINT", 20), ("_URGENT", 40)):
-        monkeypatch.setattr(appending, f"{name}_PAGES", pages)
-    monkeypatch.setattr(appending, "_URGENT_MS", 10)
+def test_who_is_stopped_while_it_reads_delays_nobody_and_a_warning_says_so(tmp_path, caplog) -> None:
     log = EmbeddedLog(tmp_path)
-    monkeypatch.setattr(log._appender, "_told_pages", 40)
     log.create_topic("t", TopicSettings(3))
     program = """
 log = EmbeddedLog(folder)
@@ -253,13 +242,14 @@ with log._view.moment() as rows:
     with running(program, tmp_path) as reader:
         assert reader.line() == "reads"
         until(reader.is_stopped)
-        for number in range(100):
-            assert log.append("t", b"k", b"v", 0, partition=0) == number
-        assert f"(found: {reader.process.pid})" in caplog.text
+        for number in range(70):
+            assert log.append("t", b"k", bytes(1_000_000), 0, partition=0) == number
+        assert "look for one that is stopped" in caplog.text
         assert reader.is_stopped()
-    for _ in range(60):
-        log.append("t", b"k", b"v", 0)
-    assert log._appender._wal_pages < 60
+    checkpoint(tmp_path)
+    log.append("t", b"k", b"v", 0)
+    pages, _ = apsw.Connection(str(tmp_path / DATABASE)).wal_checkpoint()
+    assert pages < 20, "it begins again at its start"
     log.verify()
 
 
@@ -300,58 +290,13 @@ say("all")
         assert reader.line() == "all"
 
 
-class TestClaims:
-    PROGRAM = """
-mine = claim(folder, "flights/3", lease_s=0.3)
-say(mine is not None)
-while True:
-    if sys.stdin.readline() == "": break
-    say(mine.renew())
-"""
-
-    def test_a_task_has_one_owner_and_death_frees_it_at_once(self, tmp_path) -> None:
-        with running(self.PROGRAM, tmp_path) as owner:
-            assert owner.line() == "True"
-            assert claim(tmp_path, "flights/3", lease_s=60) is None
-            other = claim(tmp_path, "flights/4", lease_s=60)
-            assert other is not None
-            owner.signal(signal.SIGKILL)
-            owner.ended()
-            assert claim(tmp_path, "flights/3", lease_s=60) is not None
-            other.release()
-            other.release()
-            assert not other.renew()
-
-    def test_a_stopped_owner_loses_it_after_the_lease_and_learns_so_when_it_wakes(self, tmp_path) -> None:
-        with running(self.PROGRAM, tmp_path) as owner:
-            assert owner.line() == "True"
-            owner.report("renew")
-            assert owner.line() == "True"
-            owner.signal(signal.SIGSTOP)
-            until(owner.is_stopped)
-            assert claim(tmp_path, "flights/3", lease_s=60) is None
-            time.sleep(0.31)
-            mine = claim(tmp_path, "flights/3", lease_s=0.3)
-            assert mine is not None
-            assert mine.renew()
-            owner.signal(signal.SIGCONT)
-            owner.report("renew")
-            assert owner.line() == "False"
-            assert mine.renew()
-
-
-def test_a_take_over_that_comes_between_the_encoding_and_the_lock_still_fences(tmp_path, monkeypatch) -> None:
+def test_a_take_over_that_comes_between_the_check_and_the_lock_still_fences(tmp_path) -> None:
     one, two = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
     one.create_topic("t", TopicSettings(1))
     zombie = one.writer("x")
     zombie.append([Output("t", b"k", b"v", 0)])
-    turn = one._appender.turn
-
-    def late(*doing):
-        two.writer("x")
-        return turn(*doing)
-
-    monkeypatch.setattr(one._appender, "turn", late)
-    with pytest.raises(FencedError):
+    left = ["x"]
+    at_the_end_of_the_check = before("ROLLBACK", lambda: left and two.writer(left.pop()))
+    with at_the_end_of_the_check, pytest.raises(FencedError):
         zombie.commit()
     assert two.end_offset("t", 0) == 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,8 @@ from tailrace.core.errors import (
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded import appending as appending_
-from tailrace.log.embedded import cleaning as cleaning_
-from tailrace.log.embedded import log as log_
-from tailrace.log.embedded.appending import now_ms
 from tailrace.log.embedded.database import WAL
+from tests.log.embedded.inside import before, failing_commits
 
 T0 = TopicPartition("t", 0)
 DAY_MS = 86_400_000
@@ -40,38 +35,8 @@ def filled(folder: Path, settings: TopicSettings, keys: int, records: int = 60) 
     return log
 
 
-def before(monkeypatch: Any, thing: object, name: str, call: Callable[[], object]) -> None:
-    """Have something happen right before the next call of a method, once."""
-    real = getattr(thing, name)
-
-    def called(*arguments: object) -> object:
-        monkeypatch.setattr(thing, name, real)
-        call()
-        return real(*arguments)
-
-    monkeypatch.setattr(thing, name, called)
-
-
-def refusal(number: int) -> Callable[[], None]:
-    def refuse() -> None:
-        raise OSError(number, os.strerror(number))
-
-    return refuse
-
-
 class TestDeletions:
     """Who has read a record that was deleted later comes by the deletion, whatever is cleaned meanwhile."""
-
-    @pytest.fixture
-    def a_day_later(self, monkeypatch) -> Callable[[float], None]:
-        passed_ms = 0
-
-        def later(days: float) -> None:
-            nonlocal passed_ms
-            passed_ms += int(days * DAY_MS)
-
-        monkeypatch.setattr(cleaning_, "now_ms", lambda: now_ms() + passed_ms)
-        return later
 
     @staticmethod
     def made(folder: Path) -> EmbeddedLog:
@@ -89,56 +54,49 @@ class TestDeletions:
             if len(found) >= records:
                 break
 
-    def test_the_last_reader_of_the_record_comes_by_the_deletion(self, tmp_path, a_day_later) -> None:
-        log = self.made(tmp_path)
-        a_day_later(2)  # both are older than deletions are kept, and nothing was ever cleaned
+    def test_the_last_reader_of_the_record_comes_by_the_deletion(self, tmp_path) -> None:
+        log, now_ms = (
+            self.made(tmp_path),
+            2 * DAY_MS,
+        )  # both are older than deletions are kept, and nothing was ever cleaned
         reader, found = EmbeddedLog(tmp_path).reader({T0: 0}), dict[bytes | None, InputRecord]()
         self.read_on(reader, found, 20)
         assert all(found[b"%d" % number].value is not None for number in range(20))
-        done = log.clean(least_gain=0)
+        done = log.clean(now_ms=now_ms)
         assert done.bytes_after < done.bytes_before
-        a_day_later(0.9)
-        log.clean(least_gain=0)
+        log.clean(now_ms=now_ms + int(0.9 * DAY_MS))
         self.read_on(reader, found)
         assert all(found[b"%d" % number].value is None for number in range(20))
 
-    def test_a_day_after_what_it_deletes_is_gone_it_goes_itself(self, tmp_path, a_day_later) -> None:
+    def test_a_day_after_what_it_deletes_is_gone_it_goes_itself(self, tmp_path) -> None:
         log = self.made(tmp_path)
-        a_day_later(2)
         for _ in range(3):
-            log.clean(least_gain=0)
+            log.clean(now_ms=2 * DAY_MS)
         found: dict[bytes | None, InputRecord] = {}
         self.read_on(EmbeddedLog(tmp_path).reader({T0: 0}), found)
         assert len(found) == 40, "not before"
-        a_day_later(1.1)
-        log.clean(least_gain=0)
+        log.clean(now_ms=int(3.1 * DAY_MS))
         found.clear()
         self.read_on(EmbeddedLog(tmp_path).reader({T0: 0}), found)
         assert found.keys() == {b"another %d" % number for number in range(20)}
         assert all(one.value is not None for one in found.values())
 
-    def test_with_a_cleaning_every_hour_they_go_as_well(self, tmp_path, a_day_later) -> None:
+    def test_with_a_cleaning_every_hour_they_go_as_well(self, tmp_path) -> None:
         log = self.made(tmp_path)
-        a_day_later(2)
         for hour in range(60):
             log.append("t", b"yet another", b"%d" % hour, 0)
             log.append("t", b"of this hour %d" % hour, None, 0)
-            log.clean(least_gain=0)
-            a_day_later(1 / 24)
+            log.clean(now_ms=2 * DAY_MS + hour * DAY_MS // 24)
         found: dict[bytes | None, InputRecord] = {}
         self.read_on(EmbeddedLog(tmp_path).reader({T0: 0}), found)
         kept = {one.key for one in found.values() if one.value is None}
         assert not kept & {b"%d" % number for number in range(20)}
         assert {b"of this hour %d" % hour for hour in range(36, 60)} <= kept, "a day each at least"
 
-    def test_a_clock_that_is_set_back_only_puts_it_off(self, tmp_path, a_day_later) -> None:
+    def test_a_clock_that_is_set_back_only_puts_it_off(self, tmp_path) -> None:
         log = self.made(tmp_path)
-        a_day_later(30)
-        log.clean(least_gain=0)
-        a_day_later(-25)
-        log.clean(least_gain=0)
-        a_day_later(1.1)
-        log.clean(least_gain=0)
+        for days in (30, 5, 6.1):
+            log.clean(now_ms=int(days * DAY_MS))
         found: dict[bytes | None, InputRecord] = {}
         self.read_on(EmbeddedLog(tmp_path).reader({T0: 0}), found)
         assert all(one.value is not None for one in found.values())
@@ -158,38 +116,37 @@ class TestRetention:
             assert raised.value.offset == start
             other.close()
 
-    def test_a_fetch_sees_the_log_as_of_one_moment(self, tmp_path, monkeypatch) -> None:
+    def test_a_fetch_sees_the_log_as_of_one_moment(self, tmp_path) -> None:
         """What is deleted between two blocks of one fetch is still read by it, and missed by the next."""
         log = filled(tmp_path, TopicSettings(1, retention_ms=1_000), keys=1)
-        other = EmbeddedLog(tmp_path)
-        reader = other.reader({T0: 0})
-        rows = other._view._opened()
-        real = rows.records_at
+        reader = EmbeddedLog(tmp_path).reader({T0: 0})
+        reads = 0
 
-        def read_the_first(*arguments: Any) -> Any:
-            monkeypatch.setattr(rows, "records_at", real)
-            found = real(*arguments)
-            log.clean(now_ms=1_000_000)
-            return found
+        def clean() -> None:
+            nonlocal reads
+            reads += 1
+            if reads == 2:
+                log.clean(now_ms=1_000_000)
 
-        monkeypatch.setattr(rows, "records_at", read_the_first)
-        fetched = reader.fetch("t", 0, 10)
+        with before("data FROM blocks", clean):
+            fetched = reader.fetch("t", 0, 10)
+        assert reads > 2
         assert [one.offset for one in fetched.records] == [*range(10)]
         assert (fetched.next_offset, fetched.idle) == (10, False)
         with pytest.raises(OffsetGoneError):
             reader.fetch("t", 0, 10)
 
-    def test_a_fetch_that_fails_half_way_leaves_its_reader_where_it_was(self, tmp_path, monkeypatch) -> None:
-        log = filled(tmp_path, TopicSettings(1), keys=1)
-        reader = log.reader({T0: 0})
-        rows = log._view._opened()
-        before(
-            monkeypatch,
-            rows,
-            "records_at",
-            lambda: before(monkeypatch, rows, "records_at", refusal(errno.EIO)),
-        )
-        with pytest.raises(OSError, match="Input/output"):
+    def test_a_fetch_that_fails_half_way_leaves_its_reader_where_it_was(self, tmp_path) -> None:
+        reader = filled(tmp_path, TopicSettings(1), keys=1).reader({T0: 0})
+        reads = 0
+
+        def refuse() -> None:
+            nonlocal reads
+            reads += 1
+            if reads == 2:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with before("data FROM blocks", refuse), pytest.raises(OSError, match="Input/output"):
             reader.fetch("t", 0, 10)
         assert [one.offset for one in reader.fetch("t", 0, 10).records] == [*range(10)]
 
@@ -214,12 +171,10 @@ class TestRetention:
         assert late.published("t", 0) == [Publication("w", 5), Publication("w", None)]
 
 
-class TestCleaned:
-    def test_a_log_can_be_verified_while_it_is_cleaned(self, tmp_path, monkeypatch) -> None:
-        log = filled(tmp_path, TopicSettings(1, compacted=True), keys=3)
-        other = EmbeddedLog(tmp_path)
-        before(monkeypatch, log_, "verify", log.clean)
-        other.verify()
+def test_a_log_can_be_verified_while_it_is_cleaned(tmp_path) -> None:
+    log = filled(tmp_path, TopicSettings(1, compacted=True), keys=3)
+    with before("PRAGMA integrity_check", log.clean):
+        EmbeddedLog(tmp_path).verify()
 
 
 class TestReopened:
@@ -286,45 +241,17 @@ class TestBehind:
         assert reader.published(*place) == []
 
 
-class Struck:
-    """A connection whose COMMIT fails: before it, or after it was written."""
-
-    def __init__(self, inner: Any, error: apsw.Error, *, done: bool) -> None:
-        self._inner = inner
-        self._error = error
-        self._done = done
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def execute(self, statement: str, *bindings: Any) -> Any:
-        if statement != "COMMIT":
-            return self._inner.execute(statement, *bindings)
-        if self._done:
-            self._inner.execute(statement)
-        raise self._error
-
-
-def refused(code: int, message: str = "struck") -> Any:
-    error: Any = apsw.exception_for(code)
-    error.args = (message,)
-    return error
-
-
 class TestCommit:
     @pytest.mark.parametrize("code", [apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR])
     @pytest.mark.parametrize("done", [True, False])
     def test_after_a_failed_sync_the_outcome_is_in_doubt_and_a_take_over_settles_it(
-        self, tmp_path, monkeypatch, code, done
+        self, tmp_path, code, done
     ) -> None:
         log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
         writer = log.writer("w")
         writer.append([Output("t", b"k", b"1", 0)])
-        with monkeypatch.context() as patch:
-            changes: Any = log._appender._changes
-            patch.setattr(changes, "connection", Struck(changes.connection, refused(code), done=done))
-            with pytest.raises(CommitUnknownError):
-                writer.commit()
+        with failing_commits(code, written=done), pytest.raises(CommitUnknownError):
+            writer.commit()
         with pytest.raises(CommitUnknownError):
             writer.append([])
         log.writer("w").commit()
@@ -344,89 +271,54 @@ class TestCommit:
             (apsw.SQLITE_NOMEM, "not enough memory"),
         ],
     )
-    def test_any_other_refusal_is_an_outage_and_nothing_is_committed(
-        self, tmp_path, monkeypatch, code, said
-    ) -> None:
+    def test_any_other_refusal_is_an_outage_and_nothing_is_committed(self, tmp_path, code, said) -> None:
         log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
         writer = log.writer("w")
         writer.append([Output("t", b"k", b"1", 0)])
-        with monkeypatch.context() as patch:
-            changes: Any = log._appender._changes
-            patch.setattr(changes, "connection", Struck(changes.connection, refused(code), done=False))
-            with pytest.raises(LogUnavailableError, match=said):
-                writer.commit()
+        with failing_commits(code, written=False), pytest.raises(LogUnavailableError, match=said):
+            writer.commit()
         assert log.end_offset("t", 0) == 1
         writer.commit()
         assert log.end_offset("t", 0) == 2
         log.verify()
 
     @pytest.mark.parametrize("code", [apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB])
-    def test_damage_that_sqlite_finds_is_damage(self, tmp_path, monkeypatch, code) -> None:
+    def test_damage_that_sqlite_finds_is_damage(self, tmp_path, code) -> None:
         log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
-        changes: Any = log._appender._changes
-        monkeypatch.setattr(changes, "connection", Struck(changes.connection, refused(code), done=False))
-        with pytest.raises(CorruptLogError, match="load the data into a new log"):
+        with (
+            failing_commits(code, written=False),
+            pytest.raises(CorruptLogError, match="load the data into a new"),
+        ):
             log.append("t", b"k", b"1", 0)
 
 
-class TestGrowth:
-    """The WAL begins again at its start, whoever reads meanwhile."""
-
-    @pytest.fixture
-    def small_wal(self, monkeypatch) -> None:
-        monkeypatch.setattr(appending_, "_CHECKPOINT_PAGES", 20)
-        monkeypatch.setattr(appending_, "_URGENT_PAGES", 60)
-        monkeypatch.setattr(appending_, "_URGENT_MS", 10)
-
-    @pytest.mark.usefixtures("small_wal")
-    def test_it_does_not_grow_while_others_read_and_follow(self, tmp_path) -> None:
-        log, other = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
-        log.create_topic("t", TopicSettings(1))
-        reader = other.reader({T0: 0})
-        for number in range(300):
-            log.append("t", b"k", os.urandom(1000), 0)
-            assert len(reader.fetch("t", 0, 10).records) == 1, number
-        assert (tmp_path / WAL).stat().st_size < 70 * 17_000
-
-    @pytest.mark.usefixtures("small_wal")
-    def test_a_reader_that_does_not_go_on_lets_it_grow_and_is_told_of(
-        self, tmp_path, monkeypatch, caplog
-    ) -> None:
-        log, other = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
-        log.create_topic("t", TopicSettings(1))
-        monkeypatch.setattr(log._appender, "_told_pages", 60)
-        with other._view.moment() as rows:
-            place = rows.place("t", 0)
-            rows.bounds(place)
-            for _ in range(100):
-                log.append("t", b"k", b"v", 0)
-            assert rows.bounds(place).end == 0
-        assert 1 <= len(caplog.records) <= 4
-        assert "look for one that is stopped, and continue or end it (found: none)" in caplog.text
-        for _ in range(30):
-            log.append("t", b"k", b"v", 0)
-        log._appender.checkpoint()
-        log.append("t", b"k", b"v", 0)
-        assert log._appender._wal_pages < 20
+def test_the_wal_does_not_grow_while_others_read_and_follow(tmp_path) -> None:
+    log, other = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
+    log.create_topic("t", TopicSettings(1))
+    reader = other.reader({T0: 0})
+    for number in range(100):
+        log.append("t", b"k", os.urandom(1_000_000), 0)
+        assert len(reader.fetch("t", 0, 10).records) == 1, number
+    assert (tmp_path / WAL).stat().st_size < 70 << 20
 
 
-def test_a_log_that_was_opened_before_a_fork_is_refused_in_the_child(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_child_can_open_a_log_that_was_closed_before_the_fork_and_no_other(tmp_path, closed) -> None:
     log = filled(tmp_path, TopicSettings(1), keys=1, records=1)
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    look, write = partial(log.end_offset, "t", 0), partial(log.append, "t", b"k", b"v", 0)
-    for use in (look, write, partial(EmbeddedLog, tmp_path)):
-        with pytest.raises(LogUnavailableError, match="forked"):
-            use()
-
-
-def test_a_log_that_was_closed_before_a_fork_is_opened_in_the_child(tmp_path) -> None:
-    filled(tmp_path, TopicSettings(1), keys=1, records=1).close()
+    if closed:
+        log.close()
     child = os.fork()
     if not child:
-        try:
-            done = EmbeddedLog(tmp_path).append("t", b"k", b"v", 0) == 1
-        except BaseException:  # noqa: BLE001 (the parent sees the exit code)
-            done = False
-        os._exit(0 if done else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert EmbeddedLog(tmp_path).end_offset("t", 0) == 2
+        found = 0
+        for use in (
+            lambda: log.append("t", b"k", b"v", 0),
+            lambda: EmbeddedLog(tmp_path),
+            lambda: log.end_offset("t", 0),
+        ):
+            try:
+                use()
+            except LogUnavailableError as error:
+                found += "forked" in str(error)
+        os._exit(found)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (0 if closed else 3)
+    assert EmbeddedLog(tmp_path).end_offset("t", 0) == (2 if closed else 1)

@@ -1,152 +1,111 @@
-"""Who owns a task, as the processes of one machine see it. Processes that stop and wake: ``test_worker_process``."""
+"""Who owns a task, as the processes of one machine see it. Services that stop and continue: ``test_worker_process``."""
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tailrace.core.errors import FencedError, TaskOwnedError
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.tasks import _STAMP, claim, owner_of
 from tailrace.log.tasks import Owner
 from tests.log.embedded.owning import owning
-from tests.runtime.processes import ROOT, is_stopped, wait_until
+from tests.log.embedded.processes import Process, running, until
 
-_OWNER = """
-import sys, time
-from pathlib import Path
-from tailrace.log.embedded import EmbeddedLog
+OWNER = """
 from tailrace.log.tasks import AppTasks
-log = EmbeddedLog(Path(sys.argv[1]))
+log = EmbeddedLog(folder)
 owned = log.join(AppTasks("a", "a.tape", 1))
-print("owned", flush=True)
+say("owned")
+sys.stdin.readline()
+say(os.fork() or "child")
 time.sleep(1_000)
 """
 
 
 @pytest.fixture
-def owner(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", _OWNER, str(folder)],
-        stdout=subprocess.PIPE,
-        env={"PYTHONPATH": str(ROOT / "framework")},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"owned\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
-
-
-def stop(owner: subprocess.Popen[bytes]) -> None:
-    owner.send_signal(signal.SIGSTOP)
-    wait_until(lambda: is_stopped(owner.pid), "the owner is stopped")
+def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
+    log = EmbeddedLog(tmp_path / "log")
+    yield log
+    log.close()
 
 
 @pytest.fixture
-def folder(tmp_path: Path):
-    log = EmbeddedLog(tmp_path / "log")
-    yield tmp_path / "log"
-    log.close()
+def owner(log: EmbeddedLog) -> Iterator[Process]:
+    with running(OWNER, log.path) as process:
+        assert process.line() == "owned"
+        yield process
 
 
-def test_who_is_refused_one_task_keeps_none(folder) -> None:
-    first = owning(folder, "a", [1])
-    with pytest.raises(TaskOwnedError):
-        owning(folder, "a", [0, 1])
-    owning(folder, "a", [0]).close()
+def test_who_is_refused_one_task_keeps_none(log) -> None:
+    first = owning(log.path, "a", [1])
+    with pytest.raises(TaskOwnedError, match="a/1 is owned by another process"):
+        owning(log.path, "a", [0, 1])
+    owning(log.path, "a", [0]).close()
     first.close()
 
 
-def renewed_ns(file: Path) -> int:
-    """When a claim was last renewed."""
-    stamp: int = _STAMP.unpack(file.read_bytes())[0]
-    return stamp
+def move(folder: Path) -> None:
+    folder.rename(folder.with_name("away"))
 
 
-def test_an_owner_that_works_keeps_its_task_past_the_lease(folder) -> None:
-    first = owning(folder, "a", [0], lease_s=0.2)
-    (file,) = (folder / "owners").glob("*.lock")
-    begun_ns = renewed_ns(file)
-    wait_until(
-        lambda: renewed_ns(file) > begun_ns + 5 * 200_000_000, "it has been renewed for several leases"
-    )
-    with pytest.raises(TaskOwnedError):
-        owning(folder, "a", [0], lease_s=60)
-    first.check()
-    first.close()
-
-
-@pytest.mark.parametrize("there", ["another log", "nothing"])
-def test_an_owner_learns_that_the_folder_of_the_log_was_replaced(tmp_path, there: str) -> None:
-    folder = tmp_path / "log"
+def replace(folder: Path) -> None:
+    move(folder)
     EmbeddedLog(folder).close()
-    first = owning(folder, "a", [0])
-    try:
-        first.check()
-        folder.rename(tmp_path / "away")
-        if there == "another log":
-            EmbeddedLog(folder).close()
-        with pytest.raises(FencedError, match=r"log', was replaced or removed while the task a/0 ran on it"):
-            first.check()
-    finally:
-        first.close()
 
 
-def test_who_was_replaced_learns_of_it_when_it_asks_and_not_when_it_next_renews(folder) -> None:
-    first = owning(folder, "a", [0, 1], lease_s=1_000)
+def delete_the_lock(folder: Path) -> None:
+    (folder / "owners" / "a-1.lock").unlink()
+
+
+@pytest.mark.parametrize("change", [move, replace, delete_the_lock])
+def test_an_owner_learns_that_its_folder_or_lock_file_was_replaced(
+    log, change: Callable[[Path], None]
+) -> None:
+    first = owning(log.path, "a", [0, 1])
     first.check()
-    taken = claim(folder, "a-1", lease_s=0.0)
-    assert taken is not None
-    with pytest.raises(FencedError, match="a/1 was taken over"):
+    change(log.path)
+    with pytest.raises(
+        FencedError, match=r"does not own the task a/[01] any more.*log', was replaced or removed"
+    ):
         first.check()
     first.close()
-    taken.release()
 
 
-def test_an_owner_that_was_suspended_is_named_as_that(folder, owner) -> None:
-    log = EmbeddedLog(folder)
-    assert log.owner("a", 0) == Owner(owner.pid, stopped=False)
-    stop(owner)
-    assert log.owner("a", 0) == Owner(owner.pid, stopped=True)
-    with pytest.raises(TaskOwnedError, match=rf"\({owner.pid}\), which is stopped"):
-        owning(folder, "a", [0], lease_s=1_000)
-    owner.kill()
-    owner.wait()
+def test_an_owner_that_is_stopped_keeps_its_task_and_is_named_and_its_death_frees_it_at_once(
+    log, owner
+) -> None:
+    pid = owner.process.pid
+    assert log.owner("a", 0) == Owner(pid, stopped=False)
+    owner.signal(signal.SIGSTOP)
+    until(owner.is_stopped)
+    assert log.owner("a", 0) == Owner(pid, stopped=True)
+    with pytest.raises(
+        TaskOwnedError, match=rf"\({pid}\), which is stopped.*kill -CONT {pid}.*kill -KILL {pid}"
+    ):
+        owning(log.path, "a", [0])
+    owner.signal(signal.SIGKILL)
+    owner.ended()
     assert log.owner("a", 0) is None
-    log.close()
+    owning(log.path, "a", [0]).close()
 
 
-@pytest.mark.parametrize("field", ["boot", "started", "namespace"])
-def test_a_process_that_is_not_surely_the_owner_does_not_count_as_stopped(folder, owner, field) -> None:
-    stop(owner)
-    (file,) = (folder / "owners").glob("*.lock")
-    renewed, boot, pid, started, namespace = _STAMP.unpack(file.read_bytes())
-    other = {"boot": boot, "started": started, "namespace": namespace}
-    other[field] = bytes(36) if field == "boot" else other[field] + 1
-    file.write_bytes(_STAMP.pack(renewed, other["boot"], pid, other["started"], other["namespace"]))
-    assert owner_of(folder, "a-0") == Owner(pid, stopped=False)
+def test_a_child_that_an_owner_has_forked_does_not_keep_its_tasks(log, owner) -> None:
+    owner.report("fork")
+    said = {owner.line(), owner.line()}
+    (child,) = said - {"child"}
+    owner.signal(signal.SIGKILL)
+    owner.ended()
+    try:
+        owning(log.path, "a", [0]).close()
+    finally:
+        os.kill(int(child), signal.SIGKILL)
 
 
-def test_a_claim_that_says_nothing_of_its_owner_has_an_unknown_one(folder, owner) -> None:
-    stop(owner)
-    (file,) = (folder / "owners").glob("*.lock")
-    file.write_bytes(file.read_bytes()[:8])
-    assert owner_of(folder, "a-0") == Owner(0, stopped=False)
-
-
-def test_tasks_that_are_reserved_have_no_other_owner_meanwhile(folder) -> None:
-    log = EmbeddedLog(folder)
-    with log.reserve("a", [0, 1]):
-        with pytest.raises(TaskOwnedError, match="a/1 is owned by another process"):
-            owning(folder, "a", [1])
-        log.writer("a-0").close()
-    log.writer("a-0").close()
-    owning(folder, "a", [1]).close()
-    log.close()
+def test_tasks_that_are_reserved_have_no_other_owner_meanwhile(log) -> None:
+    with log.reserve("a", [0, 1]), pytest.raises(TaskOwnedError, match="a/1 is owned by another process"):
+        owning(log.path, "a", [1])
+    owning(log.path, "a", [1]).close()

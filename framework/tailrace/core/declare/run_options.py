@@ -24,7 +24,6 @@ class RunOptions(TypedDict, total=False):
     commit_interval: str | int | timedelta
     store_every: int
     memory_mib: int
-    lease: str | int | timedelta
     max_record_bytes: int
     until_end: bool
     allow_dead_letters: bool

@@ -12,13 +12,22 @@ from tailrace.state.snapshots import Place
 
 
 def open_archive(uri: str) -> Archive:
-    """The archive at a URI or path, which need not exist. Raises MissingExtraError or ArchiveError."""
+    """The archive at a URI or path, which need not exist.
+
+    Raises:
+        MissingExtraError: PyArrow is not installed.
+        ArchiveError: The place holds something else.
+    """
     return Archive(Place.at(uri))
 
 
 def open_history(log: str | Path | None, archive: str | None = None) -> OneCommitLog:
     """A log together with an archive of it, or one of the two alone. It is only read.
-    Raises OptionError, LogFolderError, LogUnavailableError or MissingExtraError.
+
+    Raises:
+        OptionError: Neither is given.
+        LogFolderError, LogUnavailableError: There is no log, or no archive.
+        MissingExtraError: PyArrow is not installed, and there is an archive to read.
     """
     if archive is None:
         if log is None:

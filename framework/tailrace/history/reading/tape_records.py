@@ -31,7 +31,12 @@ _HINT = (
 
 
 def tape_record(place: TopicPartition, record: InputRecord) -> tape.TapeRecord:
-    """The content of a record of a tape. Raises CorruptStateError, NewerFormatError or OldFormatError."""
+    """The content of a record of a tape.
+
+    Raises:
+        CorruptStateError: No task has written it.
+        NewerFormatError, OldFormatError: Another version has.
+    """
     try:
         return tape.decode_tape(record.value or b"")
     except (NewerFormatError, OldFormatError):
@@ -41,7 +46,11 @@ def tape_record(place: TopicPartition, record: InputRecord) -> tape.TapeRecord:
 
 
 def tape_records(place: TopicPartition, records: Iterable[InputRecord]) -> Iterator[tape.TapeRecord]:
-    """The contents of records of a tape that follow one another. Raises CorruptStateError."""
+    """The contents of records of a tape that follow one another.
+
+    Raises:
+        CorruptStateError: One of them was not written by a task.
+    """
     before: int | None = None
     for record in records:
         found = tape_record(place, record)
@@ -53,7 +62,9 @@ def tape_records(place: TopicPartition, records: Iterable[InputRecord]) -> Itera
 
 def check_tape_end(plan: Plan, log: Log, partition: int, cut: bytes | None) -> None:
     """Compare the last record of a task's tape with the last commit in its changelog, while nobody else commits.
-    Raises CorruptStateError: they are not of the same commit.
+
+    Raises:
+        CorruptStateError: They are not of the same commit.
     """
     place = TopicPartition(plan.tape_topic, partition)
     record = last(log, *place)

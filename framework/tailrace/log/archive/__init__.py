@@ -4,7 +4,6 @@
 """
 
 from tailrace.log.archive.layout import Archive, Chunk
-from tailrace.log.archive.places import Folder
 from tailrace.log.archive.reading import ArchivedLog
 from tailrace.log.archive.writing import ArchiveOptions, ArchiveReport, ArchiveStatus, archive_log
 
@@ -15,6 +14,5 @@ __all__ = [
     "ArchiveStatus",
     "ArchivedLog",
     "Chunk",
-    "Folder",
     "archive_log",
 ]

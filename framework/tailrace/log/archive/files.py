@@ -12,8 +12,8 @@ from tailrace.core.errors import ArchiveError
 from tailrace.core.records import InputRecord
 from tailrace.log.archive.arrow import compute, pa, parquet
 from tailrace.log.archive.layout import Chunk, ChunkContent, ChunkFile, folder_of
-from tailrace.log.archive.places import Folder
 from tailrace.log.interface import TopicPartition
+from tailrace.state.snapshots.places import Place
 
 ROWS_IN_A_GROUP = 50_000
 _DAY_MS = 86_400_000
@@ -53,7 +53,7 @@ EVERYTHING = Wanted()
 
 
 def write_chunk(
-    root: Folder, place: TopicPartition, start: int, stop: int, records: Sequence[InputRecord]
+    root: Place, place: TopicPartition, start: int, stop: int, records: Sequence[InputRecord]
 ) -> tuple[ChunkFile, ...]:
     """Write the files of a chunk, a file for each day of its records."""
     found: list[ChunkFile] = []
@@ -114,9 +114,7 @@ class ChunkRecords:
         ArchiveError: A file is missing, damaged, or does not hold what its chunk says.
     """
 
-    def __init__(
-        self, root: Folder, content: ChunkContent, chunk: Chunk, wanted: Wanted = EVERYTHING
-    ) -> None:
+    def __init__(self, root: Place, content: ChunkContent, chunk: Chunk, wanted: Wanted = EVERYTHING) -> None:
         self.chunk = chunk
         names = [name for name in ("key", "value", "headers") if name in wanted.columns]
         tables = [
@@ -129,7 +127,7 @@ class ChunkRecords:
             self._table = self._table.sort_by("offset").combine_chunks()
         self._offsets: Any = self._table.column("offset")
 
-    def _read(self, place: Folder, one: ChunkFile, columns: Collection[str]) -> Any:
+    def _read(self, place: Place, one: ChunkFile, columns: Collection[str]) -> Any:
         try:
             data = place.read()
             if len(data) != one.bytes or _digest(data) != one.sha256:

@@ -13,10 +13,7 @@ of their offsets. Its marker is written after the files. **A file that no chunk 
 killed before it wrote the marker has archived nothing, and the next run removes its files, begins where the last chunk
 ends, and writes them again. So other tools, which see only the Parquet files, may see a record twice only between those runs.
 
-Archived offsets are a run without gaps, from the first chunk on, unless the archive was continued with ``--after-deleted``
-after records that the log had deleted. Then the run that ends last is the archive, and records before the gap can only be
-read from their files.
-``first`` and ``last`` are the lowest and highest timestamp in milliseconds, so that a list of names is enough
+Archived offsets are a run without gaps, from the first chunk on. ``first`` and ``last`` are the lowest and highest timestamp in milliseconds, so that a list of names is enough
 to leave a chunk unread.
 
 ``_ends`` is written when all topics have been archived up to there: a moment at which no commit is in one
@@ -36,8 +33,8 @@ import msgspec
 from tailrace.core.errors import ArchiveError
 from tailrace.core.formats import check_format
 from tailrace.core.records import RecordMark
-from tailrace.log.archive.places import Folder
 from tailrace.log.interface import Ends, Publication, TopicPartition, TopicSettings
+from tailrace.state.snapshots.places import Place
 
 FORMAT = 2
 LABEL = "_archive.json"
@@ -134,14 +131,14 @@ class Archive:
         NewerFormatError: A newer version wrote it.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Place) -> None:
         self.folder = folder
         self.log_identity = ""
         """The identity of the log that was archived, in hex; empty if it is not known."""
         self.exists = self._check()
         self._notes: dict[str, bytes] = {}
 
-    def __reduce__(self) -> tuple[type[Archive], tuple[Folder]]:
+    def __reduce__(self) -> tuple[type[Archive], tuple[Place]]:
         return Archive, (self.folder,)
 
     def _check(self) -> bool:
@@ -204,23 +201,23 @@ class Archive:
     # --- chunks
 
     def chunks(self, place: TopicPartition) -> list[Chunk]:
-        """The chunks of a partition that follow one another up to its end, by their offsets.
+        """The chunks of a partition, by their offsets.
 
         Raises:
-            ArchiveError: Two of them overlap: something else has written here.
+            ArchiveError: One does not begin where the one before ends: something else has written or deleted here.
         """
         entries = self._chunk_folder(place).entries()
         found = sorted(chunk for one in entries if (chunk := Chunk.named(one.name)) is not None)
         for before, after in pairwise(found):
-            if after.start < before.stop:
+            if after.start != before.stop:
                 raise ArchiveError(
-                    f"the chunks {before.name} and {after.name} of {place.topic!r} partition "
-                    f"{place.partition} overlap",
+                    f"the chunks {before.name} and {after.name} of {place.topic!r} partition {place.partition} overlap, or one "
+                    "between them is missing",
                     path=self._chunk_folder(place).shown,
-                    hint="Two processes archived here at once. Delete the second marker, and archive again.",
+                    hint="If two processes archived here at once, delete the second marker, and archive again. If a marker was "
+                    "deleted, restore it from a copy.",
                 )
-        first = max((at for at in range(1, len(found)) if found[at].start > found[at - 1].stop), default=0)
-        return found[first:]
+        return found
 
     def content(self, place: TopicPartition, chunk: Chunk) -> ChunkContent:
         """What the marker of a chunk says."""
@@ -231,7 +228,7 @@ class Archive:
         """Make a chunk part of the archive: its files are there. Raises FileExistsError if it is one already."""
         (self._chunk_folder(place) / chunk.name).write(msgspec.json.encode(content), replace=False)
 
-    def _chunk_folder(self, place: TopicPartition) -> Folder:
+    def _chunk_folder(self, place: TopicPartition) -> Place:
         return self.folder / _CHUNKS / quoted(place.topic) / str(place.partition)
 
     # --- ends

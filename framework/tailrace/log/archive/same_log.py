@@ -19,7 +19,6 @@ log has also deleted records behind those archived, the two are not joined, and 
 from __future__ import annotations
 
 import logging
-from typing import TypeAlias
 
 from tailrace.core.errors import ArchiveError, TopicReplacedError
 from tailrace.core.records import InputRecord, RecordMark
@@ -73,31 +72,21 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
         raise _other(archive, f"offset {offset} of {where} is another record in the archive than in the log")
 
 
-_Compared: TypeAlias = tuple[int, bool]
-"""An offset, and whether the log has the same record there."""
-
-
 def _compared(
     archive: Archive, log: OneCommitLog, place: TopicPartition, chunk: Chunk, start: int
-) -> _Compared | None:
-    """Compare a record of a chunk; None if there is none that both have."""
+) -> tuple[int, bool] | None:
+    """The offset of a record that both have, and whether it is the same; None if there is none. ``start`` is the log's."""
     content = archive.content(place, chunk)
-    if content.last is not None and (found := _compared_mark(log, place, content.last)) is not None:
-        return found
+    last = content.last
+    if last is not None and last.offset >= start:
+        found = _at(log, place, last.offset)
+        if found is not None and found.offset == last.offset:
+            return last.offset, RecordMark.of(found) == last
     oldest = _at(log, place, max(start, chunk.start)) if start < chunk.stop else None
     if oldest is None or oldest.offset >= chunk.stop or not content.files:
         return None
     archived = ChunkRecords(archive.folder, content, chunk).records(oldest.offset, 1)
     return oldest.offset, archived == [oldest]
-
-
-def _compared_mark(log: OneCommitLog, place: TopicPartition, mark: RecordMark) -> _Compared | None:
-    if not log.start_offset(*place) <= mark.offset < log.end_offset(*place):
-        return None
-    found = _at(log, place, mark.offset)
-    if found is None or found.offset != mark.offset:
-        return None
-    return mark.offset, RecordMark.of(found) == mark
 
 
 def _at(log: OneCommitLog, place: TopicPartition, offset: int) -> InputRecord | None:

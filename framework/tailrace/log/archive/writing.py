@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -39,8 +39,6 @@ class ArchiveOptions:
     """All if None: only then can an app be replayed from the archive alone."""
     records_per_chunk: int = 100_000
     """At most; a chunk is held in memory when it is written and when it is read."""
-    go_on_after_deleted: bool = False
-    """Continue behind the next records if the log has deleted them. They are lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +60,6 @@ class ArchiveReport:
     topics: int = 0
     records: int = 0
     chunks: int = 0
-    swept: int = 0
-    """Files taken away that an interrupted run had left."""
-    lost: list[tuple[TopicPartition, int, int]] = field(default_factory=list[tuple[TopicPartition, int, int]])
-    """Offsets that the log had deleted before they were archived, from and up to."""
 
 
 def archive_log(
@@ -177,18 +171,15 @@ class _Archiving:
         start = self._log.start_offset(*place)
         if position is None:
             return start
-        if start <= position:
-            return position
-        if not self._options.go_on_after_deleted:
+        if start > position:
             raise OffsetGoneError(
                 f"the log begins at {start}: the records before were deleted and not archived",
                 topic=place.topic,
                 partition=place.partition,
                 offset=position,
-                hint="Archive more often than the log deletes. To continue without them, use --after-deleted.",
+                hint="Begin another archive in another folder, and archive more often than the log deletes.",
             )
-        self._report.lost.append((place, position, start))
-        return start
+        return position
 
     def _sweep(self, place: TopicPartition, position: int | None) -> None:
         """Take away what a run that was killed has left behind the archive's end."""
@@ -198,7 +189,6 @@ class _Archiving:
                 start = one.name.partition("-")[0]
                 if start.isdecimal() and (position is None or int(start) >= position):
                     (folder / day.name / one.name).remove()
-                    self._report.swept += 1
 
     def _add(
         self,

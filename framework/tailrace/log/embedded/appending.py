@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
@@ -40,7 +39,7 @@ from tailrace.log.embedded.database import (
     forked,
 )
 from tailrace.log.embedded.failures import as_log_error, of_sqlite, outcome_is_open
-from tailrace.log.embedded.holders import boot, stopped_readers
+from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 from tailrace.log.embedded.open_files import OpenFiles
 from tailrace.log.embedded.rows import Changes
@@ -75,7 +74,6 @@ class Appender:
         """Length of the WAL at the last time that it was copied."""
         self._commits = 0
         """Number of the last commit of this process."""
-        self._told_pages = _URGENT_PAGES
         self._in_doubt = False
         self._unsynced = threading.Event()
         self._closing = threading.Event()
@@ -234,25 +232,18 @@ class Appender:
             connection.wal_checkpoint(None, mode)
             self._copied_pages = self._wal_pages
         except apsw.BusyError:
-            self._warn_of_readers()
+            self._copied_pages = self._wal_pages  # tried again when the WAL has grown as much once more
+            _log.warning(
+                "the WAL of the log in %s grows, as a process has begun to read from it and does not end: look for one that is "
+                "stopped (`ps -eo pid,stat,args` shows it with a T), and continue or end it",
+                self.folder,
+            )
         except apsw.Error as error:
             if outcome_is_open(error):
                 self._doubt()
             _log.warning("%s", self._error(error, "copying the WAL into the database"))
         finally:
             connection.set_busy_timeout(BUSY_MS)
-
-    def _warn_of_readers(self) -> None:
-        """Log which stopped processes hold back the WAL, whenever its length has doubled."""
-        if self._wal_pages >= self._told_pages:
-            self._told_pages = 2 * self._wal_pages
-            pids = stopped_readers(self.folder / SHARED_MEMORY)
-            _log.warning(
-                "the WAL of the log in %s grows, as a process has begun to read from it and does not end: look for one that is "
-                "stopped, and continue or end it (found: %s)",
-                self.folder,
-                ", ".join(map(str, pids)) or "none",
-            )
 
     def _doubt(self) -> None:
         self._in_doubt = True
@@ -307,8 +298,3 @@ class Appender:
                 self.sync()
             except LogUnavailableError as error:
                 _log.error("%s", error)
-
-
-def now_ms() -> int:
-    """The current time in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000

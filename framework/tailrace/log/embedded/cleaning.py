@@ -6,8 +6,7 @@ a partition from its end to its start, notes the records to keep, and then write
 with the same offsets.
 
 Runs are rewritten from the oldest to the newest, and none is skipped. So wherever a cleaning ends, a deletion is never removed
-while an older record that it deletes still exists: that record would come back. A cleaning continues as long as the freed bytes
-justify the bytes that it writes.
+while an older record that it deletes still exists: that record would come back.
 
 A reader that has seen the older record must also see the deletion. So a deletion is kept for its time from the cleaning on
 that removed the last older record, not from when it was written. This needs no timestamp for each deletion: up to where a cleaning
@@ -16,10 +15,7 @@ ago, and how far the next cleaning came that will be. See ``_Past``.
 
 Whether a cleaning is worth the work cannot be known without reading all keys. So it is due as in Kafka
 (``min.cleanable.dirty.ratio``): when the bytes added to compacted topics since the last cleaning are half of the bytes that it
-left. Then each byte ever written is read about twice.
-
-While a partition is read, the set of its keys is in memory. A partition with very many records is read in several passes, each
-for a part of the keys.
+left. While a partition is read, the set of its keys is in memory.
 """
 
 from __future__ import annotations
@@ -30,23 +26,26 @@ import os
 import time
 from array import array
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 from tailrace.core.records import InputRecord
 from tailrace.log.embedded import blocks as blocks_
-from tailrace.log.embedded.appending import Appender, now_ms
+from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.database import CLEANINGS, PARTITIONS
 from tailrace.log.embedded.failures import failing
-from tailrace.log.embedded.lock import locked
-from tailrace.log.embedded.rows import Block, Changes, Rows, Topic
+from tailrace.log.embedded.lock import FileLock
+from tailrace.log.embedded.rows import Block, Changes, Published, Rows, Topic
 from tailrace.log.interface import Cleaned
 
 _LOCK = "cleaning"
 """File that is locked during a cleaning."""
 _DIRTY_SHARE = 0.5
+_LEAST_SHARE = 0.1
+"""Retention is due when it frees this share of the partitions that it concerns."""
 _TURN_S = 0.01
 """After this time a transaction ends, so that a commit need not wait for longer."""
 _BLOCKS_AT_ONCE = 256
@@ -54,8 +53,6 @@ _PAGES_AT_ONCE = 32
 _FREE_PAGES = 64
 _FREE_SHARE = 8
 """The file keeps an eighth of its pages free, as new records need them soon."""
-_MOST_AT_ONCE = 4_000_000
-"""Number of records of a partition whose keys are kept in memory in one pass."""
 
 Kept = dict[int, "array[int]"]
 """By the first offset of a block, the indexes of the records that stay. A block that is not in it keeps all of them."""
@@ -79,13 +76,13 @@ class _Past(NamedTuple):
         return max(self.settled, ripe)
 
 
-def clean(appender: Appender, at_ms: int | None, deletions_kept_ms: int, least_gain: float) -> Cleaned:
+def clean(appender: Appender, at_ms: int, deletions_kept_ms: int) -> Cleaned:
     """See ``EmbeddedLog.clean``."""
     with _alone(appender.folder) as alone:
         if not alone:
             return Cleaned(busy=True)
         before = _total_bytes(appender)
-        _move_starts(appender, now_ms() if at_ms is None else at_ms)
+        _move_starts(appender, at_ms)
         rewritten = deleted = 0
         with appender.view.moment() as rows:
             topics = list(rows.topics().values())
@@ -94,12 +91,12 @@ def clean(appender: Appender, at_ms: int | None, deletions_kept_ms: int, least_g
             for place in topic.places:
                 deleted += _delete_blocks(appender, place)
                 if topic.compacted:
-                    rewritten += _Compaction(appender, place, deletions_kept_ms, least_gain).run()
+                    rewritten += _Compaction(appender, place, at_ms, deletions_kept_ms).run()
         _give_back(appender)
         return Cleaned(before, _total_bytes(appender), rewritten, deleted)
 
 
-def is_due(rows: Rows, at_ms: int, least_gain: float, least_new: int) -> bool:
+def is_due(rows: Rows, at_ms: int, least_new: int) -> bool:
     """See ``EmbeddedLog.cleaning_is_due``."""
     new_bytes = known_bytes = old_bytes = held_bytes = 0
     for topic in rows.topics().values():
@@ -114,7 +111,7 @@ def is_due(rows: Rows, at_ms: int, least_gain: float, least_new: int) -> bool:
                 old_bytes += old
                 held_bytes += bounds.bytes
     much_is_new = new_bytes >= max(1, least_new, _DIRTY_SHARE * known_bytes)
-    return much_is_new or (old_bytes > 0 and old_bytes >= least_gain * held_bytes)
+    return much_is_new or (old_bytes > 0 and old_bytes >= _LEAST_SHARE * held_bytes)
 
 
 def _past(rows: Rows, place: int) -> _Past:
@@ -129,12 +126,10 @@ def _total_bytes(appender: Appender) -> int:
 @contextmanager
 def _alone(folder: Path) -> Generator[bool]:
     """Lock the log for a cleaning. Yields False if another process holds the lock."""
-    with failing(folder, "cleaning the log"):
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        yield locked(descriptor)
-    finally:
-        os.close(descriptor)
+    with closing(FileLock(folder / _LOCK)) as lock:
+        with failing(folder, "cleaning the log"):
+            acquired = lock.acquire()
+        yield acquired
 
 
 @contextmanager
@@ -231,17 +226,13 @@ def _drop_publications(appender: Appender, topic: Topic) -> None:
     """Delete publications that no reader can need: they hold at the start of each partition, and a later one replaces them."""
     with appender.view.moment() as rows:
         starts = [rows.bounds(place).start for place in topic.places]
-        latest: dict[tuple[str, bool], int] = {}
-        before: list[tuple[int, str, bool]] = []
-        for one in rows.published(topic.number, 0):
-            if any(end > start for end, start in zip(one.ends, starts, strict=True)):
-                break
-            latest[one.publisher, True] = one.number
-            if one.watermark_ms is not None:
-                latest[one.publisher, False] = one.number
-            before.append((one.number, one.publisher, one.watermark_ms is None))
-    kept = set(latest.values())
-    gone = [number for number, _, _ in before if number not in kept]
+
+        def holds(one: Published) -> bool:
+            return all(end <= start for end, start in zip(one.ends, starts, strict=True))
+
+        before = [one.number for one in takewhile(holds, rows.published(topic.number, 0))]
+        kept = {one.number for one in rows.last_published(topic.number, before[-1] + 1 if before else 0)}
+    gone = [number for number in before if number not in kept]
     turns = _Turns(appender)
     while gone:
         with turns.next() as (changes, _):
@@ -256,80 +247,55 @@ def _drop_publications(appender: Appender, topic: Topic) -> None:
 class _Compaction:
     """Compacts a partition."""
 
-    def __init__(self, appender: Appender, place: int, deletions_kept_ms: int, least_gain: float) -> None:
+    def __init__(self, appender: Appender, place: int, at_ms: int, deletions_kept_ms: int) -> None:
         self._appender = appender
         self._view = appender.view
         self._place = place
-        self._kept_ms = deletions_kept_ms
-        self._least_gain = least_gain
+        self._at_ms = at_ms
         self._turns = _Turns(appender, "compacting a topic")
         with self._view.moment() as rows:
             self._past = _past(rows, place)
             self._start, self._end = rows.bounds(place)[:2]
             first = next(rows.blocks(place), None)
             self._first = self._end if first is None else first.first
-        settled = self._past.settled_at(now_ms(), deletions_kept_ms)
-        self._settled = self._end if deletions_kept_ms <= 0 else settled
+        self._settled = self._past.settled_at(at_ms, deletions_kept_ms)
+        self._removed_below = self._end if deletions_kept_ms <= 0 else self._settled
+        """Below this offset deletions are removed."""
 
     def run(self) -> int:
         """Compact. Returns how many blocks were rewritten."""
-        kept = self._chosen()
-        last, through = self._worth_while(kept)
-        rewritten = self._rewrite(kept, last)
-        self._remember(through)
+        rewritten = self._rewrite(self._chosen())
+        self._remember()
         return rewritten
 
     def _chosen(self) -> Kept:
         """Read the partition from its end to its start, and leave out records whose key has already occurred."""
         kept: Kept = {}
-        passes = 1 + (self._end - self._start) // _MOST_AT_ONCE
-        for one in range(passes):
-            seen: set[bytes] = set()
-            at = self._end
-            while at > self._first:
-                with self._view.moment() as rows:
-                    found = rows.records_at(self._place, at - 1)
-                assert found is not None
-                block, records = found
-                stays = kept.setdefault(block.first, array("H"))
-                for number in reversed(range(len(records))):
-                    offset, _, key, value, _ = records[number]
-                    if (
-                        (key is not None and key in seen)
-                        or offset < self._start
-                        or (passes > 1 and crc32(key or b"") % passes != one)
-                    ):
-                        continue
-                    if key is None:  # it takes the place of no other record
-                        stays.append(number)
-                        continue
+        seen: set[bytes | None] = set()
+        at = self._end
+        while at > self._first:
+            with self._view.moment() as rows:
+                found = rows.records_at(self._place, at - 1)
+            assert found is not None
+            block, records = found
+            stays = array("H")
+            for number in reversed(range(len(records))):
+                offset, _, key, value, _ = records[number]
+                if offset < self._start or key in seen:
+                    continue
+                if key is not None:  # a record without a key takes the place of no other
                     seen.add(key)
-                    if value is not None or offset >= self._settled:
-                        stays.append(number)
-                if one == passes - 1 and len(stays) == len(records):
-                    del kept[block.first]
-                at = block.first
+                    if value is None and offset < self._removed_below:
+                        continue
+                stays.append(number)
+            if len(stays) < len(records):
+                kept[block.first] = stays
+            at = block.first
         return kept
 
-    def _worth_while(self, kept: Kept) -> tuple[int, int]:
-        """Up to which offset rewriting frees enough, and up to which offset no record is left to remove then."""
-        last, gain, held = 0, 0.0, 0
-        through = self._end
-        for block in self._blocks(0):
-            stays = kept.get(block.first)
-            if stays is None:
-                continue
-            # The number of records is not stored. There are no more than offsets, and what a deletion frees is little.
-            gain += block.length * (1 - len(stays) / (block.last - block.base + 1))
-            held += block.length
-            if gain >= self._least_gain * held:
-                last, through = block.end, self._end
-            elif through == self._end:
-                through = block.first
-        return last, through
-
-    def _blocks(self, at: int) -> Iterator[Block]:
-        """The blocks from an offset on, some in each moment."""
+    def _blocks(self) -> Iterator[Block]:
+        """The blocks of the partition, some in each moment."""
+        at = 0
         while True:
             with self._view.moment() as rows:
                 some = _some(rows.blocks(self._place, at, self._end))
@@ -338,13 +304,14 @@ class _Compaction:
             yield from some
             at = some[-1].end
 
-    def _rewrite(self, kept: Kept, last: int) -> int:
-        """Rewrite runs of blocks, up to an offset. Full blocks that keep all their records stay as they are."""
+    def _rewrite(self, kept: Kept) -> int:
+        """Rewrite runs of blocks, up to the last that loses records. Full blocks that keep all their records stay as they are."""
+        last = max(kept, default=-1)
         run: list[Block] = []
         records: list[InputRecord] = []
         size = rewritten = 0
-        for block in self._blocks(0):
-            if block.first >= last:
+        for block in self._blocks():
+            if block.first > last:
                 break
             stays = kept.get(block.first)
             records_at_most = block.last - block.base + 1
@@ -396,16 +363,15 @@ class _Compaction:
             changes.put(PARTITIONS, (self._place,), bounds._replace(bytes=size))
         return block
 
-    def _remember(self, through: int) -> None:
-        at_ms, past = now_ms(), self._past
-        settled = past.settled_at(at_ms, self._kept_ms)
-        waits = past.through > settled and past.through_ms <= at_ms
-        then = (past.through, past.through_ms) if waits else (through, at_ms)
+    def _remember(self) -> None:
+        past = self._past
+        waits = past.through > self._settled and past.through_ms <= self._at_ms
+        then = (past.through, past.through_ms) if waits else (self._end, self._at_ms)
         with self._appender.turn("compacting a topic") as changes:
             looked = changes.bounds(self._place).bytes - sum(
                 block.length for block in changes.blocks(self._place, self._end)
             )
-            changes.put(CLEANINGS, (self._place,), _Past(looked, settled, *then))
+            changes.put(CLEANINGS, (self._place,), _Past(looked, self._settled, *then))
 
 
 # --- the file

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
@@ -17,7 +18,6 @@ from tailrace.core.errors import ForeignLogError, LogUnavailableError
 from tailrace.log.embedded.database import DATABASE, MAKING, opened, put_in_place
 from tailrace.log.embedded.failures import of_copy
 from tailrace.log.embedded.view import View
-from tailrace.log.folder import Copied
 
 _PAGES_AT_ONCE = 4_096
 _OF_THE_SOURCE = frozenset(
@@ -28,6 +28,17 @@ _OF_A_NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "fuse.sshfs"}
 )
 _MOUNTS = Path("/proc/self/mountinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A copy of a log."""
+
+    topics: int
+    commits: int
+    """Number of the last commit that the copy has."""
+    bytes: int
+    """Size of its file."""
 
 
 def copy_log(view: View, folder: Path) -> Copied:

@@ -76,6 +76,9 @@ _NOT_WAL, _WAL_MODE = b"\1\1", b"\2\2"
 _BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?")
 Connection: TypeAlias = Any
 """An ``apsw.Connection``, whose own types are not known in full."""
+_OTHER_FORMAT = (
+    "Load the data into a new log, in another folder, or run the version that wrote it. Nothing was changed."
+)
 _encoder = msgspec.msgpack.Encoder()
 _processes: dict[Path, int] = {}
 """Which process has opened a database last."""
@@ -237,7 +240,7 @@ def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
         connection.pragma("trusted_schema", False)
         connection.pragma("cache_size", -_CACHE_KIB)
         connection.pragma("synchronous", synchronous)
-        _check_format(path, connection.pragma("user_version"))
+        check_format("the log", connection.pragma("user_version"), FORMAT, path=str(path), hint=_OTHER_FORMAT)
     except BaseException:
         connection.close()
         raise
@@ -286,7 +289,7 @@ def _check_files(path: Path) -> None:
         )
     if not header.startswith(_MAGIC + _PAGE_BYTES.to_bytes(2, "big")):
         raise CorruptLogError("the header of the database is damaged", path=str(path), hint=DAMAGED)
-    if _size(path.parent / JOURNAL):
+    if (path.parent / JOURNAL).exists():
         raise CorruptLogError(
             f"{JOURNAL} is there, which no log has: SQLite would overwrite pages of the log with what it holds",
             path=str(path.parent / JOURNAL),
@@ -320,15 +323,6 @@ def _lacks_wal(folder: Path, header: bytes) -> bool:
         and not (folder / WAL).exists()
         and AppendLock(folder).last_note() == Note()
     )
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _check_format(path: Path, number: int) -> None:
-    hint = "Load the data into a new log, in another folder, or run the version that wrote it. Nothing was changed."
-    check_format("the log", number, FORMAT, path=str(path), hint=hint)
 
 
 def _check_wal(folder: Path) -> None:

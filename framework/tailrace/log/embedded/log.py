@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from tailrace.core.errors import TopicMismatchError
-from tailrace.core.names import transactional_id
 from tailrace.core.records import CHANNEL, Headers, Output
 from tailrace.log.embedded.appending import Appender
-from tailrace.log.embedded.appending import now_ms as present_ms
 from tailrace.log.embedded.checking import verify
 from tailrace.log.embedded.cleaning import clean, held_off, is_due
-from tailrace.log.embedded.copying import check_machine, copy_log
+from tailrace.log.embedded.copying import Copied, check_machine, copy_log
 from tailrace.log.embedded.database import PARTITIONS, TOPICS, WAL, WRITERS, prepare
 from tailrace.log.embedded.holders import boot
 from tailrace.log.embedded.lock import AppendLock
@@ -23,7 +22,6 @@ from tailrace.log.embedded.rows import Bounds, Rows, Topic
 from tailrace.log.embedded.tasks import EmbeddedTasks, owner_of
 from tailrace.log.embedded.view import View, check_note, warn_of_loss
 from tailrace.log.embedded.writer import Batch, EmbeddedWriter, commit_batch
-from tailrace.log.folder import Copied
 from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
 from tailrace.log.options import LogOptions
 from tailrace.log.routing import Router
@@ -47,7 +45,7 @@ class EmbeddedLog:
     def __init__(self, path: Path | str, options: LogOptions | None = None, *, create: bool = True) -> None:
         self.path = Path(path).absolute()
         self.options = options = options or LogOptions()
-        self._lock = lock = AppendLock(self.path, lease_s=options.lease_s, patience_s=options.patience_s)
+        self._lock = lock = AppendLock(self.path, patience_s=options.patience_s)
         self._view = View(self.path, self._check)
         try:
             prepare(self.path, lock, create=create)
@@ -58,8 +56,6 @@ class EmbeddedLog:
             lock.close()
             raise
         self.admin = PlainAdmin(self, self._keep_all)
-        self._joined: list[EmbeddedTasks] = []
-        """Also closed ones: a process that has given up its tasks must not fence their next owner."""
         self._appender = Appender(
             self._view, lock, fsync=options.fsync, fsync_interval_s=options.fsync_interval_s
         )
@@ -148,13 +144,10 @@ class EmbeddedLog:
         """See ``Log.publications``."""
         found: dict[tuple[str, str], int | None] = {}
         with self._view.moment() as rows:
-            names = rows.publishers()
             for topic, one in rows.topics().items():
-                for name in names:
-                    last = rows.published_of(one.number, name, 1 << 62, watermark=False)
-                    if last is not None:
-                        publisher, mark, channel = name.partition(CHANNEL)
-                        found[f"{topic}{mark}{channel}", publisher] = last.watermark_ms
+                for last in rows.last_published(one.number):
+                    publisher, mark, channel = last.publisher.partition(CHANNEL)
+                    found[f"{topic}{mark}{channel}", publisher] = last.watermark_ms
         return found
 
     def ends(self, topics: Iterable[str], /) -> Ends:
@@ -192,9 +185,6 @@ class EmbeddedLog:
     def writer(self, transactional_id: str, /) -> EmbeddedWriter:
         """See ``Log.writer``."""
         with self._appender.turn("taking a transactional id over") as changes:
-            # Under the lock: a replaced owner can never fence its replacement, if every process checks here what it owns.
-            for tasks in self._joined:
-                tasks.check()
             before = changes.get(WRITERS, transactional_id)
             epoch = before[0] + 1 if before else 1
             changes.put(WRITERS, (transactional_id,), (epoch,))
@@ -248,13 +238,11 @@ class EmbeddedLog:
         self, tasks: AppTasks, on_assigned: OnAssigned = nothing, _on_revoked: OnRevoked = nothing, /
     ) -> EmbeddedTasks:
         """See ``TaskLog.join``. The tasks are assigned at the first ``look``, and none is revoked."""
-        made = EmbeddedTasks(self.path, tasks, on_assigned)
-        self._joined.append(made)
-        return made
+        return EmbeddedTasks(self.path, tasks, on_assigned)
 
     def owner(self, app: str, number: int, /) -> Owner | None:
         """See ``TaskLog.owner``."""
-        return owner_of(self.path, transactional_id(app, number))
+        return owner_of(self.path, app, number)
 
     @contextmanager
     def reserve(
@@ -266,12 +254,8 @@ class EmbeddedLog:
         replacing: bool = False,  # noqa: ARG002  # they have no names
     ) -> Generator[None]:
         """See ``TaskLog.reserve``."""
-        tasks = self.join(AppTasks(app, "", 0, numbers, from_suspended=False))
-        try:
+        with closing(self.join(AppTasks(app, "", 0, numbers))):
             yield
-        finally:
-            self._joined.remove(tasks)
-            tasks.close()
 
     def limit_patience(self, patience_s: float, /) -> None:
         """See ``TaskLog.limit_patience``: a log on a disk answers, or raises."""
@@ -290,25 +274,22 @@ class EmbeddedLog:
             start = max(bounds.start, min(offset, bounds.end))
             changes.put(PARTITIONS, (place,), bounds._replace(start=start))
 
-    def clean(
-        self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000, least_gain: float = 0.1
-    ) -> Cleaned:
+    def clean(self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000) -> Cleaned:
         """Apply retention and compaction now. Only one process can do this at a time. Others may commit meanwhile.
 
         The timestamps of records are compared with ``now_ms`` (default: the clock). A deletion in a compacted topic is kept for
-        ``deletions_kept_ms``, from the cleaning on that removed the record that it deletes. Blocks of a compacted partition are
-        rewritten if that frees at least the share ``least_gain`` of their bytes.
+        ``deletions_kept_ms``, from the cleaning on that removed the record that it deletes.
         """
-        return clean(self._appender, now_ms, deletions_kept_ms, least_gain)
+        return clean(self._appender, _clock_ms() if now_ms is None else now_ms, deletions_kept_ms)
 
-    def cleaning_is_due(self, *, now_ms: int | None = None, least_gain: float = 0.1) -> bool:
-        """Whether ``clean`` is worth the work: compacted topics have grown enough, or retention frees at least ``least_gain``.
+    def cleaning_is_due(self, *, now_ms: int | None = None) -> bool:
+        """Whether ``clean`` is worth the work: compacted topics have grown enough, or retention frees at least a tenth.
 
         Reads no records, so it can be called often.
         """
         with self._view.moment() as rows:
-            at_ms = present_ms() if now_ms is None else now_ms
-            return is_due(rows, at_ms, least_gain, self.options.compaction_bytes)
+            at_ms = _clock_ms() if now_ms is None else now_ms
+            return is_due(rows, at_ms, self.options.compaction_bytes)
 
     def set_retention(self, topic: str, /, *, retention_ms: int | None, retention_bytes: int | None) -> None:
         """Change for how long, or up to which size, a topic's records are kept. None: no limit.
@@ -388,6 +369,10 @@ class EmbeddedLog:
 
     def _router(self) -> Router:
         return Router(self.partitions, self.options.max_record_bytes)
+
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _known(rows: Rows, topic: str, settings: TopicSettings) -> bool:

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from tailrace.core.errors import OffsetGoneError
 from tailrace.core.records import InputRecord
-from tailrace.log.embedded.rows import Bounds, Published, Rows
+from tailrace.log.embedded.rows import Bounds, Rows
 from tailrace.log.embedded.view import View
 from tailrace.log.interface import Fetch, Publication, TopicPartition
 from tailrace.log.publications import Heard
@@ -90,7 +90,7 @@ class EmbeddedReader:
                 return []
             if cursor.passed is None:
                 cursor.passed = _first_after(rows, cursor, partition)
-                for one in _last_of_each(rows, cursor.topic, cursor.passed):
+                for one in rows.last_published(cursor.topic, cursor.passed):
                     found.add(one.publisher, one.watermark_ms)
             else:
                 for one in rows.published(cursor.topic, cursor.passed):
@@ -170,17 +170,6 @@ def _first_after(rows: Rows, cursor: _Cursor, partition: int) -> int:
         else:
             high = one.number
     return low
-
-
-def _last_of_each(rows: Rows, topic: int, before: int) -> list[Published]:
-    """Of each publisher of a topic its last publication below a running number, and its last watermark, in their order."""
-    found: dict[int, Published] = {}
-    for publisher in rows.publishers():
-        for watermark in (True, False):
-            one = rows.published_of(topic, publisher, before, watermark=watermark)
-            if one is not None:
-                found[one.number] = one
-    return [found[number] for number in sorted(found)]
 
 
 def _check_position(at: TopicPartition, position: int, bounds: Bounds) -> None:

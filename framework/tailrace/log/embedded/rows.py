@@ -125,6 +125,17 @@ _AT_OR_BEFORE = f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE id BETWEEN ? AND ? O
 _AT_OR_BEFORE_WITH_DATA = _AT_OR_BEFORE.replace("checksum FROM", "checksum, data FROM")
 _FROM = f"SELECT {_BLOCK_COLUMNS} FROM blocks WHERE id BETWEEN ? AND ? ORDER BY id"
 _PUBLISHED = "SELECT id, publisher, watermark_ms, ends, checksum FROM publications "
+_LAST_PUBLISHED = f"""
+    WITH RECURSIVE names(name) AS (  -- SQLite has no skip scan of an index
+        SELECT min(publisher) FROM publications
+        UNION ALL SELECT (SELECT min(publisher) FROM publications WHERE publisher > name) FROM names WHERE name NOT NULL
+    )
+    {_PUBLISHED} WHERE id IN (
+        SELECT (SELECT max(id) FROM publications WHERE publisher = name AND id >= ?1 AND id < ?2) FROM names
+        UNION SELECT (
+            SELECT max(id) FROM publications WHERE publisher = name AND id >= ?1 AND id < ?2 AND watermark_ms NOT NULL
+        ) FROM names
+    ) ORDER BY id"""
 _ends = msgspec.msgpack.Decoder(list[int])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -280,7 +291,7 @@ class Rows:
         for row in self.connection.execute(
             _PUBLISHED + "WHERE id BETWEEN ? AND ? ORDER BY id", (low | number, low | _LOW)
         ):
-            yield self.parsed(row)
+            yield self._published(row)
 
     def published_before(self, topic: int, number: int) -> Published | None:
         """The last publication of a topic below a running number."""
@@ -288,28 +299,13 @@ class Rows:
         row = self._one(
             _PUBLISHED + "WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", (low, low | min(number, _LOW))
         )
-        return None if row is None else self.parsed(row)
+        return None if row is None else self._published(row)
 
-    def published_of(self, topic: int, publisher: str, number: int, *, watermark: bool) -> Published | None:
-        """The last publication of a publisher below a running number; with ``watermark`` the last one that has one."""
+    def last_published(self, topic: int, number: int = _LOW) -> list[Published]:
+        """Of each publisher of a topic its last publication below a running number, and its last watermark, in their order."""
         low = topic << LOW_BITS
-        row = self._one(
-            _PUBLISHED
-            + "WHERE publisher = ? AND id >= ? AND id < ? "
-            + ("AND watermark_ms IS NOT NULL " if watermark else "")
-            + "ORDER BY id DESC LIMIT 1",
-            (publisher, low, low | min(number, _LOW)),
-        )
-        return None if row is None else self.parsed(row)
-
-    def publishers(self) -> list[str]:
-        """The names of all publishers, also of other topics."""
-        found: list[str] = []
-        row = self._one("SELECT min(publisher) FROM publications")
-        while row is not None and row[0] is not None:
-            found.append(row[0])
-            row = self._one("SELECT min(publisher) FROM publications WHERE publisher > ?", row)
-        return found
+        rows = self.connection.execute(_LAST_PUBLISHED, (low, low | min(number, _LOW)))
+        return [self._published(row) for row in rows]
 
     # --- internal
 
@@ -340,9 +336,9 @@ class Rows:
         row = self._one(_SELECT[table.name], key)
         found = None
         if row is not None:
-            if checksum_of(table.name, (*key, *row[:-1])) != row[-1]:
+            if checksum_of(table.name, row[:-1]) != row[-1]:
                 raise self.damage(f"a row of {table.name}")
-            found = row[:-1], row[-1]
+            found = row[len(key) : -1], row[-1]
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
         self._kept[place] = found
@@ -374,8 +370,7 @@ class Rows:
             raise self.damage("a block", block.place, block.first)
         return data
 
-    def parsed(self, row: tuple[Any, ...]) -> Published:
-        """A publication from its row."""
+    def _published(self, row: tuple[Any, ...]) -> Published:
         identity, publisher, watermark_ms, ends, checksum = row
         if checksum_of("publications", row[:-1]) != checksum:
             raise self.damage("a publication")
@@ -422,15 +417,6 @@ class Changes(Rows):
         self._kept[table.name, *key] = tuple(values), checksum
         self.changed = True
 
-    def drop(self, table: Table, key: tuple[object, ...]) -> None:
-        """Delete a row, if it is there."""
-        before = self._found(table, key)
-        if before is not None:
-            self._digest ^= before[1]
-            self.connection.execute(_DELETE[table.name], key)
-            self._kept[table.name, *key] = None
-            self.changed = True
-
     def add_block(self, block: Block, data: bytes) -> None:
         """Insert a block."""
         self.connection.execute(_INSERT_BLOCK, (*block.row, data))
@@ -444,11 +430,8 @@ class Changes(Rows):
     def publish(self, topic: int, publisher: str, watermark_ms: int | None, ends: Sequence[int]) -> None:
         """Insert a publication, after all others of the topic."""
         last = self.published_before(topic, _LOW)
-        self.add_published(topic, Published(last.number + 1 if last else 1, publisher, watermark_ms, ends))
-
-    def add_published(self, topic: int, one: Published) -> None:
-        """Insert a publication with its number."""
-        row = (topic << LOW_BITS | one.number, one.publisher, one.watermark_ms, _encoder.encode(one.ends))
+        number = last.number + 1 if last else 1
+        row = (topic << LOW_BITS | number, publisher, watermark_ms, _encoder.encode(ends))
         checksum = checksum_of("publications", row)
         self.published_digest ^= checksum
         self.connection.execute("INSERT INTO publications VALUES (?, ?, ?, ?, ?)", (*row, checksum))
@@ -471,17 +454,14 @@ def _is_whole(block: Block, checksum: object) -> bool:
         return False
 
 
-def _where(table: Table) -> str:
-    return " AND ".join(f"{key} = ?" for key in table.keys)
-
-
-def _selected(table: Table, columns: tuple[str, ...]) -> str:
-    return f"SELECT {', '.join((*columns, 'checksum'))} FROM {table.name}"
-
-
-_SELECT = {one.name: f"{_selected(one, one.values)} WHERE {_where(one)}" for one in SMALL_TABLES}
-_SELECT_ALL = {one.name: _selected(one, one.keys + one.values) for one in SMALL_TABLES}
-_DELETE = {one.name: f"DELETE FROM {one.name} WHERE {_where(one)}" for one in SMALL_TABLES}
+_SELECT_ALL = {
+    one.name: f"SELECT {', '.join((*one.keys, *one.values, 'checksum'))} FROM {one.name}"
+    for one in SMALL_TABLES
+}
+_SELECT = {
+    one.name: f"{_SELECT_ALL[one.name]} WHERE {' AND '.join(f'{key} = ?' for key in one.keys)}"
+    for one in SMALL_TABLES
+}
 _REPLACE = {
     one.name: f"INSERT OR REPLACE INTO {one.name} VALUES ({', '.join('?' * (len(one.keys + one.values) + 1))})"
     for one in SMALL_TABLES

@@ -20,23 +20,23 @@ from pathlib import Path
 
 import apsw
 
-from tailrace.core.errors import CorruptLogError, TailraceError
+from tailrace.core.errors import CorruptLogError
 from tailrace.log.embedded.database import DATABASE, SHARED_MEMORY, WAL, connect, forked
 from tailrace.log.embedded.failures import DAMAGED, of_sqlite
 from tailrace.log.embedded.lock import Note
 from tailrace.log.embedded.open_files import OpenFiles
 from tailrace.log.embedded.rows import Rows
 
-_LOOK_S = 1.0
-"""How often a reader looks whether the log's file is still the one that it has open."""
-
 _log = logging.getLogger("tailrace.log")
 
 
 class View:
-    """Reads the log in ``folder``. ``check`` is called with the rows whenever the file was opened."""
+    """Reads the log in ``folder``. ``check`` is called with the rows whenever the file was opened.
 
-    def __init__(self, folder: Path, check: Callable[[Rows], object]) -> None:
+    ``look_s``: interval of the checks whether the log's files are still those that it has open.
+    """
+
+    def __init__(self, folder: Path, check: Callable[[Rows], object], *, look_s: float = 1.0) -> None:
         self.path = folder / DATABASE
         self.mutex = threading.RLock()
         self._folder = folder
@@ -47,7 +47,8 @@ class View:
         self._openings = 0
         self._depth = 0
         self._files = OpenFiles(folder, (DATABASE, WAL, SHARED_MEMORY))
-        self._look_s = 0.0
+        self._interval_s = look_s
+        self._next_look_s = 0.0
         self._process = os.getpid()
 
     @contextmanager
@@ -86,12 +87,8 @@ class View:
         try:
             yield
         except apsw.Error as error:
-            raise self.error(error, doing) from error
-
-    def error(self, error: apsw.Error, doing: str) -> TailraceError:
-        """Our error for an error of SQLite on this connection."""
-        number = 0 if self._rows is None else self._rows.connection.system_errno
-        return of_sqlite(error, self.path, doing, number)
+            number = 0 if self._rows is None else self._rows.connection.system_errno
+            raise of_sqlite(error, self.path, doing, number) from error
 
     def close(self) -> None:
         """Close the connection. It is opened again on demand."""
@@ -122,9 +119,9 @@ class View:
         return rows
 
     def _refresh(self, rows: Rows) -> int:
-        if (now_s := time.monotonic()) >= self._look_s:
+        if (now_s := time.monotonic()) >= self._next_look_s:
             self._files.check()
-            self._look_s = now_s + _LOOK_S
+            self._next_look_s = now_s + self._interval_s
         # Two connections give the same number to different states, so a version contains the number of the connection.
         version: int = self._openings << 32 | rows.connection.pragma("data_version")
         if version != self.seen:
