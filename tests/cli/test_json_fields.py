@@ -62,7 +62,7 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "snapshot list": [SHOP, "--snapshots", place / "snapshots"],
         "snapshot show": [SHOP, "--snapshots", place / "snapshots"],
         "snapshot verify": [SHOP, "--snapshots", place / "snapshots"],
-        "status": [SHOP, "--state", place / "state"],
+        "status": [SHOP],
         "topics apply": ["--app", SHOP],
         "topics plan": ["--app", SHOP],
     }

@@ -22,7 +22,6 @@ DIFFERENT: dict[str, dict[str, Any]] = {
         ("migrate", "topics apply", "topics delete", "topics plan"), "takes several apps, which share topics"
     ),
     "--key": {"log append": "names a field"},
-    "--log": {"compare": "is the log that explains differences, and has no default"},
     "--from": {"log dump": "takes an offset as well", "migrate": "is a log"},
     "--until": {"log dump": "takes an offset as well"},
     "--to": dict.fromkeys(("archive", "migrate", "rebuild"), "is a place of its own kind"),

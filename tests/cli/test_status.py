@@ -33,7 +33,7 @@ def folder(tmp_path: Path, quiet_logs: None) -> Path:
 
 
 def places(folder: Path) -> tuple[object, ...]:
-    return ("--log", folder / "log", "--state", folder / "state")
+    return ("--log", folder / "log")
 
 
 def test_it_shows_tasks_inputs_and_actors_within_a_hundred_columns(folder: Path) -> None:
@@ -42,11 +42,11 @@ def test_it_shows_tasks_inputs_and_actors_within_a_hundred_columns(folder: Path)
     assert max(map(len, lines)) <= 100
     assert lines[2].split("  ")[:2] == ["task", "process"]
     tasks = [line.split() for line in lines[3:6]]
-    assert sorted(one[-4] for one in tasks) == ["0", "0", "1"], "to read"
-    assert sorted(one[-3] for one in tasks) == ["0", "0", "1"], "dead letters"
+    assert sorted(one[-2] for one in tasks) == ["0", "0", "1"], "to read"
+    assert sorted(one[-1] for one in tasks) == ["0", "0", "1"], "dead letters"
     assert any(line.startswith("purchases") and "2013-01-01T04:17:00.019Z" in line for line in lines)
     actor = lines.index("actor Customer")
-    assert lines[actor + 1].split() == ["task", "watermark", "timers", "next"]
+    assert lines[actor + 1].split() == ["task", "watermark"]
     assert "      all tasks: the run has ended" in lines
 
 
@@ -59,14 +59,6 @@ def test_json_has_all_of_it(folder: Path) -> None:
     assert [one.owner is not None for one in report.tasks] == [False, True, False]
     assert sum(one.lag for one in report.tasks) == 1
     assert sum(one.dead_letters for one in report.tasks) == 1
-    assert all(one.operators[0].timers is not None for one in report.tasks)
-    without = done("status", SHOP, "--log", folder / "log", "--state", folder / "nowhere", "--json").out
-    bare = msgspec.json.decode(without, type=AppReport)
-    assert all(one.state_bytes is None for one in bare.tasks)
-    assert all(one.operators[0].timers is None for one in bare.tasks)
-    elsewhere = done("status", SHOP, "--log", folder / "log", "--state", "nowhere").out
-    assert "?" in elsewhere
-    assert "are not counted: no state in 'nowhere'" in " ".join(elsewhere.split())
 
 
 def test_watch_shows_it_again_until_ctrl_c(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

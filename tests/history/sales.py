@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 import tailrace as tr
+from tailrace.core.storage import Store
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport
@@ -101,8 +102,13 @@ def compared(h: Harness, app: tr.App | None = None, **options: Any) -> ReplayRep
     )
 
 
+def store_of(h: Harness, number: int = 0) -> Store:
+    """The store of a task."""
+    return h._service.stores[number]
+
+
 def of_service(h: Harness, number: int) -> LiveState:
-    store = h._service.stores[number]
+    store = store_of(h, number)
     cut = None if store.cut is None else decode_store_cut(store.cut).core
     return LiveState("the store", store, cut, indexed=True)
 

@@ -21,8 +21,7 @@ from tests.runtime.tallies import ticks
 @pytest.fixture
 def world(tmp_path) -> Iterator[World]:
     made = World(tmp_path)
-    made.log.append_all(ticks(KEYS, ROUNDS))
-    made.run()
+    made.live()
     made.take()
     yield made
     made.log.close()

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError
 from tailrace.core.records import Output
-from tailrace.history.reading import stretches
 from tailrace.history.reading.changelog import fold, last_cut
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.testing import MemoryLog
@@ -44,9 +43,7 @@ def test_a_fold_leaves_what_the_whole_commits_below_its_stop_leave(
         if at <= stop:
             kept.update(commit)
             cut, position = b"cut %d" % number, at
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stretches, "_AT_ONCE", at_once)
-        found = fold(log, PLACE, 0, stop)
+    found = fold(log, PLACE, 0, stop, at_once=at_once)
     assert found == (kept, cut, position)
     last = last_cut(log, PLACE, stop)
     assert (None, 0) if last is None else (last.value, last.offset + 1) == (cut, position)

@@ -1,4 +1,4 @@
-"""Two states are equal byte for byte, or it is said which keys differ, in what, and from which event on."""
+"""Two states are equal byte for byte, or the keys that differ are named, each with its differences."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-import tailrace as tr
 from tailrace.core.rows import SCHEMA_ROW
-from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states, explain
+from tailrace.history.comparing.states import Side, compare_states
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.state.snapshots import Manifest
 from tests.core.versions import Fields, Lives, Set, plan_of
-from tests.runtime.served import make_app
-from tests.runtime.state_world import KEYS, ROUNDS, World, edited
-from tests.runtime.tallies import ticks
+from tests.runtime.state_world import KEYS, World, edited
 
 
 @pytest.fixture
 def world(tmp_path) -> Iterator[World]:
     made = World(tmp_path)
-    made.log.append_all(ticks(KEYS, ROUNDS))
-    made.run()
+    made.live()
     yield made
     made.log.close()
 
@@ -50,19 +46,6 @@ def of_snapshot(world: World, made: Manifest) -> Side:
     )
 
 
-def explained(world: World, one: Side, other: Side, code: tr.App | None = None) -> Comparison:
-    found = compare_states(world.plan, one, other)
-    other_plan = world.plan if code is None else code.plan()
-    explain(
-        world.log,
-        SideCode(world.plan, one.cut),
-        SideCode(other_plan, other.cut),
-        found,
-        (one.name, other.name),
-    )
-    return found
-
-
 def test_a_snapshot_equals_the_changelog(world) -> None:
     found = compare_states(world.plan, of_log(world), of_snapshot(world, world.take()))
     assert found.count == 0
@@ -71,7 +54,7 @@ def test_a_snapshot_equals_the_changelog(world) -> None:
     assert found.cuts == []
 
 
-def test_what_was_edited_is_told_field_by_field_and_no_event_explains_it(world) -> None:
+def test_what_was_edited_is_shown_field_by_field(world) -> None:
     world.take()
     actor = world.plan.actors[1]
 
@@ -84,58 +67,25 @@ def test_what_was_edited_is_told_field_by_field_and_no_event_explains_it(world) 
             return b"".join((value[:1], actor.encode(instance)))
         return value
 
-    made = edited(world, change)
-    found = explained(world, of_log(world), of_snapshot(world, made))
+    made = edited(world.snapshots(), change)
+    found = compare_states(world.plan, of_log(world), of_snapshot(world, made))
     assert found.count == len(found.shown) == 1
     (one,) = found.shown
     assert (one.actor, one.key) == ("Counter", "'k3'")
     told = {label: (was, now) for label, was, now in one.changes}
     assert told["count"] == ("6", "99")
     assert told["timer 'final'"][1] == "nothing"
-    assert "no event explains it" in one.since
 
 
 def test_a_key_that_only_one_side_has(world) -> None:
     world.take()
-    made = edited(world, lambda row, value: None if row.startswith(b"sAuditor\0auditor-1\0\0") else value)
+    made = edited(
+        world.snapshots(), lambda row, value: None if row.startswith(b"sAuditor\0auditor-1\0\0") else value
+    )
     found = compare_states(world.plan, of_log(world), of_snapshot(world, made))
     assert [(each.actor, each.key) for each in found.shown] == [("Auditor", "'auditor-1'")]
     found = compare_states(world.plan, of_snapshot(world, made), of_log(world))
     assert {now for _, _, now in found.shown[0].changes} != {"nothing"}
-
-
-def test_an_older_moment_differs_from_the_first_event_that_came_after_it(world) -> None:
-    made = world.take()
-    end = world.log.end_offset("ticks", 0), world.log.end_offset("ticks", 1)
-    world.log.append_all(ticks(1, 2, ROUNDS))  # two events of k0
-    world.run()
-    found = explained(world, of_snapshot(world, made), of_log(world))
-    counter = next(each for each in found.shown if each.actor == "Counter")
-    assert counter.key == "'k0'"
-    assert counter.partition is not None
-    assert "which only the log has seen" in counter.since
-    assert counter.since.startswith(f"since ticks @{end[counter.partition]:,}")
-    assert found.cuts
-
-
-def test_another_version_of_the_code_differs_from_the_event_on_where_it_does_something_else(world) -> None:
-    """Rebuilt by another code: the first event after which that comes to something else."""
-    world.take()
-    actor = world.plan.actors[1]
-
-    def as_the_other_makes_it(row: bytes, value: bytes) -> bytes | None:
-        if row == b"sCounter\0k3\0\0":
-            instance = actor.decode(value[1:])
-            instance.count = 3 + 2 * (ROUNDS - 3)
-            return b"".join((value[:1], actor.encode(instance)))
-        return value
-
-    made = edited(world, as_the_other_makes_it)
-    other = make_app(twice_from=3 * KEYS)
-    found = explained(world, of_log(world), of_snapshot(world, made), other)
-    (one,) = found.shown
-    fourth_ms = 3 * KEYS + 3
-    assert f"event time 1970-01-01T00:00:00.{fourth_ms:03}Z" in one.since
 
 
 def test_nothing_is_held_but_a_key_at_a_time(world) -> None:

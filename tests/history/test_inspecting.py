@@ -1,28 +1,23 @@
-"""How an app stands, by its log and its state folders, whether it runs or not."""
+"""The status of an app, by its log, whether it runs or not."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 import tailrace as tr
 from tailrace.core.errors import InputsChangedError, UnknownTopicError
-from tailrace.history.status import inspection
 from tailrace.history.status.holding import Held
-from tailrace.history.status.inspection import AppReport, SourceReport, TaskReport, Timers, inspect_app
+from tailrace.history.status.inspection import AppReport, SourceReport, TaskReport, inspect_app
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.tasks import Owner
 from tailrace.runtime.preparing import prepare_log
-from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerSettings
-from tailrace.state import RocksStore, StateIdentity
 from tests.runtime.joining import IDLE_MS, Service, Step, billing_app, joining_app
 
 
-def report(service: Service, state: Path | None = None, owner: Owner | None = None) -> AppReport:
-    return inspect_app(service.plan, service.log, 20_000_000, lambda _: owner, state)
+def report(service: Service, owner: Owner | None = None) -> AppReport:
+    return inspect_app(service.plan, service.log, 20_000_000, lambda _: owner)
 
 
 def first(service: Service) -> TaskReport:
@@ -48,7 +43,6 @@ def test_a_task_that_has_not_committed_stands_at_the_beginning(service: Service)
     held = task.operators[0].held_by
     assert held is not None
     assert (held.source, held.reason) == ("bills", "unpublished")
-    assert task.operators[0].timers == Timers(0, None)
 
 
 def test_what_the_last_cut_says_is_what_the_worker_stands_at(service: Service) -> None:
@@ -151,123 +145,3 @@ def test_an_app_that_has_never_run_or_ran_with_other_partitions_is_refused(tmp_p
     with pytest.raises(InputsChangedError, match="has 3 partitions, and ran with 2"):
         inspect_app(joining_app(3).plan(), log, 0, lambda _: None)
     log.close()
-
-
-# --- timers, from the folder
-
-
-class House:
-    """A service with a state folder, on a log on disk."""
-
-    def __init__(self, folder: Path) -> None:
-        app = tr.App("waiting", partitions=1)
-        steps = app.topic("steps", Step, key="key", event_time="at")
-
-        @app.actor
-        class Waiter(tr.Actor):
-            seen: tr.MapState[int, int] = tr.field(ttl="1d")
-
-            @tr.process(steps)
-            def step(self, event: Step, ctx: tr.Context[str]) -> None:
-                self.seen[event.at] = 1
-                ctx.set_timer(event.at + 5_000, f"one:{event.at}")
-                ctx.set_timer(event.at + 9_000, "moved")
-                ctx.set_processing_timer(ctx.now + 500)
-
-            @tr.on_timer("one")
-            def one(self, ctx: tr.Context[str]) -> None: ...
-
-            @tr.on_timer("moved")
-            def moved(self, ctx: tr.Context[str]) -> None: ...
-
-            @tr.on_processing_timer
-            def later(self, ctx: tr.Context[str]) -> None: ...
-
-        self.folder = folder
-        self.plan = app.plan()
-        self.log = EmbeddedLog(folder / "log")
-        prepare_log(self.log, self.plan, create_declared=True)
-        self.worker = self.started()
-
-    def started(self, state: str = "state") -> Worker:
-        identity = StateIdentity("waiting", 0)
-        worker = Worker(
-            self.plan,
-            self.log,
-            [0],
-            lambda number: RocksStore(self.folder / state / "waiting" / str(number), identity),
-            settings=WorkerSettings(partition=PartitionSettings(commit_interval_ms=0)),
-            clock=lambda: 10_000_000,
-        )
-        worker.start()
-        return worker
-
-    def take(self, *times: int) -> None:
-        for at in times:
-            event = msgspec.json.encode(Step("a", at))
-            self.log.append("steps", b"a", event, at)
-        while self.worker.turn():
-            pass
-
-    def task(self, state: str = "state") -> TaskReport:
-        return inspect_app(self.plan, self.log, 0, lambda _: None, self.folder / state).tasks[0]
-
-
-@pytest.fixture
-def house(tmp_path: Path):
-    found = House(tmp_path)
-    yield found
-    found.worker.leave()
-    found.log.close()
-
-
-def test_pending_timers_are_counted_while_the_service_has_its_state_open(house: House) -> None:
-    house.take(1_000, 2_000, 3_000)
-    (waiter,) = house.task().operators
-    assert waiter.timers == Timers(4, 6_000)
-    assert waiter.processing_timers == Timers(1, 10_000_500)
-    house.take(8_000)
-    (waiter,) = house.task().operators
-    assert waiter.timers == Timers(3, 8_000)
-    assert (house.task().state_bytes or 0) > 1_000
-    house.worker.leave()
-    assert house.task().operators == (waiter,)
-    house.worker = house.started()
-    assert house.task().operators == (waiter,)
-
-
-def test_no_more_than_so_many_timers_are_counted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    house.take(*range(1_000, 1_010))
-    monkeypatch.setattr(inspection, "MOST_TIMERS", 21)  # of which ten are entries that expire
-    assert house.task().operators[0].timers == Timers(11, 6_000)
-    monkeypatch.setattr(inspection, "MOST_TIMERS", 10)
-    assert house.task().operators[0].timers == Timers(10, 6_000, more=True)
-
-
-def test_without_a_folder_timers_are_not_known(house: House) -> None:
-    house.take(1_000)
-    task = house.task("nowhere")
-    assert (task.state_bytes, task.state_problem) == (None, None)
-    assert task.operators[0].timers is None
-    assert task.operators[0].watermark_ms == 999
-
-
-def test_a_folder_that_is_not_where_the_log_is_says_nothing_and_is_told(house: House, tmp_path: Path) -> None:
-    house.take(1_000)
-    house.worker.leave()
-    house.worker = house.started("other")
-    house.take(2_000)
-    house.take(3_000)
-    task = house.task()
-    assert task.operators[0].timers is None
-    assert task.state_problem is not None
-    assert "commits behind the log" in task.state_problem
-    assert house.task("other").state_problem is None
-    foreign = House(tmp_path / "foreign")
-    foreign.take(1_000)
-    problem = inspect_app(house.plan, house.log, 0, lambda _: None, tmp_path / "foreign" / "state").tasks[0]
-    assert problem.state_problem == "it is of another history than the log's"
-    foreign.worker.leave()
-    foreign.log.close()
-    (tmp_path / "broken" / "waiting" / "0").mkdir(parents=True)
-    assert "it cannot be read" in (house.task("broken").state_problem or "")

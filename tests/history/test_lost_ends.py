@@ -36,7 +36,6 @@ from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
-from tailrace.history.status.inspection import inspect_app
 from tailrace.log.archive import archive_log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.preparing import prepare_log
@@ -350,16 +349,6 @@ def test_a_tape_that_is_put_together_from_two_histories_is_not_replayed(world: W
                 again.take(one)
                 task.discard_outputs()
                 task.defer_commit()
-
-
-def test_the_timers_of_a_lost_state_are_not_those_of_the_service(world: World) -> None:
-    world.lost()
-    (world.folder / "states").mkdir()
-    (world.folder / "state").rename(world.folder / "states" / "sums")
-    reports = inspect_app(world.plan, world.log, 0, lambda _: None, world.folder / "states").tasks
-    assert [one.state_problem for one in reports] == [
-        "it stands at a commit that the log does not have"
-    ] * PARTITIONS
 
 
 def test_a_snapshot_does_not_begin_an_app_in_a_log_that_has_other_records(

@@ -11,10 +11,10 @@ import pytest
 
 from tailrace.core.errors import AppMovedError, LogUnavailableError, TaskOwnedError, UsageError
 from tailrace.core.records import Output
-from tailrace.history.moving import copying, moving
+from tailrace.history.moving.copying import CopyStatus
 from tailrace.history.moving.moving import give_up_move, move_apps
 from tailrace.history.reading.app_topics import prepare_topics
-from tailrace.history.reading.changelog import Folded
+from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.log import TopicPartition
 from tailrace.log.embedded import EmbeddedLog
@@ -22,7 +22,7 @@ from tailrace.log.embedded.appending import Appender
 from tests.cli.commands import done, run
 from tests.log.embedded.owning import owning
 from tests.soak import checks, feed
-from tests.soak.apps import first_app, second_app
+from tests.soak.apps import PARTITIONS, first_app, second_app
 
 PLANS = [first_app(rich=False).plan(), second_app().plan()]
 SEED = 3
@@ -138,16 +138,14 @@ def failing(log: EmbeddedLog, passed: int) -> Generator[None]:
 
 
 def interrupted_at_its_end(logs: Logs) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moving._Moving, "_commit_positions", lambda _: _raise())
-        with pytest.raises(LogUnavailableError):
+    """The apps have left the source, their state is copied, and they have not arrived."""
+    passed, place = 0, TopicPartition("second.changelog", PARTITIONS - 1)
+    while place.topic not in logs.new.topics() or last_cut(logs.new, place) is None:
+        with failing(logs.new, passed), pytest.raises(LogUnavailableError):
             move_apps(PLANS, logs.old, logs.new)
+        passed += 1
     assert not lives(logs.old, "first")
     assert not lives(logs.new, "first")
-
-
-def _raise() -> None:
-    raise LogUnavailableError("struck")
 
 
 def test_a_move_that_is_given_up_leaves_the_apps_where_they_were(logs, tmp_path) -> None:
@@ -200,34 +198,34 @@ def test_what_others_write_to_the_target_between_two_attempts_is_found(logs) -> 
         move_apps(PLANS, logs.old, logs.new)
 
 
-@pytest.mark.parametrize("what", ["a row", "a cut", "an end"])
-def test_an_app_does_not_arrive_if_the_copy_differs(logs, monkeypatch, what) -> None:
-    def changed(plan, number, target, state: Folded, left) -> None:
-        if what == "a row":
-            state.rows.popitem()
-        elif what == "a cut":
-            cut = msgspec.msgpack.decode(state.cut or b"")
-            cut[4]["steps"] += 1
-            state = state._replace(cut=msgspec.msgpack.encode(cut))
-        write(plan, number, target, state, left)
-
-    def one_more(self) -> None:
-        commit(self)
-        logs.new.append_all([Output("steps", b"k", b"v", 1)], 0)
-
-    write, commit = copying._write, moving._Moving._commit_positions
-    if what == "an end":
-        monkeypatch.setattr(moving._Moving, "_commit_positions", one_more)
-    else:
-        monkeypatch.setattr(copying, "_write", changed)
-    said = (
-        r"'steps' partition 0 ends at \d+ on the target"
-        if what == "an end"
-        else "differs from the one on the source"
+@pytest.mark.parametrize("what", ["a row", "a cut"])
+def test_an_app_does_not_arrive_if_the_copied_state_differs(logs, what: str) -> None:
+    interrupted_at_its_end(logs)
+    place = TopicPartition("first.changelog", 0)
+    last = last_cut(logs.new, place)
+    assert last is not None
+    cut = msgspec.msgpack.decode(last.value or b"")
+    cut[4]["steps"] += what == "a cut"
+    logs.new.append_all(
+        [
+            Output(place.topic, b"sa row", b"v" if what == "a row" else None, 1),
+            Output(place.topic, last.key, msgspec.msgpack.encode(cut), 1, last.headers),
+        ],
+        place.partition,
     )
-    with pytest.raises(AppMovedError, match=said):
+    with pytest.raises(AppMovedError, match="differs from the one on the source"):
         move_apps(PLANS, logs.old, logs.new)
     assert not lives(logs.old, "first")
+    assert not lives(logs.new, "first")
+
+
+def test_an_app_does_not_arrive_if_a_topic_has_another_end(logs) -> None:
+    def written_meanwhile(status: CopyStatus) -> None:
+        if status.done == status.all:
+            logs.new.append_all([Output("steps", b"k", b"v", 1)], 0)
+
+    with pytest.raises(AppMovedError, match=r"'steps' partition 0 ends at \d+ on the target"):
+        move_apps(PLANS, logs.old, logs.new, written_meanwhile)
     assert not lives(logs.new, "first")
 
 

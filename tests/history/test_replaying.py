@@ -27,7 +27,7 @@ from tailrace.history.replay.report import ReplayOptions
 from tailrace.runtime.partition import Partition
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog
-from tests.history.sales import Sale, compared, lived, random_service, shops, told
+from tests.history.sales import Sale, compared, lived, random_service, shops, store_of, told
 from tests.testing import everything
 from tests.testing.everything import Do
 
@@ -45,7 +45,7 @@ class TestComparing:
     def test_state_that_was_tampered_with_is_found_and_named_field_by_field(self) -> None:
         with lived(shops()) as h:
             (number,) = named_keys(h.plan, ("b",)).partitions
-            store = h._service.stores[number]
+            store = store_of(h, number)
             row = rows.actor_prefix("Shop") + rows.escaped(b"b")
             value = store.get(row)
             assert value is not None
@@ -61,7 +61,7 @@ class TestComparing:
 
     def test_an_entry_that_was_removed_and_a_key_that_was_added_are_found_and_named(self) -> None:
         with lived(shops(partitions=1)) as h:
-            (store,) = h._service.stores
+            store = store_of(h)
             assert store.cut is not None
             prefix = rows.actor_prefix("Shop")
             entry = next(
@@ -187,7 +187,7 @@ class TestSomeKeys:
         with lived(shops(partitions=1)) as h:
             recorder = Recorder()
             compared(h, keys=["b"], observer=recorder)
-            store = h._service.stores[0]
+            store = store_of(h)
             prefix = rows.actor_prefix("Shop") + rows.escaped(b"b")
             found = {row[len(prefix) :]: value for row, value in store.scan(prefix, rows.prefix_end(prefix))}
         assert recorder.changes[0][0] == {}
@@ -259,7 +259,7 @@ class TestLimits:
                 row: msgspec.msgpack.decode(value[1:]) for row, value in found.items() if self.is_value(row)
             } == {
                 row: msgspec.msgpack.decode(value[1:])
-                for row, value in less._service.stores[0].scan(rows.STATE, rows.prefix_end(rows.STATE))
+                for row, value in store_of(less).scan(rows.STATE, rows.prefix_end(rows.STATE))
                 if self.is_value(row)
             }
 

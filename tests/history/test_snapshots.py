@@ -45,8 +45,7 @@ def world(tmp_path) -> Iterator[World]:
 
 
 def test_it_holds_the_rows_and_the_cut_of_every_task(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     made = world.take()
     assert any(world.rows())
     assert of_snapshot(world) == world.rows()
@@ -65,8 +64,7 @@ def test_one_taken_while_the_service_runs_is_the_state_at_one_commit_of_each_tas
 
     def live() -> None:
         for number in itertools.count():
-            world.log.append_all(ticks(KEYS, 5, 5 * number))
-            world.run()
+            world.live(rounds=5, first=5 * number)
             if enough.is_set():
                 return
 
@@ -114,8 +112,7 @@ def replayed(plan: Plan, history: AppHistory, number: int, cut: tape.Cut) -> dic
 
 
 def test_an_incremental_one_holds_what_has_changed_and_reads_like_a_full_one(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     first = world.take()
     world.log.append_all(ticks(3, ROUNDS, ROUNDS))
     world.run(to_the_end=True)  # the timers' rows go
@@ -130,8 +127,7 @@ def test_an_incremental_one_holds_what_has_changed_and_reads_like_a_full_one(wor
 
 
 def test_without_a_fitting_parent_it_is_a_full_one(world, monkeypatch) -> None:
-    world.log.append_all(ticks(KEYS, 1))
-    world.run()
+    world.live(rounds=1)
     assert world.take(incremental=True).kind == "full"
     with monkeypatch.context() as patch:
         patch.setattr(taking, "DELETIONS_KEPT_MS", -1_000_000)
@@ -147,8 +143,7 @@ def test_of_an_app_that_never_committed_there_is_none(world) -> None:
 
 
 def test_a_place_that_cannot_be_written(world, tmp_path) -> None:
-    world.log.append_all(ticks(KEYS, 1))
-    world.run()
+    world.live(rounds=1)
     (tmp_path / "snapshots").write_text("a file")
     with pytest.raises(SnapshotUnavailableError):
         world.take()
@@ -158,11 +153,9 @@ def test_a_place_that_cannot_be_written(world, tmp_path) -> None:
 
 
 def test_in_place_an_empty_state_is_filled_and_the_changelog_does_the_rest(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.take()
-    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
-    world.run()
+    world.live(first=ROUNDS)
     expected, cuts = world.rows(), [world.cut(number) for number in range(4)]
     world.stores.clear()
     before = world.log.ends(["tally.tape"])
@@ -172,22 +165,10 @@ def test_in_place_an_empty_state_is_filled_and_the_changelog_does_the_rest(world
     assert world.log.ends(["tally.tape"]).offsets == before.offsets  # nothing was committed for it
 
 
-def test_who_has_a_state_keeps_it(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
-    world.take()
-    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
-    world.run()
-    expected = world.rows()
-    world.run(start=world.start())
-    assert world.rows() == expected
-
-
 @pytest.mark.parametrize("under_way", [False, True])
 def test_beside_it_under_another_name_it_comes_to_the_same_state(world, under_way) -> None:
     """With the timers that were pending, and with the messages that were under way."""
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     if under_way:
         world.log.append_all(ticks(KEYS, 1, ROUNDS))
         world.run(numbers=range(1))  # what it sends to the others stays in their inboxes
@@ -210,8 +191,7 @@ def test_beside_it_under_another_name_it_comes_to_the_same_state(world, under_wa
 
 
 def test_it_begins_so_once_and_goes_on_from_its_own_state_after_that(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.take()
     other = world.app.renamed("other").plan()
     world.run(other, start=world.start())
@@ -227,8 +207,7 @@ def test_it_begins_so_once_and_goes_on_from_its_own_state_after_that(world) -> N
 
 
 def test_a_crash_while_it_is_seeded_leaves_nothing_and_the_next_start_does_it(world, monkeypatch) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.take()
     other = world.app.renamed("other").plan()
     prepare_log(world.log, other, create_declared=True)
@@ -262,8 +241,7 @@ def crashes(monkeypatch: pytest.MonkeyPatch, world: World, killed: type[BaseExce
 
 
 def test_a_state_that_was_half_filled_is_emptied_first(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.take()
     expected = world.rows()
     world.stores.clear()
@@ -283,10 +261,9 @@ def without_auditors(row: bytes, value: bytes) -> bytes | None:
 
 
 def test_an_edited_one_replaces_the_state_where_it_is_told_to_and_stands_at_the_same_place(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.take()
-    made = edited(world, without_auditors)
+    made = edited(world.snapshots(), without_auditors)
     with pytest.raises(SnapshotMismatchError, match="history of its own"):
         world.run(start=world.start())
     world.run(start=world.start(replace=True))
@@ -305,12 +282,10 @@ def test_an_edited_one_replaces_the_state_where_it_is_told_to_and_stands_at_the_
 
 
 def test_one_that_stands_elsewhere_replaces_nothing(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.take()
-    edited(world, without_auditors)
-    world.log.append_all(ticks(KEYS, 1, ROUNDS))
-    world.run()
+    edited(world.snapshots(), without_auditors)
+    world.live(rounds=1, first=ROUNDS)
     expected = world.rows()
     with pytest.raises(SnapshotMismatchError, match=r"does not stand where the app .* ticks: 72 and 84"):
         world.run(start=world.start(replace=True))
@@ -322,8 +297,7 @@ def test_one_that_stands_elsewhere_replaces_nothing(world) -> None:
 
 
 def test_another_number_of_partitions(world) -> None:
-    world.log.append_all(ticks(KEYS, 1))
-    world.run()
+    world.live(rounds=1)
     world.take()
     other = make_app(partitions=2).renamed("other").plan()
     with pytest.raises(SnapshotMismatchError, match="give the app partitions=4"):
@@ -331,8 +305,7 @@ def test_another_number_of_partitions(world) -> None:
 
 
 def test_another_log(world, tmp_path) -> None:
-    world.log.append_all(ticks(KEYS, 1))
-    world.run()
+    world.live(rounds=1)
     world.take()
     log = EmbeddedLog(tmp_path / "another")
     prepare_log(log, world.plan, create_declared=True)
@@ -342,8 +315,7 @@ def test_another_log(world, tmp_path) -> None:
 
 
 def test_a_log_that_has_lost_what_comes_next(world) -> None:
-    world.log.append_all(ticks(KEYS, 1))
-    world.run()
+    world.live(rounds=1)
     world.take()
     world.log.append_all(ticks(KEYS, 1, 1))
     ends = world.log.ends(["ticks"]).offsets["ticks"]
@@ -370,8 +342,7 @@ def compared(world: World, plan: Plan) -> ReplayReport:
 
 
 def test_a_replay_of_what_was_started_from_a_snapshot_begins_with_it_and_is_equal(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.log.append_all(ticks(KEYS, 1, ROUNDS))
     world.run(numbers=range(1))
     made = world.take()
@@ -388,8 +359,7 @@ def test_a_replay_of_what_was_started_from_a_snapshot_begins_with_it_and_is_equa
 
 
 def test_some_keys_of_what_was_started_from_a_snapshot(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.take()
     other = world.app.renamed("other").plan()
     world.run(other, start=world.start())
@@ -405,10 +375,9 @@ def test_some_keys_of_what_was_started_from_a_snapshot(world) -> None:
 
 
 def test_a_replay_of_a_state_that_was_replaced(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.take()
-    edited(world, without_auditors)
+    edited(world.snapshots(), without_auditors)
     world.run(start=world.start(replace=True))
     world.log.append_all(ticks(KEYS, 2, ROUNDS))
     world.run(to_the_end=True)
@@ -418,8 +387,7 @@ def test_a_replay_of_a_state_that_was_replaced(world) -> None:
 
 def test_a_snapshot_of_it_is_equal_to_its_rebuild(world) -> None:
     """And one taken of what was started from another is a whole one, of no need of the other."""
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     world.take()
     other = world.app.renamed("other").plan()
     world.run(other, start=world.start())
@@ -429,8 +397,7 @@ def test_a_snapshot_of_it_is_equal_to_its_rebuild(world) -> None:
 
 
 def test_without_its_base_nothing_can_be_replayed_and_it_is_said_why(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     made = world.take()
     other = world.app.renamed("other").plan()
     world.run(other, start=world.start())

@@ -21,7 +21,8 @@ from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Request, Source
 from tailrace.history.snapshots.taking import take_snapshot
-from tailrace.state.snapshots import Manifest, write_task
+from tailrace.state.snapshots import Manifest
+from tests.runtime import state_world
 from tests.runtime.billing import APPS, DAY, PARTITIONS, START, Billing, by_clock, by_event
 
 
@@ -39,28 +40,8 @@ def taken(billing: Billing) -> Manifest:
 
 def edited(billing: Billing) -> Manifest:
     """A snapshot of now that says that it is not a part of the history, as one that was edited."""
-    snapshots = billing.snapshots()
-    found = snapshots.open(taken(billing).id)
-    draft = snapshots.begin()
-    tasks = [
-        msgspec.structs.replace(
-            one,
-            files=write_task(
-                draft.folder_uri, one.partition, "a", found.rows(one.partition), messages=iter(())
-            ),
-        )
-        for one in found.manifest.tasks
-    ]
-    return snapshots.publish(
-        msgspec.structs.replace(
-            found.manifest,
-            id=draft.id,
-            created_ms=draft.created_ms,
-            source="edited",
-            tasks=tuple(tasks),
-            checksum="",
-        )
-    )
+    taken(billing)
+    return state_world.edited(billing.snapshots(), lambda _, value: value)
 
 
 def canonical(billing: Billing) -> str:

@@ -13,11 +13,12 @@ import pytest
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, OffsetGoneError, SnapshotMismatchError, UnknownSnapshotError
+from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.cut_notes import LEFT, VERSIONS, cut_header, header_of
-from tailrace.history.reading.left_inputs import Left, left_with
+from tailrace.history.reading.left_inputs import Abandoned, abandoned_with
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.start_from_snapshot import Start, all_have_begun, open_start, start_from
@@ -41,8 +42,7 @@ def world(tmp_path) -> Iterator[World]:
 
 def lived(world: World, *, under_way: bool = False) -> None:
     """A life, and a snapshot of it; ``under_way``: with messages that nobody has taken yet."""
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     if under_way:
         world.log.append_all(ticks(KEYS, 1, ROUNDS))
         world.run(numbers=range(1))
@@ -91,8 +91,7 @@ def test_what_was_sent_to_a_task_before_it_was_seeded_is_not_lost(world, tmp_pat
     """Under another name; and under its own in another log, where offsets of the inbox mean nothing."""
     lived(world, under_way=True)
     plan = world.app.renamed(name).plan()
-    world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS + 1))
-    world.run()
+    world.live(first=ROUNDS + 1)
     expected = world.rows()
     if name == "tally":
         world.log.close()
@@ -158,8 +157,7 @@ def test_all_tasks_begin_with_one_snapshot_though_there_is_a_newer_one_by_the_ti
     first = opened(world, other)
     assert first is not None
     start_from(other, 0, world.log, world.state("other", 0), first, 1)  # killed before it begins the others
-    world.log.append_all(ticks(KEYS, 1, ROUNDS))
-    world.run()
+    world.live(rounds=1, first=ROUNDS)
     newer = world.take()
     again = opened(world, other)
     assert again is not None
@@ -220,8 +218,7 @@ def test_it_is_started_again_though_the_snapshot_that_it_began_with_is_gone(worl
 
 
 def test_retention_leaves_the_snapshot_with_which_a_history_begins(world) -> None:
-    world.log.append_all(ticks(KEYS, ROUNDS))
-    world.run()
+    world.live()
     first = world.take(automatic=True)
     second = world.take(automatic=True, incremental=True)
     assert second.parent == first.id
@@ -239,7 +236,7 @@ def test_retention_leaves_the_snapshot_with_which_a_history_begins(world) -> Non
 def test_a_state_is_replaced_as_a_whole_or_not_at_all(world) -> None:
     """One task stands where the snapshot does, another has gone on."""
     lived(world)
-    edited(world, lambda row, value: None if row.startswith(b"sAuditor") else value)
+    edited(world.snapshots(), lambda row, value: None if row.startswith(b"sAuditor") else value)
     other = next(one for one in ticks(KEYS, 1, ROUNDS) if partition_of(one.key or b"", 4) == 3)
     world.log.append_all([other])
     world.run(numbers=range(3, 4))
@@ -323,19 +320,17 @@ def test_the_processes_of_a_service_are_told_which_snapshot_it_is(world) -> None
     assert with_snapshot_settled(told, other, world.log) == told
 
 
-def test_a_state_that_is_replaced_keeps_its_versions_and_where_inputs_were_left(world, monkeypatch) -> None:
+def test_a_state_that_is_replaced_keeps_its_versions_and_where_inputs_were_left(world) -> None:
     """Otherwise an older version would be admitted, and an input that is declared again would be read from another place."""
-    left = {"gone": Left(7, b"note")}
-    with monkeypatch.context() as patch:
-        patch.setattr("tailrace.runtime.cut_headers.left_header", lambda *_: cut_header(LEFT, left))
-        patch.setattr(EmbeddedLog, "note", lambda *_: b"note")
-        lived(world)
-    place = TopicPartition(world.plan.changelog_topic, 0)
-    versions = header_of(last_cut(world.log, place), VERSIONS, list[str])
-    assert versions
-    edited(world, lambda _, value: value)
+    left, place = {"gone": Abandoned(7, b"note")}, TopicPartition(world.plan.changelog_topic, 0)
+    lived(world)
+    cut = last_cut(world.log, place)
+    assert cut is not None
+    headers = cut_header(LEFT, left) + cut_header(VERSIONS, ["0", "1"])
+    world.log.append_all([Output(place.topic, cut.key, cut.value, cut.timestamp_ms, headers)], 0)
+    edited(world.snapshots(), lambda _, value: value)
     start = world.start(replace=True)
     assert start_from(world.plan, 0, world.log, MemoryStore(), start, 1) == "replaced"
     seeded = last_cut(world.log, place)
-    assert header_of(seeded, VERSIONS, list[str]) == versions
-    assert left_with(seeded) == left
+    assert header_of(seeded, VERSIONS, list[str]) == ["0", "1"]
+    assert abandoned_with(seeded) == left

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tailrace.core.errors import OffsetGoneError, UnknownTopicError
 from tailrace.core.records import Output
-from tailrace.history.reading import stretches
 from tailrace.history.reading.stretches import batches, first, last, scan, source
 from tailrace.log import TopicSettings
 from tailrace.testing import MemoryLog
@@ -90,14 +89,10 @@ def test_a_source_gives_every_stretch_whole_in_whatever_order_they_are_asked_for
 ) -> None:
     log, _ = filled(commits)
     everything, end = list(scan(log, "t", 0)), log.end_offset("t", 0)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stretches, "_AT_ONCE", at_once)
-        read = source(log, 0)
-        for one, other in wanted:
-            start, stop = sorted((min(one, end), min(other, end)))
-            assert list(read("t", start, stop)) == [
-                each for each in everything if start <= each.offset < stop
-            ]
+    read = source(log, 0, at_once)
+    for one, other in wanted:
+        start, stop = sorted((min(one, end), min(other, end)))
+        assert list(read("t", start, stop)) == [each for each in everything if start <= each.offset < stop]
 
 
 def test_a_stretch_ends_where_the_partition_ended_at_the_call() -> None:

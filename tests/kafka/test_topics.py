@@ -170,7 +170,7 @@ def test_an_input_whose_beginning_is_deleted_is_replayable_since_its_oldest_reco
     assert (code, found["seen"]["replayable_since_ms"]) == (0, 1_357_017_420_003)
     (note,) = found["seen"]["findings"]
     assert (note["level"], note["setting"], note["found"]) == ("note", "oldest offset", "3 of partition 2")
-    said = done("status", APP, "--log", log, "--state", "/nowhere").out
+    said = done("status", APP, "--log", log).out
     assert "replayable since 2013-01-01T05:17:00.003Z" in said
 
 
@@ -259,22 +259,23 @@ def test_an_app_that_runs_is_neither_deleted_nor_retired_and_one_that_has_stoppe
     run_once: KafkaLog, tmp_path: Path
 ) -> None:
     log, before = run_once, set(run_once.admin.names())
-    state = ("--state", tmp_path / "state")
-    service = Process(tmp_path / "stderr", "tailrace", "run", APP, "--log", log, *state)
+    service = Process(
+        tmp_path / "stderr", "tailrace", "run", APP, "--log", log, "--state", tmp_path / "state"
+    )
     try:
         wait_until(lambda: service.text().count("a partition runs") >= 4, "the service runs")
         for command in (["topics", "delete", "--app", APP, "--yes"], ["retire", "totals"]):
             ended = run(*command, "--log", log)
             assert ended.code == 1
             assert f"its group has 1 member: process {service.pid} on " in ended.err
-        report = msgspec.json.decode(done("status", APP, "--log", log, *state, "--json").out)
+        report = msgspec.json.decode(done("status", APP, "--log", log, "--json").out)
         assert {one["owner"]["pid"] for one in report["tasks"]} == {service.pid}
         assert all(one["owner"]["host"] and one["committed_ms"] for one in report["tasks"])
         service.signal(signal.SIGTERM)
         assert service.ended() == 0
     finally:
         service.kill()
-    report = msgspec.json.decode(done("status", APP, "--log", log, *state, "--json").out)
+    report = msgspec.json.decode(done("status", APP, "--log", log, "--json").out)
     assert {one["owner"] for one in report["tasks"]} == {None}
     # Nothing is deleted without a yes.
     ended = run("topics", "delete", "--app", "totals", "--log", log)
@@ -310,7 +311,7 @@ def test_status_counts_dead_letters_and_not_the_markers_of_transactions(log: Kaf
         writer.commit()
     writer.close()
     assert log.end_offset(plan.dead_letters_topic, 1) > 2
-    tasks = inspect_app(plan, log, 0, lambda _: None, None).tasks
+    tasks = inspect_app(plan, log, 0, lambda _: None).tasks
     assert [one.dead_letters for one in tasks] == [0, 2, 0, 0]
 
 

@@ -144,6 +144,22 @@ def _replace(service: Service, made: Rebuilt, *, moved: bool = False) -> None:
     service.run_to_end(*options)  # a second time it does nothing more
 
 
+def replaced_too_late(service: Service) -> None:
+    """A rebuild stands where a live run came to rest. Then inputs end: timers fire, and no position changes."""
+    service.append(events_of(service))
+    if service.random.random() < 0.5:
+        service.crash(service.random.choice((10, 30)), False, "--commit-interval", "20ms")
+    service.run_live("--commit-interval", "20ms")
+    made = rebuild(service)
+    service.run_to_end()
+    _replace(service, made, moved=True)
+
+
+def may_replace_too_late(service: Service) -> bool:
+    """Whether a rebuild under the code of now may give another state than the service has."""
+    return may_rebuild(service) and not service.one_version
+
+
 def may_rebuild(service: Service) -> bool:
     """Whether the oracle knows what a rebuild comes to."""
     was_replaced = any(isinstance(one, Replaced) for one in service.history)

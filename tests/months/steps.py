@@ -32,6 +32,7 @@ STEPS = (
     Step("rebuild", past.rebuilt, past.may_rebuild, weight=2),
     Step("rebuild canonically", past.rebuilt_canonically, past.may_rebuild, weight=2),
     Step("replace state", past.replaced, past.may_rebuild, weight=2),
+    Step("replace state too late", past.replaced_too_late, past.may_replace_too_late, weight=3),
     Step("redrive", past.redriven, past.may_redrive, weight=2),
     Step("drop field", past.dropped, past.may_drop),
     Step("clean", past.cleaned),

@@ -13,10 +13,9 @@ from random import Random
 import pytest
 
 from tailrace.core.errors import CorruptStateError
-from tailrace.state import StateIdentity, StateMemory
+from tailrace.state import RocksStore, StateIdentity, StateMemory
 from tailrace.state.batch_numbers import MOST_UNSYNCED
 from tailrace.state.damaged import SUFFIX, open_or_set_aside
-from tailrace.state.looking import StateView
 from tests.power.disk import Recorded
 from tests.power.recording import CREATE, FDATASYNC, FSYNC, WRITE, record_program
 
@@ -87,7 +86,7 @@ def checked(
     store = open_or_set_aside(place, IDENTITY, StateMemory(8 << 20))
     if (aside := place.with_name(f"0{SUFFIX}")).exists():
         with pytest.raises(CorruptStateError) as damage:
-            StateView(aside)
+            RocksStore(aside, IDENTITY, StateMemory(8 << 20))
         assert "not all before it" in damage.value.what, f"{cut}: the folder was damaged"
         assert list(store.rows()) == []
         store.close()

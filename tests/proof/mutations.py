@@ -28,7 +28,6 @@ _OFFSETS = ("tests/runtime/test_restore.py -k TestOffsets",)
 _OTHER = ("tests/runtime/test_other_histories.py", "tests/core/test_commit_identity.py")
 _REDRIVEN = ("tests/core/test_redriven.py",)
 _REDRIVEN_FOR_ONE = ("tests/history/rebuilding/test_redriven_for_one.py",)
-_STANDING = ("tests/history/test_standing.py",)
 _TTL = ("tests/core/test_ttl_versions.py",)
 _WORKER = ("tests/runtime/test_worker.py -k idle_inputs_count_again",)
 
@@ -323,7 +322,7 @@ MUTATIONS: dict[str, Mutation] = {
         "history.rebuilding.code_digest:code_of", "parts[f'module {name}'] = _module_digest(name)", "pass", law=10, tests=_CODE
     ),
     "a-state-replaced-by-positions-alone": Mutation(
-        "history.comparing.cut_differences:cut_changes", "found = position_changes(one.positions, other.positions)", "found = position_changes(one.positions, other.positions)\n    return found", law=10, tests=_STANDING
+        "history.comparing.cut_differences:cut_changes", "found = position_changes(one.positions, other.positions)", "found = position_changes(one.positions, other.positions)\n    return found", law=10
     ),
     "a-redriven-record-run-beside-its-original": Mutation(
         "history.rebuilding.failed_before:letters_before", "redriven[number].add((name, offset))", "pass", law=10, tests=_REDRIVEN_FOR_ONE

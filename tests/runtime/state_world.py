@@ -25,6 +25,7 @@ from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshots, write_task
 from tailrace.state.store_cut import decode_store_cut
 from tests.runtime.served import make_app
+from tests.runtime.tallies import ticks
 
 KEYS, ROUNDS = 40, 6
 OFTEN = WorkerSettings(slice_records=20, partition=PartitionSettings(commit_interval_ms=1))
@@ -77,6 +78,11 @@ class World:
             worker.advance()
         worker.leave()
 
+    def live(self, keys: int = KEYS, rounds: int = ROUNDS, first: int = 0) -> None:
+        """Ticks come, and the app takes all of them."""
+        self.log.append_all(ticks(keys, rounds, first))
+        self.run()
+
     def snapshots(self, app: str = "tally") -> Snapshots:
         return Snapshots(str(self.folder / "snapshots"), app)
 
@@ -105,9 +111,8 @@ def of_snapshot(world: World, which: str = "latest", app: str = "tally") -> list
     return [dict(found.rows(number)) for number in range(world.plan.partitions)]
 
 
-def edited(world: World, change: Callable[[bytes, bytes], bytes | None], **said: Any) -> Manifest:
+def edited(snapshots: Snapshots, change: Callable[[bytes, bytes], bytes | None], **said: Any) -> Manifest:
     """A copy of the latest snapshot with other values."""
-    snapshots = world.snapshots()
     found = snapshots.open()
     draft = snapshots.begin()
     tasks = []

@@ -15,7 +15,6 @@ from tailrace.core.errors import CorruptStateError
 from tailrace.state import RocksStore, StateIdentity, StateMemory
 from tailrace.state.batch_numbers import MOST_UNSYNCED
 from tailrace.state.folder import DATABASE
-from tailrace.state.looking import StateView
 
 OURS = StateIdentity("flights", 0)
 
@@ -102,8 +101,6 @@ def test_a_write_ahead_log_that_is_gone_before_a_newer_one_is_found(tmp_path: Pa
         opened(path),
     ):
         pass
-    with pytest.raises(CorruptStateError, match="not all before it"):
-        StateView(path)
 
 
 def test_a_log_without_its_end_is_a_state_as_after_an_earlier_batch(tmp_path: Path) -> None:
@@ -124,4 +121,4 @@ def test_numbers_go_on_where_a_store_is_opened_again(tmp_path: Path) -> None:
             for number in range(MOST_UNSYNCED // 2 + life):
                 store.write({b"row": b"%d" % number}, b"%d %d" % (life, number))
     with opened(tmp_path) as store:
-        assert store._numbers._last == sum(MOST_UNSYNCED // 2 + life for life in range(5))
+        assert store.cut == b"4 %d" % (MOST_UNSYNCED // 2 + 3)

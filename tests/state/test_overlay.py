@@ -69,17 +69,6 @@ def test_what_waits_is_bounded_by_bytes() -> None:
     assert int(below.cut or b"") >= 15
 
 
-def test_a_scan_shows_the_rows_as_they_were_although_they_are_written_meanwhile() -> None:
-    store = OverlayStore(MemoryStore(), 2, LARGE)
-    before = {b"%04d" % n: b"old" for n in range(1_000)}
-    store.write(before, b"1")
-    scan = store.scan(b"", b"\xff")
-    first = next(scan)
-    store.write(dict.fromkeys(before), b"2")
-    assert [first, *scan] == sorted(before.items())
-    assert list(store.scan(b"", b"\xff")) == []
-
-
 def test_a_failed_write_is_raised_by_each_later_write_and_not_tried_again_at_the_end() -> None:
     below = Counting()
     store = OverlayStore(below, 2, LARGE)

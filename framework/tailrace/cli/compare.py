@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
@@ -10,20 +10,16 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import LogType, app_argument, json_option, opened_log, piped
+from tailrace.cli.arguments import app_argument, json_option, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import say
 from tailrace.cli.showing import difference_as_dict, printable
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import TailraceError
 from tailrace.core.rows import SCHEMA_ROW
-from tailrace.history.comparing.states import Comparison, Side, SideCode, compare_states
-from tailrace.history.comparing.states import explain as find_first
+from tailrace.history.comparing.states import Comparison, Side, compare_states
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
-from tailrace.history.reading.same_topics import check_history
-from tailrace.log.interface import StoredLog
 from tailrace.log.opening import is_log, open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
@@ -46,16 +42,8 @@ _EVERYTHING = (b"\x01", b"\xff")
     help="The app whose state OTHER is, if it is not APP: another version of the code, or the same under "
     "another name.",
 )
-@click.option(
-    "--log",
-    "folder",
-    type=LogType(kafka=True),
-    help="Find in this log the first event after which a key differs: replay it with the code of each side.",
-)
 @json_option
-def compare(
-    *, app: str, one: str, other: str, other_app: str | None, folder: Path | str | None, as_json: bool
-) -> int:
+def compare(*, app: str, one: str, other: str, other_app: str | None, as_json: bool) -> int:
     """Compare two states of APP byte by byte, and show for each key the fields that differ. Exit 1 if any do.
 
     States written by two versions of the code are compared by the values that each version reads.
@@ -72,32 +60,11 @@ def compare(
             param_hint="--with",
         )
     with ExitStack() as closing:  # closing a side fails if it changed meanwhile
-        log = None if folder is None else closing.enter_context(opened_log(folder))
         sides = [_side(text, plan, closing) for text, plan in zip((one, other), plans, strict=True)]
         found = compare_states(plans[0], sides[0], sides[1])
-        if log is not None and found.count:
-            _explain(log, plans, sides, found)
     with piped():
         _say_json(found, one, other) if as_json else _say(found)
     return DIFFERENT if found.differs else 0
-
-
-def _explain(log: StoredLog, plans: Sequence[Plan], sides: Sequence[Side], found: Comparison) -> None:
-    """Find the event after which each key differs; otherwise add a note with the reason."""
-    if canonical := [side.name for side in sides if side.canonical]:
-        found.cuts.append(
-            f"the event after which a key differs is not known: {canonical[0]} was made in canonical order, "
-            "which no tape has"
-        )
-        return
-    codes = [SideCode(plan, side.cut) for plan, side in zip(plans, sides, strict=True)]
-    try:
-        for plan in plans:
-            check_history(plan.app, log, plan.inputs)
-        find_first(log, codes[0], codes[1], found, (sides[0].name, sides[1].name))
-    except TailraceError as error:
-        # The differences are known even if their cause is not: report them.
-        found.cuts.append(f"the event after which a key differs is not known: {error.what}")
 
 
 # --- where a state is kept
@@ -203,8 +170,6 @@ def _say(found: Comparison) -> None:
         say((f"{each.actor} {printable(each.key or '')} (partition {each.partition})", "bold"))
         for line in each.lines():
             click.echo(f"    {printable(line)}")
-        if each.since:
-            click.echo(f"    {printable(each.since)}")
     if found.count > len(found.shown):
         click.echo(f"and {found.count - len(found.shown):,} more")
 

@@ -103,7 +103,6 @@ def difference_as_dict(found: Difference) -> dict[str, Any]:
         **place,
         "key": found.key,
         "changes": changes_as_dicts(found.changes),
-        "since": found.since,
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped, state_option
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import table, wrapped
 from tailrace.cli.showing import instant
@@ -21,7 +21,6 @@ from tailrace.history.status.inspection import (
     OperatorReport,
     SourceReport,
     TaskReport,
-    Timers,
     inspect_app,
 )
 from tailrace.log.interface import StoredLog
@@ -37,41 +36,39 @@ _KAFKA = LogOptions(hidden_s=1.0)
 
 @click.command(cls=Command, short_help="Progress of an app, and what holds its actors back.")
 @app_argument
-@state_option
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @json_option
 @any_log_option
-def status(*, app: str, state_folder: Path, watch: bool, as_json: bool, folder: Path | str) -> None:
+def status(*, app: str, watch: bool, as_json: bool, folder: Path | str) -> None:
     """Show the progress of APP (package.module:app), read from its log. The app need not run.
 
     For each task: its owner, its last commit, the number of unread records. For each actor and function: its
-    watermark, the source that holds it back and why, and its pending timers (counted in the state folder, if
-    that exists).
+    watermark, and the source that holds it back and why.
     """
     plan = find_app(app).plan()
     with opened_log(folder, options=_KAFKA) as log, piped():
         while True:
-            report = _report(plan, log, state_folder)
+            report = _report(plan, log)
             if watch and not as_json:
                 click.clear()
             if as_json:
                 click.echo(msgspec.json.encode(report))
             else:
-                for line in _lines(report, state_folder):
+                for line in _lines(report):
                     click.echo(line)
             if not watch:
                 return
             time.sleep(_EVERY_S)
 
 
-def _report(plan: Plan, log: StoredLog, state: Path) -> AppReport:
-    return inspect_app(plan, log, time.time_ns() // 1_000_000, partial(owner_of, log), state)
+def _report(plan: Plan, log: StoredLog) -> AppReport:
+    return inspect_app(plan, log, time.time_ns() // 1_000_000, partial(owner_of, log))
 
 
 # --- for people
 
 
-def _lines(report: AppReport, state: Path) -> Iterator[str]:
+def _lines(report: AppReport) -> Iterator[str]:
     tasks = report.tasks
     running = sum(one.owner is not None for one in tasks)
     runs = "does not run" if not running else "runs"
@@ -86,15 +83,6 @@ def _lines(report: AppReport, state: Path) -> Iterator[str]:
     yield from _tasks(report)
     if passed_over := sum(one.for_others for one in tasks):
         yield f"{counted(passed_over, 'record')} redriven for other apps, skipped"
-    for one in tasks:
-        if one.state_problem is not None:
-            yield from wrapped(f"state of task {one.partition}: {one.state_problem}")
-    elsewhere = [one.partition for one in tasks if one.state_bytes is None and one.committed_ms is not None]
-    if elsewhere and any(one.kind == "actor" for one in tasks[0].operators):
-        yield from wrapped(
-            f"timers of task {', '.join(map(str, elsewhere))} are not counted: no state in {str(state)!r}. "
-            "Name the state folder of its process with --state."
-        )
     yield ""
     yield from _sources(tasks)
     for place in range(len(tasks[0].operators)):
@@ -111,11 +99,10 @@ def _tasks(report: AppReport) -> Iterator[str]:
             "" if one.committed_ms is None else _ago(report.at_ms - one.committed_ms),
             one.lag,
             one.dead_letters,
-            "-" if one.state_bytes is None else f"{one.state_bytes / 1e6:,.1f} MB",
         )
         for one in report.tasks
     ]
-    header = ("task", "process", "last commit", "", "to read", "dead letters", "state")
+    header = ("task", "process", "last commit", "", "to read", "dead letters")
     yield from table(rows, header)
 
 
@@ -149,18 +136,11 @@ def _about(source: SourceReport) -> str:
 
 def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
     first = some[0][1]
-    clocks = [one.processing_timers for _, one in some]
-    header = ["task", "watermark"]
-    cells: list[list[int | str]] = [[number, instant(one.watermark_ms)] for number, one in some]
-    for name, timers in (("timers", [one.timers for _, one in some]), ("of the clock", clocks)):
-        if first.kind == "actor" and (timers is not clocks or any(one and one.count for one in clocks)):
-            header += [name, "next"]
-            for row, one in zip(cells, timers, strict=True):
-                row += _timers(one)
+    cells = [[number, instant(one.watermark_ms)] for number, one in some]
     yield f"{first.kind} {first.name}"
     if first.feedback:
         yield from wrapped(f"feedback, not waited for: {', '.join(first.feedback)}")
-    first_line, *lines = table(cells, header)
+    first_line, *lines = table(cells, ("task", "watermark"))
     yield first_line
     reasons = [_reason(one) for _, one in some]
     alike = len(reasons) > 1 and len(set(reasons)) == 1
@@ -176,12 +156,6 @@ def _reason(one: OperatorReport) -> str:
     if one.held_by is None:
         return "the run has ended" if one.ended else "all of its inputs are idle"
     return f"held by {one.held_by.source}: {one.held_by.text}"
-
-
-def _timers(timers: Timers | None) -> list[int | str]:
-    if timers is None:
-        return [_UNKNOWN, "-"]
-    return [f"{timers.count:,}+" if timers.more else timers.count, instant(timers.earliest_ms)]
 
 
 def _ago(milliseconds: int) -> str:

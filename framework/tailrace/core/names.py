@@ -78,7 +78,7 @@ def process_transactional_id(app: str, process: str) -> str:
     return f"{app}-process-{process}"
 
 
-def parts_of(transactional_id: str) -> tuple[str, int] | None:
+def task_of(transactional_id: str) -> tuple[str, int] | None:
     """The app and the partition in the transactional id of a task; None if it is not that of a task."""
     app, _, number = transactional_id.rpartition("-")
     return (app, int(number)) if app and number.isdecimal() else None

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK, is_instant
 from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
-from tailrace.core.names import parts_of, tape_of, transactional_id
+from tailrace.core.names import tape_of, task_of, transactional_id
 from tailrace.core.records import CHANNEL
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log, ServiceLog, TopicPartition
@@ -62,7 +62,7 @@ def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
     """By app and task, the last publication for each topic, without the channels of messages."""
     found: dict[str, dict[int, dict[str, int | None]]] = {}
     for (topic, publisher), watermark_ms in log.publications().items():
-        task = parts_of(publisher)
+        task = task_of(publisher)
         if task is not None and CHANNEL not in topic:
             found.setdefault(task[0], {}).setdefault(task[1], {})[topic] = watermark_ms
     return found
@@ -70,10 +70,7 @@ def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
 
 def retire(log: ServiceLog, app: str) -> Retirement:
     """Publish for all tasks of an app that they hold no reader back. It is safe to call this again.
-
-    Raises:
-        UnknownAppError: The app has never published anything in this log.
-        TaskOwnedError: The app is running.
+    Raises UnknownAppError or TaskOwnedError.
     """
     known = publishers_of(log)
     if app not in known:
@@ -118,10 +115,7 @@ def _stopped(log: ServiceLog, app: str, numbers: Collection[int]) -> Generator[N
 
 
 def finished_note(topics: Iterable[str], app: str, number: int) -> tuple[dict[TopicPartition, int], str]:
-    """The offsets, and the group, that a task of a rebuild commits when it has published everything it has for some topics.
-
-    The group is of the task alone: a topic may have fewer partitions than the app has tasks.
-    """
+    """The offsets, and the group of its own, that a task of a rebuild commits when all is published."""
     return {TopicPartition(topic, 0): 1 for topic in topics}, transactional_id(app, number)
 
 

@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from tailrace.core.names import parts_of
+from tailrace.core.names import task_of
 
 OnAssigned: TypeAlias = Callable[[Collection[int]], None]
 OnRevoked: TypeAlias = Callable[[Collection[int], bool], None]
@@ -177,7 +177,7 @@ class TaskLog(Protocol):
 
 def owner_of(log: TaskLog, transactional_id: str) -> Owner | None:
     """The owner of the task with this transactional id (``app-number``); None if there is none."""
-    task = parts_of(transactional_id)
+    task = task_of(transactional_id)
     return None if task is None else log.owner(*task)
 
 

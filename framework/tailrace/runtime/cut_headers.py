@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.records import Headers, InputRecord
-from tailrace.history.reading.left_inputs import left_header
+from tailrace.history.reading.left_inputs import abandoned_header
 from tailrace.history.reading.same_topics import note_of_topics, noted_header
 from tailrace.log.interface import Log
 from tailrace.runtime.task_notes import versions_header
@@ -25,7 +25,7 @@ class CutHeaders:
         note = note_of_topics(log, used & known.keys())
         self.has_notes = bool(note)
         """Whether the log wants notes."""
-        self._kept = left_header(plan, last)
+        self._kept = abandoned_header(plan, last)
         if note:
             self._kept += versions_header(plan, last)
 

@@ -62,7 +62,7 @@ from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.history.reading.changelog import beginning, changes, check_whole, last_cut
 from tailrace.history.reading.commit_identity import standing
-from tailrace.history.reading.left_inputs import positions_left
+from tailrace.history.reading.left_inputs import positions_read
 from tailrace.history.reading.replayable import MAY_BE_EMPTY
 from tailrace.history.reading.same_topics import check_changelog, resumed
 from tailrace.history.reading.tape_records import check_tape_end
@@ -182,7 +182,7 @@ class Restore:
             passed = resumed(self.plan, self.log, self.partition, last)
             before = yield from self.held(end, begun_ms)
             after, applied = yield from self._catch_up(before, end, begun_ms)
-            left = positions_left(last)
+            left = positions_read(last)
             with self._unless_taken_over(end):
                 positions = self._check_offsets(after.core, left)
                 if after.core is None:

@@ -41,11 +41,7 @@ assert _SLOTS[-1] < FIRST_ROW
 
 
 class BatchNumbers:
-    """Numbers the batches of an open database.
-
-    Raises:
-        CorruptStateError: Batches before the last one are missing.
-    """
+    """Numbers the batches of an open database. Raises CorruptStateError."""
 
     def __init__(self, database: Rdict, path: str) -> None:
         self._database = database
@@ -63,11 +59,7 @@ class BatchNumbers:
 
 
 def last_number(database: Rdict, path: str) -> int:
-    """The number of the last batch, or 0.
-
-    Raises:
-        CorruptStateError: Batches before it are missing.
-    """
+    """The number of the last batch, or 0. Raises CorruptStateError: batches before it are missing."""
     values: list[bytes | None] = database.get(list(_SLOTS)) or []
     found = sorted(int.from_bytes(value, "big") for value in values if value is not None)
     if not found:

@@ -42,10 +42,7 @@ _HELD = ("lock hold by current process", "While lock file")
 
 
 def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
-    """The Tailrace error for ``error``; ``error`` itself if it is not a failure of the store.
-
-    ``doing`` completes the sentence "... while ...": "opening the state".
-    """
+    """The Tailrace error for a failure of the store while ``doing`` something; any other error as it is."""
     if isinstance(error, StateFolderError):
         return error
     if isinstance(error, DbClosedError):

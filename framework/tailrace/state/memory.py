@@ -25,9 +25,7 @@ def refuse_reserved(rows: Collection[bytes]) -> None:
 class MemoryStore:
     """Rows in a dict, and their order in a sorted list that is updated by scans.
 
-    Reads and writes cost as much as in a dict. A scan costs time for the rows that came or went since the
-    last scan, and for the rows that it reads. It shows the rows as of its start, whatever is written
-    meanwhile.
+    A scan costs time for the rows that came or went since the last one, and shows the rows as of its start.
     """
 
     def __init__(self) -> None:

@@ -32,10 +32,7 @@ _OVERHEAD_BYTES: Final = 200
 
 
 class OverlayStore:
-    """A store in front of ``store``, which it owns. See the head of this file.
-
-    What waits is written after ``commits`` commits, or when it takes more than ``most_bytes``.
-    """
+    """A store in front of ``store``, which it owns. Writes after ``commits`` commits or ``most_bytes`` bytes."""
 
     def __init__(self, store: Store, commits: int, most_bytes: int) -> None:
         self._store = store
@@ -95,10 +92,7 @@ class OverlayStore:
         return _merged(below, above) if above else below
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Take a batch and its cut in; the batch must not be changed after that. See ``Store.write``.
-
-        A failure to write what waits ends the store: each later write raises it again.
-        """
+        """Take a batch and its cut in; the batch must not be changed after that. A failure ends the store."""
         refuse_reserved(rows)
         if None in rows.values():
             self._has_gone = True

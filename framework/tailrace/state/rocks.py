@@ -42,11 +42,9 @@ _FIRST_CHUNK, _CHUNK = 16, 1024
 class RocksStore:
     """The rows of one task in a folder of their own, which is locked until ``close``.
 
-    An absent or empty folder is initialised. Raises ForeignStateError (another task's folder, or not a state
-    folder), NewerFormatError, CorruptStateError, StateInUseError or StateUnavailableError (full, read-only,
-    forbidden). The folder is then unchanged. Corruption of rows raises CorruptStateError when they are read.
-
-    ``memory`` is shared by the stores of a process. Without it, the store has a default budget of its own.
+    An absent or empty folder is initialised. Raises the errors of ``StateFolder``; the folder is then unchanged.
+    Corruption of rows raises CorruptStateError when they are read. ``memory`` is shared by the stores of a
+    process (default: a budget of its own).
     """
 
     def __init__(self, path: Path, identity: StateIdentity, memory: StateMemory | None = None) -> None:
@@ -107,11 +105,7 @@ class RocksStore:
         return self._scan(FIRST_ROW, options)
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Apply a batch and its cut atomically. A value of None deletes a row. For keys see ``FIRST_ROW``.
-
-        After a write that raised StateUnavailableError or CorruptStateError, every further write raises the
-        same.
-        """
+        """Apply a batch and its cut atomically; None deletes a row. After a failed write, all further ones fail."""
         if self._failure is not None:
             raise self._failure
         refuse_reserved(rows)
@@ -133,9 +127,7 @@ class RocksStore:
 
     def close(self) -> None:
         """Flush, end all open scans, and release the folder. A closed store may be closed again.
-
-        Raises StateUnavailableError if the flush failed. The store is closed anyway, and nothing committed is
-        lost.
+        Raises StateUnavailableError if the flush failed: it is closed anyway, and nothing committed is lost.
         """
         if self._closed:
             return

@@ -36,12 +36,7 @@ class StoreCut(msgspec.Struct, array_like=True, frozen=True):
 
 
 def decode_store_cut(data: bytes) -> StoreCut:
-    """Decode the bytes of ``StoreCut.encode``.
-
-    Raises:
-        NewerFormatError, OldFormatError: Another version wrote it.
-        CorruptStateError: It is not a store's cut.
-    """
+    """Decode a store's cut. Raises NewerFormatError, OldFormatError or CorruptStateError."""
     try:
         fields = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
         number = msgspec.msgpack.decode(fields[0], type=int)

@@ -10,8 +10,6 @@ import pytest
 
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OffsetGoneError
-from tailrace.history.comparing.differences import Difference
-from tailrace.history.comparing.states import Comparison, SideCode, explain
 from tailrace.history.reading.opening import open_archive
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
@@ -86,7 +84,7 @@ def test_a_limit_before_all_gaps_needs_none_of_the_records_behind_it(folder: Pat
     assert list(snapshot.rows(0)) == []
 
 
-def test_a_replay_a_comparison_and_an_explanation_refuse_it_too(folder: Path) -> None:
+def test_a_replay_refuses_it_too(folder: Path) -> None:
     compact(folder)
     log, plan = EmbeddedLog(folder / "log", create=False), find_app(APP).plan()
     try:
@@ -97,12 +95,6 @@ def test_a_replay_a_comparison_and_an_explanation_refuse_it_too(folder: Path) ->
         ):
             with pytest.raises(OffsetGoneError, match=GONE):
                 replay(plan, log, options)
-        found = Comparison(
-            shown=[Difference(kind="state", where="", partition=0, actor="Bill", key_bytes=b"a")]
-        )
-        sides = [SideCode(find_app(one).plan(), lambda _: None) for one in (APP, NEWER)]
-        with pytest.raises(OffsetGoneError, match=GONE):
-            explain(log, sides[0], sides[1], found, ("one", "other"))
     finally:
         log.close()
 

@@ -179,7 +179,7 @@ def in_its_own_way(unit: Unit) -> None:
     """Sizes that may not matter."""
     random = Random(f"{unit.job.id} {unit.name}")
     intake.WINDOW = random.choice((1, 2, 7, 10_000))
-    stretches._AT_ONCE = random.choice((1, 7, 10_000))
+    stretches.AT_ONCE = random.choice((1, 7, 10_000))
     defaults: Any = FirstPass.__init__.__kwdefaults__
     defaults["chunk_steps"] = random.choice((1, 5, 30, 20_000))
     driving.COMMIT_EVERY_S = random.choice((0.0, 1e9))

@@ -10,6 +10,7 @@ from tailrace.core.records import InputRecord
 from tailrace.state.snapshots import Manifest, Snapshots, TaskEntry, write_task
 
 Row = tuple[bytes, bytes]
+NO_LIMITS: dict[str, int] = {}
 
 zeros = st.sampled_from(
     [b"", b"\0", b"\0\0", b"\0\xff", b"\xff", b"\xff\0", b"a\0b", b"a", b"\n", "é".encode()]
@@ -78,16 +79,23 @@ def published(
     created_ms: int | None = None,
     messages: Iterable[InputRecord] = (),
     deleted: Iterable[bytes] | None = None,
+    groups: dict[str, int] = NO_LIMITS,
     **about: Any,
 ) -> Manifest:
-    """A snapshot of these tasks, published."""
+    """A snapshot of these tasks, published. ``groups``: the sizes of row groups, as of ``write_task``."""
     draft = snapshots.begin(id, created_ms)
     entries = tuple(
         TaskEntry(
             partition,
             b"cut",
             files=write_task(
-                draft.folder_uri, partition, "a", sorted(task.items()), messages=messages, deleted=deleted
+                draft.folder_uri,
+                partition,
+                "a",
+                sorted(task.items()),
+                messages=messages,
+                deleted=deleted,
+                **groups,
             ),
         )
         for partition, task in enumerate(tasks)

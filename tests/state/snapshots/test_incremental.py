@@ -15,7 +15,7 @@ from tailrace.core.errors import (
     UnknownSnapshotError,
     UsageError,
 )
-from tailrace.state.snapshots import Manifest, Snapshots, reading, writing
+from tailrace.state.snapshots import Manifest, Place, Snapshots
 from tailrace.state.snapshots.arrow import compute
 from tailrace.state.snapshots.reading import overlaid
 from tests.state.snapshots.making import manifest_of, published, some_rows, state_rows
@@ -54,15 +54,14 @@ def test_a_chain_is_read_as_the_whole_that_it_stands_for(first, changes) -> None
         assert snapshot.verify() == []
 
 
-def test_chunks_that_end_at_different_rows_are_merged(monkeypatch: pytest.MonkeyPatch, snapshots) -> None:
-    monkeypatch.setattr(writing, "ROWS_IN_A_GROUP", 256)
-    monkeypatch.setattr(reading, "ROWS_IN_A_CHUNK", 70)
+def test_chunks_that_end_at_different_rows_are_merged(snapshots) -> None:
+    groups = {"rows_in_a_group": 256}
     model = some_rows(1000)
-    parent = published(snapshots, [model])
+    parent = published(snapshots, [model], groups=groups)
     for step in (2, 3, 97):
         changed = dict(list((some_rows(1000, "M") | model).items())[::step])
         gone = set(list(model)[1::step]) - changed.keys()
-        parent = upon(snapshots, parent, changed, gone)
+        parent = upon(snapshots, parent, changed, gone, groups=groups)
         model = {row: value for row, value in model.items() if row not in gone} | changed
     assert list(snapshots.open(parent.id).rows(0)) == sorted(model.items())
 
@@ -154,7 +153,7 @@ def test_a_child_published_while_its_parent_is_deleted_keeps_it_or_is_withdrawn(
     folder = Path(snapshots.begin("child").folder_uri)
     for file in parent.tasks[0].files:
         (folder / file.name).write_bytes((folder.parent / parent.id / file.name).read_bytes())
-    remove = type(snapshots._place).remove
+    remove = Place.remove
 
     def removed_as_the_child_appears(place):
         monkeypatch.undo()
@@ -162,7 +161,7 @@ def test_a_child_published_while_its_parent_is_deleted_keeps_it_or_is_withdrawn(
         assert published_manifest.parent == parent.id
         return remove(place)
 
-    monkeypatch.setattr(type(snapshots._place), "remove", removed_as_the_child_appears)
+    monkeypatch.setattr(Place, "remove", removed_as_the_child_appears)
     with pytest.raises(SnapshotInUseError, match="'child'"):
         snapshots.delete(parent.id)
     assert list(snapshots.open("child").rows(0)) == list(some_rows().items())
@@ -172,14 +171,14 @@ def test_a_child_published_while_its_parent_is_deleted_keeps_it_or_is_withdrawn(
     folder.mkdir()
     for file in parent.tasks[0].files:
         (folder / file.name).write_bytes((folder.parent / parent.id / file.name).read_bytes())
-    settle = type(snapshots._place).settle
+    settle = Place.settle
 
     def settled_after_a_deletion(place):
         monkeypatch.undo()
         snapshots.delete(parent.id)
         settle(place)
 
-    monkeypatch.setattr(type(snapshots._place), "settle", settled_after_a_deletion)
+    monkeypatch.setattr(Place, "settle", settled_after_a_deletion)
     with pytest.raises(IncompleteSnapshotError, match=parent.id):
         snapshots.publish(child)
     assert snapshots.list() == []

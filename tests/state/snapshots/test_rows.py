@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, UsageError
-from tailrace.state.snapshots import Place, Snapshots, reading, write_task, writing
+from tailrace.state.snapshots import Place, Snapshots, reading, write_task
 from tailrace.state.snapshots.arrow import compute
 from tests.state.snapshots.making import published, records, some_rows, state_rows
 
@@ -29,26 +29,23 @@ def test_rows_and_messages_come_back_as_they_were(task, messages) -> None:
         assert snapshot.verify() == []
 
 
-def test_rows_of_many_groups_come_back_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "ROWS_IN_A_GROUP", 300)
+def test_rows_of_many_groups_come_back_in_order(tmp_path: Path) -> None:
     task = some_rows(3000)
     snapshots = Snapshots(str(tmp_path), "flights")
-    published(snapshots, [task])
+    published(snapshots, [task], groups={"rows_in_a_group": 300})
     assert list(snapshots.open().rows(0)) == list(task.items())
 
 
-def test_large_rows_are_grouped_by_their_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "BYTES_IN_A_GROUP", 1000)
+def test_large_rows_are_grouped_by_their_bytes(tmp_path: Path) -> None:
     task = some_rows(2000)
     snapshots = Snapshots(str(tmp_path), "flights")
-    published(snapshots, [task])
+    published(snapshots, [task], groups={"bytes_in_a_group": 1000})
     batches = list(snapshots.open().batches("state"))
     assert len(batches) > 10
     assert list(snapshots.open().rows(0)) == list(task.items())
 
 
 def test_a_large_file_is_fetched_a_group_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "BYTES_IN_A_GROUP", 1000)
     monkeypatch.setattr(reading, "_HELD_IN_MEMORY", 0)
     fetched: list[int] = []
 
@@ -70,7 +67,7 @@ def test_a_large_file_is_fetched_a_group_at_a_time(tmp_path: Path, monkeypatch: 
         if not row.endswith(b"overdue")
     }
     snapshots = Snapshots(str(tmp_path), "flights")
-    manifest = published(snapshots, [task])
+    manifest = published(snapshots, [task], groups={"bytes_in_a_group": 1000})
     snapshot = snapshots.open()
     monkeypatch.setattr(Place, "open", counted)
     chunks = snapshot.chunks(0)
@@ -166,15 +163,12 @@ def test_a_row_of_no_known_form_is_refused(tmp_path: Path, row: bytes) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rows_out_of_order_are_refused_within_a_group_and_between_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_out_of_order_are_refused_within_a_group_and_between_groups(tmp_path: Path) -> None:
     task = list(some_rows(300).items())
     for size in (100_000, 256):
-        monkeypatch.setattr(writing, "ROWS_IN_A_GROUP", size)
         for wrong in ([*task[:256], task[255]], [*task, task[0]], [task[1], task[0]]):
             with pytest.raises(UsageError, match="ascending"):
-                write_task(str(tmp_path), 0, "a", wrong)
+                write_task(str(tmp_path), 0, "a", wrong, rows_in_a_group=size)
     with pytest.raises(UsageError, match="ascending"):
         write_task(str(tmp_path), 0, "a", [], deleted=[b"b", b"a"])
     assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,7 @@ def redriven_header(topic: str, id: str, origin: tuple[int, int] | None) -> tupl
     return REDRIVEN_HEADER, f"{topic}/{id}{place}".encode()
 
 
-def redriven_of(headers: Headers) -> list[Redriven]:
+def redrives_in(headers: Headers) -> list[Redriven]:
     """The contents of all such headers of a record, in the order of the failures."""
     found: list[Redriven] = []
     for name, value in headers:
@@ -69,7 +69,7 @@ def redriven_ids(headers: Headers, topic: str) -> list[str]:
 
     Empty if it was not redriven, or for another app: the app of ``topic`` has then read the original.
     """
-    redrives = redriven_of(headers)
+    redrives = redrives_in(headers)
     if not redrives or redrives[-1].topic != topic:
         return []
     return [one.id for one in redrives if one.topic == topic]
@@ -91,14 +91,14 @@ class Addressees:
 
     def is_ours(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for this app. Then it is never treated as late."""
-        redrives = redriven_of(headers)
+        redrives = redrives_in(headers)
         return bool(redrives) and self._is_ours(number, redrives[-1])
 
     def passes_over(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for another app."""
         if self.sorted_out:
             return False
-        redrives = redriven_of(headers)
+        redrives = redrives_in(headers)
         return bool(redrives) and not self._is_ours(number, redrives[-1])
 
     def _is_ours(self, number: int, last: Redriven) -> bool:

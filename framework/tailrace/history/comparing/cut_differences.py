@@ -1,16 +1,13 @@
 """Compares cuts: whether two are the same moment of one history. All comparisons of cuts use this module.
 
-Theory. The positions of the inputs do not determine a cut: timers fire, the clock and watermarks advance, and
-commits happen without a new record. So the whole cut is compared::
+Theory. The positions of the inputs do not determine a cut: timers fire, the clock and watermarks advance,
+and commits happen without a new record. So the whole cut is compared::
 
     of one tape        (same lineage, same base): the number of commits and the last one's identity decide
     of two tapes       (one was started from a snapshot since): positions, counts, watermarks, clock
-    canonical order    (without a tape): positions, and each timer that is pending on one side and passed on
-                       the other
+    canonical order    (no tape): positions, and each timer that is pending on one side and passed on the other
 
-The last one states the purpose of the comparison: a state may replace another only if no record is read twice
-or left out, and no timer fires twice or never.
-
+A state may replace another only if no record is read twice or left out, and no timer fires twice or never.
 Whether the log has the commit of a cut is another question: see ``history.reading.commit_identity``.
 """
 
@@ -82,11 +79,7 @@ def passed_timers(
     other: tape.Cut,
     other_rows: Iterable[tuple[bytes, bytes]],
 ) -> tuple[list[str], list[str]]:
-    """Timers that are pending on one side only, and already passed on the other: those of the first side,
-    then of the second.
-
-    Rows are those of the state, with or without those of the index.
-    """
+    """Timers pending on one side only, and passed on the other: of the first side, then of the second."""
     pending = [_pending(found) for found in (one_rows, other_rows)]
     names = {actor.name: actor for actor in plan.actors}
     sides: list[list[str]] = []

@@ -48,15 +48,13 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     only_order: bool = False
     """Both sides have the same outputs, in another order."""
     detail: str = ""
-    since: str = ""
-    """The event from which on the two differ, if it was searched for."""
 
     def lines(self) -> list[str]:
         """The changes, with the names of the two sides."""
         return [change.between(*self.names) for change in self.changes]
 
     def __str__(self) -> str:
-        return "; ".join([self.where, *self.lines(), *filter(None, (self.detail, self.since))])
+        return "; ".join([self.where, *self.lines(), *filter(None, (self.detail,))])
 
 
 @dataclass(slots=True)
@@ -90,11 +88,7 @@ class Differences:
 def first_apart(
     one: Iterable[T], other: Iterable[T], by: Callable[[T], Any] = lambda item: item
 ) -> tuple[T | None, T | None] | None:
-    """The first pair of items in which two sequences differ, None for a sequence that has ended; None if they
-    are equal.
-
-    Items are compared ``by`` a part of them.
-    """
+    """The first pair that differs ``by`` a part of it, None past the end of a sequence; None if all are equal."""
     for pair in zip_longest(one, other):
         if pair[0] is None or pair[1] is None or by(pair[0]) != by(pair[1]):
             return pair

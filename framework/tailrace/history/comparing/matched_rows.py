@@ -88,8 +88,8 @@ def matched_keys(one: Iterable[Row], other: Iterable[Row]) -> Iterator[MatchedKe
 def readers_of(one: bytes | None, other: bytes | None, plan: Plan | None = None) -> Readers:
     """The readers for the two sides, from their schema rows; empty if the same code has written both.
 
-    By default these are for the actors whose schemas differ. With ``plan`` these are for all of its actors,
-    and read only the fields that it declares: a replay cannot produce values that are no longer declared.
+    By default for the actors whose schemas differ; with ``plan`` for all of its actors, and only the fields
+    that it declares: a replay cannot produce values that are no longer declared.
     """
     if one == other or not one or not other:
         return {}

@@ -32,9 +32,7 @@ _KEPT = 10_000
 class OutputComparison:
     """Compares the outputs of a replay with those in the log, commit by commit.
 
-    ``take`` collects commits that differ; ``report`` takes the log's outputs of these, reports the first
-    difference for each topic and key, in the order of the outputs' numbers, and counts all outputs that
-    differ.
+    ``take`` collects commits that differ. ``report`` reports the first difference of each topic and key.
     """
 
     def __init__(self, plan: Plan, partition: int, emitted: Emitted, stop: int, *, whole: bool) -> None:

@@ -23,16 +23,15 @@ from tailrace.history.comparing.matched_rows import MatchedKey, matched_keys, re
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """The state of a partition after the first run: the name of its source, its rows, and its cut.
-
-    ``indexed``: it has the rows of the index. ``group``: the name of the whole that it is a part of.
-    """
+    """The state of a partition after the first run: the name of its source, its rows, and its cut."""
 
     name: str
     store: StateReader
     cut: bytes | None
     indexed: bool
+    """It has the rows of the index."""
     group: str = ""
+    """The name of the whole that it is a part of."""
 
 
 def compare_state(
@@ -45,9 +44,7 @@ def compare_state(
 ) -> int:
     """Compare the rows of all keys, or of some. Returns the number of rows of the replay.
 
-    If the declarations have changed since the first commit, live rows may have another form than the
-    replay's, and contain values that are no longer declared, which only the earlier code can produce. Then
-    the decoded values of both are compared.
+    If declarations have changed since the first commit, values are compared, of what is still declared.
     """
     readers = readers_of(live.store.get(rows.SCHEMA_ROW), replayed.get(rows.SCHEMA_ROW), plan)
     actors = {one.name: one for one in plan.actors}
@@ -55,8 +52,7 @@ def compare_state(
     for start, stop in _ranges(plan, keys):
         for key in matched_keys(live.store.scan(start, stop), replayed.scan(start, stop)):
             count += len(key.now)
-            # The state of an actor that is no longer declared is kept, but only the earlier code can produce
-            # it.
+            # The state of an actor that is no longer declared is kept, and no replay produces it.
             actor = actors.get(key.actor)
             if actor is None or key.was == key.now or not key.differs(readers):
                 continue
@@ -119,10 +115,7 @@ def compare_cuts(
 
 
 def check_index(plan: Plan, partition: int, live: LiveState, into: Differences) -> None:
-    """Check that the index has every timer at its time, and every expiry at its time or earlier.
-
-    At an earlier time the task looks the expiry up.
-    """
+    """Check that the index has every timer at its time, and every expiry at its time or earlier."""
     earliest: dict[tuple[int, str, bytes, bytes], int] | None = None
     for row, value in live.store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
         for needed in rows.derived_index_rows(row, None, value):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from tailrace.core.errors import StateInUseError
 from tailrace.history.comparing.replayed_state import LiveState
@@ -16,22 +14,18 @@ from tailrace.state.store_cut import decode_store_cut
 
 
 class LiveFolder:
-    """The state folders of an app's tasks. One is open, and locked, until the next one is requested.
-
-    ``notes`` name the folders that could not be used.
-    """
+    """The state folders of an app's tasks. One is open, and locked, until the next one is requested."""
 
     def __init__(self, folder: Path, app: str) -> None:
         self.notes: list[str] = []
+        """The folders that could not be used."""
         self._folder = folder / app
         self._app = app
         self._open = ExitStack()
 
     def states(self, number: int) -> Sequence[LiveState]:
         """The state of a partition, if its folder exists, is not in use, and is complete.
-
-        Raises:
-            StateFolderError: The folder is damaged, or holds something else.
+        Raises StateFolderError: the folder is damaged, or holds something else.
         """
         self._open.close()
         place = self._folder / str(number)
@@ -50,10 +44,6 @@ class LiveFolder:
             return ()
         return (LiveState(str(place), store, cut.core, indexed=True, group=f"the state in {self._folder}"),)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the folder that is open."""
         self._open.close()

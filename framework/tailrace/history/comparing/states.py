@@ -1,48 +1,22 @@
-"""Compares two states of an app, in any storage: the keys that differ, how, and the event that begins it.
-
-One scan of both states finds the keys that differ, and their differences (see ``matched_rows``).
-
-The states cannot tell from which event on two keys differ, but the log has the history of a key: it is
-replayed for the keys that differ, with the code of each side and up to the cut of that side. The result names
-the first step after which the two differ. If there is no such step, no event explains the difference, and the
-result names the last step of both replays.
-"""
+"""Compares two states of an app, in any storage: the keys that differ, and how (see ``matched_rows``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
-
-import msgspec
 
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.as_read import defaults_apart
-from tailrace.core.engine.describe_rows import instant, shown_key
-from tailrace.core.engine.observer import Call, Moment, Watch
-from tailrace.core.engine.units import TIMER
-from tailrace.core.errors import TailraceError
-from tailrace.core.records import RawOutput
+from tailrace.core.engine.describe_rows import shown_key
 from tailrace.history.comparing import cut_differences
-from tailrace.history.comparing.differences import SHOWN, Difference, first_apart
+from tailrace.history.comparing.differences import SHOWN, Difference
 from tailrace.history.comparing.matched_rows import MatchedKey, Readers, Row, matched_keys, readers_of
-from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.beginnings import rows_of_keys, taped_beginning
-from tailrace.history.reading.driving import TapeSink, drive_along_tape, replay_of
-from tailrace.log.interface import Log
-from tailrace.state import MemoryStore
-
-KeyOfActor: TypeAlias = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One state: its name for a person, and for each partition its rows (ascending; only state rows count)
-    and its cut.
-
-    ``schema`` returns a partition's schema row, which describes the values that the code that wrote it reads.
-    """
+    """One state: its name; by partition its rows (ascending; only state rows count), cut, and schema row."""
 
     name: str
     rows: Callable[[int], Iterator[Row]]
@@ -77,11 +51,7 @@ class Comparison:
 
 
 def compare_states(plan: Plan, one: Side, other: Side) -> Comparison:
-    """Compare two states of an app, byte by byte.
-
-    Raises:
-        SnapshotError, StateFolderError: A state cannot be read.
-    """
+    """Compare two states of an app, byte by byte. Raises SnapshotError or StateFolderError."""
     found = Comparison()
     actors = {actor.name: actor for actor in plan.actors}
     for number in range(plan.partitions):
@@ -137,123 +107,3 @@ def _compare_cuts(number: int, one: Side, other: Side, found: Comparison) -> Non
         found_apart = cut_differences.cut_changes(*cuts)
     if found_apart:
         found.cuts.append(f"partition {number} stands at {cut_differences.in_one_line(found_apart)}")
-
-
-# --- from which event on
-
-
-@dataclass(frozen=True, slots=True)
-class SideCode:
-    """The code of a side: the app's declarations, and its cut in each partition (None: the last one)."""
-
-    plan: Plan
-    cut: Callable[[int], bytes | None]
-
-
-def explain(log: Log, one: SideCode, other: SideCode, found: Comparison, names: tuple[str, str]) -> None:
-    """Find the event from which on each shown key differs, and put it into ``since``.
-
-    Raises the errors of ``replay`` if the history cannot be replayed; results found before that stay.
-    """
-    for number in sorted({each.partition or 0 for each in found.shown}):
-        wanted = [each for each in found.shown if each.partition == number]
-        tracks = [_tracks(log, code, number, wanted) for code in (one, other)]
-        for at, each in enumerate(found.shown):
-            if each.partition == number:
-                place = (each.actor or "", each.key_bytes or b"")
-                since = first_step_apart(tracks[0].get(place, []), tracks[1].get(place, []), names)
-                found.shown[at] = msgspec.structs.replace(each, since=since)
-
-
-Step: TypeAlias = tuple[str, bytes]
-"""The event of a step, as text, and the rows of the key after it, as one byte string."""
-
-
-def _tracks(
-    log: Log, code: SideCode, number: int, wanted: Sequence[Difference]
-) -> dict[KeyOfActor, list[Step]]:
-    actors = {actor.name: actor for actor in code.plan.actors}
-    keys: set[Any] = set()
-    for each in wanted:
-        try:
-            keys.add(actors[each.actor or ""].key_codec.decode(each.key_bytes or b""))
-        except (KeyError, TailraceError):
-            continue
-    if not keys:
-        return {}
-    recorder = Recorder(code.plan)
-    history = AppHistory(code.plan, log)
-    data = code.cut(number) or history.committed(number).cut
-    if not data:
-        return {}
-    cut = tape.decode_cut(data)
-    store = MemoryStore()
-    base = taped_beginning(history, number, cut).load(store, rows_of_keys(code.plan, keys)).core
-    replay = replay_of(
-        code.plan,
-        number,
-        store,
-        base,
-        history.source(number),
-        lineage=cut.lineage,
-        watch=Watch(recorder, frozenset(keys)),
-        lenient=True,
-        any_environment=True,
-    )
-    drive_along_tape(replay, history.tapes(number, cut.tape), cut.tape, TapeSink(store))
-    return recorder.tracks
-
-
-class Recorder:
-    """Records the steps of every key, and its rows after each step."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.tracks: dict[KeyOfActor, list[Step]] = {}
-        self._inputs = [one.name for one in plan.inputs]
-
-    def begins(self, call: Call) -> None:
-        """See ``Observer.begins``."""
-
-    def call(self, _call: Call, handler: Callable[..., None], *arguments: Any) -> None:
-        """See ``Observer.call``."""
-        handler(*arguments)
-
-    def returned(self, call: Call, _outputs: Sequence[RawOutput]) -> None:
-        """See ``Observer.returned``."""
-        if call.actor is not None:
-            after = msgspec.msgpack.encode(sorted(call.rows().items()))
-            self._note(call.actor, call.moment, f"{self._place(call.moment)} ({call.handler})", after)
-
-    def passed_over(self, moment: Moment, why: str) -> None:
-        """See ``Observer.passed_over``."""
-
-    def expired(self, moment: Moment, actor: ActorPlan, what: bytes) -> None:
-        """See ``Observer.expired``."""
-        self._note(actor, moment, f"the expiry of {what!r} at {instant(moment.at)}", b"")
-
-    def _note(self, actor: ActorPlan, moment: Moment, step: str, after: bytes) -> None:
-        place = (actor.name, actor.key_codec.encode(moment.key))
-        self.tracks.setdefault(place, []).append((step, after))
-
-    def _place(self, moment: Moment) -> str:
-        if moment.input == TIMER:
-            return f"timer {moment.timer or ''} at {instant(moment.at)}".replace("  ", " ")
-        return f"{self._inputs[moment.input]} @{moment.at:,}, event time {instant(moment.event_time)}"
-
-
-def first_step_apart(one: Sequence[Step], other: Sequence[Step], names: tuple[str, str]) -> str:
-    """The first step after which a key differs, as text for a person."""
-    pair = first_apart(one, other)
-    if pair is not None:
-        first, second = pair
-        if first is None or second is None:
-            which = names[0] if second is None else names[1]
-            step = first or second
-            assert step is not None
-            return f"since {step[0]}, which only {which} has seen"
-        if first[0] == second[0]:
-            return f"since {first[0]}"
-        return f"since {first[0]} in {names[0]}, {second[0]} in {names[1]}"
-    if not one:
-        return "no event of the log concerns this key"
-    return f"no event explains it: a replay of both comes to the same, last with {one[-1][0]}"

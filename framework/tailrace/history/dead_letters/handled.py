@@ -31,9 +31,7 @@ from tailrace.state.snapshots import Manifest, TaskEntry
 
 def check_not_redriven_since(log: Log, manifest: Manifest) -> None:
     """Refuse a snapshot with handled records that were redriven since, if it would read them again.
-
-    Raises:
-        SnapshotMismatchError: There is such a record.
+    Raises SnapshotMismatchError: there is such a record.
     """
     handled = {one.partition: handled_in(one) for one in manifest.tasks}
     if not any(handled.values()) or dead_letters_of(manifest.app) not in log.topics():

@@ -47,13 +47,11 @@ _AT_ONCE = 5_000
 
 
 class DeadLetter(NamedTuple):
-    """A record or timer that was not handled. For a timer ``topic``, ``record.key`` and ``value`` are None.
-
-    ``record`` has the key, value, timestamp and headers of the original, and the offset of the dead letter.
-    """
+    """A record or timer that was not handled. Of a timer ``topic``, ``record.key`` and ``value`` are None."""
 
     partition: int
     record: InputRecord
+    """It has the key, value, timestamp and headers of the original, and the offset of the dead letter."""
     reason: str
     error: str
     topic: str | None
@@ -97,16 +95,15 @@ def is_before(note: Note, topic: str | None, partition: int | None, offset: int)
 
 
 class Redriven(NamedTuple):
-    """The result of a redrive: letters redriven now, redriven before, and without a record to redrive.
-
-    ``rebuilt``: handled by a rebuild that the app was started from; ``foreign``: written by another program.
-    """
+    """The result of a redrive: letters redriven now, redriven before, and without a record to redrive."""
 
     sent: list[str]
     before: list[str]
     without_record: list[str]
     rebuilt: list[str]
+    """Handled by a rebuild that the app was started from."""
     foreign: list[str]
+    """Written by another program."""
 
 
 def parse_id(text: str) -> tuple[int, int] | None:
@@ -117,9 +114,7 @@ def parse_id(text: str) -> tuple[int, int] | None:
 
 def dead_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> Iterator[DeadLetter]:
     """All dead letters that the log still has, by partition; ``on_hidden`` as with ``stretches.scan``.
-
-    Raises:
-        UnknownTopicError: The app has never run on this log.
+    Raises UnknownTopicError: the app has never run on this log.
     """
     topic = dead_letters_of(app)
     for partition in range(_partitions(log, app)):
@@ -217,17 +212,9 @@ def redrive(
 ) -> Redriven:
     """Append the records of the wanted letters again to the topics they came from, each once.
 
-    A record with a key goes to the partition of murmur2, as from any producer: this also corrects a record
-    from a foreign partition. A record without a key goes to its old partition. Timestamps and headers stay.
-    ``dry_run`` only reports what would be done. ``on_hidden`` is called for letters, and with ``dry_run`` for
-    notes, that an open transaction hides.
-
-    Raises:
-        AppMovedError: The app lives on another log.
-        LogUnavailableError: An open transaction hides notes: it is not known which letters were redriven.
-        UnknownTopicError: The app has never run on this log, or a topic is missing. Some letters may have
-        been redriven.
-        FencedError: Another process has begun to redrive. It redrives the remaining letters.
+    A record with a key goes to the partition of murmur2, also if it came from another one. One without a key
+    goes to its old partition. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open
+    transaction hides. Raises AppMovedError, LogUnavailableError, UnknownTopicError or FencedError.
     """
     check_lives_here(log, app)
     letters = filter(wanted, dead_letters(log, app, on_hidden=on_hidden))

@@ -36,15 +36,14 @@ started from handles it. ``foreign``: no task has written it.
 
 
 class Outcome(NamedTuple):
-    """The outcome of a letter; ``failed_as``: the new letter, if the redriven record failed again.
-
-    ``snapshot``: the snapshot in which it is handled.
-    """
+    """The outcome of a letter."""
 
     state: State
     redriven_ms: int | None = None
     failed_as: str | None = None
+    """The new letter, if the redriven record failed again."""
     snapshot: str | None = None
+    """The snapshot in which it is handled."""
 
 
 def letters_with_outcomes(
@@ -54,9 +53,7 @@ def letters_with_outcomes(
     on_hidden: OnHidden | None = None,
 ) -> list[tuple[DeadLetter, Outcome]]:
     """The wanted dead letters, by partition, with their outcomes; ``on_hidden`` as with ``stretches.scan``.
-
-    Raises:
-        UnknownTopicError: The app has never run on this log.
+    Raises UnknownTopicError: the app has never run on this log.
     """
     own, noted = dead_letters_of(app), notes(log, app, on_hidden)
     # Read positions before letters: the letters of all records before these positions are then in the log.

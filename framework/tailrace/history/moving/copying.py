@@ -25,7 +25,7 @@ from tailrace.core.errors import AppMovedError, OffsetGoneError, TopicMismatchEr
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.changelog import Folded, beginning, fold, last_cut
-from tailrace.history.reading.left_inputs import left_header_of
+from tailrace.history.reading.left_inputs import new_abandoned_header
 from tailrace.history.reading.same_topics import noted_header
 from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import MovableLog, Placer, Reader, Stretch, TopicPartition
@@ -53,9 +53,7 @@ class CopyStatus(NamedTuple):
 
 class TopicCopy:
     """Copies topics from one log to another: once, or again up to later ends.
-
-    Raises:
-        TopicMismatchError, AppMovedError: A topic of the target has other settings or other records.
+    Raises TopicMismatchError, AppMovedError: a topic of the target has other settings or other records.
     """
 
     def __init__(
@@ -76,11 +74,7 @@ class TopicCopy:
         self._counts = dict.fromkeys(topics, 0)
 
     def catch_up(self) -> None:
-        """Copy up to the present ends of the source.
-
-        Raises:
-            OffsetGoneError: The source has deleted records that were to be copied next.
-        """
+        """Copy up to the present ends of the source. Raises OffsetGoneError."""
         positions = self._positions
         ends = dict(_places(self._source.ends(self._counts).offsets))
         left: list[TopicPartition] = [place for place in ends if positions[place] < ends[place]]
@@ -120,9 +114,7 @@ class TopicCopy:
 
 def create_topic(source: MovableLog, target: MovableLog, topic: str) -> None:
     """Create a topic as it is on the source. One that exists may have another retention.
-
-    Raises:
-        TopicMismatchError: It has another number of partitions, or only one of both is compacted.
+    Raises TopicMismatchError: it has another number of partitions, or only one of both is compacted.
     """
     settings, known = source.topics()[topic], target.topics().get(topic)
     if known is None:
@@ -145,11 +137,7 @@ def copy_state(
     left: Mapping[str, int],
 ) -> int:
     """Copy the state of a task, if the target does not have it yet, and compare it. Returns the number of rows. ``end``: of the source's
-    changelog. ``left``: where the task has left inputs.
-
-    Raises:
-        OffsetGoneError: The source has deleted rows of the state.
-        AppMovedError: The target has another state.
+    changelog. ``left``: where the task has left inputs. Raises OffsetGoneError or AppMovedError.
     """
     place = TopicPartition(plan.changelog_topic, number)
     state = fold(source, place, beginning(source, place), end)
@@ -178,7 +166,7 @@ def _write(plan: Plan, number: int, target: MovableLog, state: Folded, left: Map
             writer.append([Output(topic, row, value, now_ms) for row, value in batch], number)
         assert state.cut is not None
         headers = noted_header(plan, target, number, tape.decode_cut(state.cut).positions)
-        headers += left_header_of(target, number, left)
+        headers += new_abandoned_header(target, number, left)
         writer.append([Output(topic, rows.CUT_ROW, state.cut, now_ms, headers)], number)
         writer.commit()
     finally:

@@ -69,12 +69,7 @@ def move_apps(
     tell: Callable[[CopyStatus], None] | None = None,
 ) -> Moved:
     """Move apps; see the head of this file. Nothing is done if they were moved before.
-
-    Raises:
-        UnknownTopicError: An app has never run on the source.
-        TaskOwnedError: An app runs on the source.
-        AppMovedError: The target has topics of an app already, or the app lives on a third log.
-        UsageError: Both are one log, or an app is missing that the others follow.
+    Raises UnknownTopicError, TaskOwnedError, AppMovedError or UsageError.
     """
     if source.identity == target.identity:
         raise OptionError("--from and --to are the same log", hint="Name another log to move to.")
@@ -87,9 +82,7 @@ def move_apps(
 
 def give_up_move(plans: Sequence[Plan], source: StoredLog, target: StoredLog) -> None:
     """Let apps run on the source again whose move has not ended. Copies stay on the target; nothing can be started there.
-
-    Raises:
-        AppMovedError: An app has arrived on the target.
+    Raises AppMovedError: an app has arrived on the target.
     """
     apps = [plan.app for plan in plans]
     for app in apps:
@@ -298,9 +291,7 @@ def _has_arrived(app: str, source: StoredLog, target: StoredLog) -> bool:
 @contextmanager
 def stopped(plans: Sequence[Plan], log: StoredLog) -> Generator[None]:
     """See that no process runs the apps on a log. Where tasks do not move, none can begin to, inside the block.
-
-    Raises:
-        TaskOwnedError: A process runs one of them.
+    Raises TaskOwnedError: a process runs one of them.
     """
     with ExitStack() as held:
         for plan in plans:

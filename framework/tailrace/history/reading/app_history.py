@@ -60,21 +60,14 @@ class Emitted:
 
 class AppHistory:
     """The past of an app in a log. With ``has_run=False`` the app need not have run.
-
-    Raises:
-        UnknownTopicError: The app has never run on this log.
-        InputsChangedError: The app ran with another number of partitions.
+    Raises UnknownTopicError or InputsChangedError.
     """
 
     def __init__(self, plan: Plan, log: Log, *, has_run: bool = True) -> None:
         self.plan = plan
         self.log = log
-        if has_run:
-            self._check_has_run()
-
-    def _check_has_run(self) -> None:
-        plan, known = self.plan, self.log.topics()
-        for name in (plan.tape_topic, plan.changelog_topic):
+        known = log.topics()
+        for name in (plan.tape_topic, plan.changelog_topic) if has_run else ():
             if name not in known:
                 raise UnknownTopicError(
                     f"the log has no topic {name!r}: the app {plan.app!r} has never run on it",
@@ -91,12 +84,8 @@ class AppHistory:
     # --- its position
 
     def committed(self, partition: int, *, with_rows: bool = False, end: int | None = None) -> Committed:
-        """The last cut of a partition. With ``with_rows`` the whole changelog is read and folded, and its rows are kept.
-
-        ``end``: return the last cut below this offset of the changelog.
-
-        Raises:
-            OffsetGoneError: The rows are requested, and the log has deleted some.
+        """The last cut of a partition below the offset ``end`` of its changelog; with the rows of the changelog.
+        Raises OffsetGoneError: the log has deleted some of these rows.
         """
         place = TopicPartition(self.plan.changelog_topic, partition)
         if with_rows:

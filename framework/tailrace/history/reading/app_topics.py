@@ -59,12 +59,11 @@ def followed_topics(plan: Plan) -> list[str]:
 def topics_left_by(
     app: str, topics: Iterable[str], beside: Callable[[str], Iterable[str]] = lambda _topic: ()
 ) -> list[str]:
-    """The internal topics of an app among all topics of a log, by their names: its code may not exist any more. ``beside`` returns the
-    topics that go with one (``Admin.watermark_topics``).
-
-    The name of another app may begin with the name of this one. Then its topics do, too.
+    """The internal topics of an app among all topics of a log, by name: its code may not exist any more.
+    ``beside`` returns the topics that go with one (``Admin.watermark_topics``).
     """
     known = set(topics)
+    # The name of another app may begin with the name of this one. Then its topics do, too.
     others = tuple(f"{one}." for one in apps_in(known) if one.startswith(f"{app}."))
     own = own_topics_of(app)
     own |= {
@@ -91,10 +90,7 @@ def oldest_ms(log: Log, place: TopicPartition) -> int | None:
 
 def prepare_topics(log: Log, plan: Plan, *, create_declared: bool = False) -> None:
     """Create the app's internal topics, and check the declared ones. ``create_declared`` creates those too.
-
-    Raises:
-        UnknownTopicError: A declared topic does not exist.
-        TopicMismatchError: An input has another number of partitions than the app, or an internal topic has other settings.
+    Raises UnknownTopicError or TopicMismatchError.
     """
     own = internal_topics(plan)
     for name, settings in own.items():

@@ -88,10 +88,7 @@ class Beginning:
         position: int = 0,
         at_end_ms: int = 0,
     ) -> StoreCut:
-        """Fill an empty store with the wanted rows and their index. Returns the cut that the store then has.
-
-        A process that is killed meanwhile leaves a store that is marked as unfinished. Without a snapshot nothing is written.
-        """
+        """Fill an empty store with the wanted rows and their index, and return its cut."""
         cut = StoreCut(FORMAT, position, at_end_ms, self.cut)
         if self.snapshot is None:
             return cut
@@ -111,11 +108,7 @@ def taped_beginning(
     history: AppHistory, partition: int, end: tape.Cut, asked: Snapshot | None = None
 ) -> Beginning:
     """The beginning of a task that is driven along its tape up to the cut ``end``. ``asked``: the requested snapshot, if any.
-
-    Raises:
-        SnapshotMismatchError: The snapshot is not of the task's history; or the base is missing or damaged.
-        CorruptStateError: The task was started from a snapshot, and its tape does not name it.
-        OffsetGoneError: The log has deleted the part of the tape that would name it.
+    Raises SnapshotMismatchError, CorruptStateError or OffsetGoneError.
     """
     entry = None if asked is None else asked.manifest.task(partition)
     if asked is not None and entry is not None and entry.cut:
@@ -131,9 +124,7 @@ def canonical_beginning(
     history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, inputs: Iterable[str]
 ) -> Beginning:
     """The beginning in canonical order, after deleted records. ``end`` is the service's last cut, if it has one.
-
-    Raises:
-        SnapshotMismatchError: The snapshot is of an end of the history that the log has lost.
+    Raises SnapshotMismatchError: the snapshot is of an end of the history that the log has lost.
     """
     app = history.plan.app
     lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
@@ -214,10 +205,8 @@ def _check_is_of(history: AppHistory, partition: int, cut: tape.Cut, end: tape.C
 
 
 def _check_continues(history: AppHistory, partition: int, asked: Snapshot, end: tape.Cut) -> None:
-    """Refuse a snapshot of the app's own history whose commit the log does not have (any more), for canonical order.
-
-    A snapshot of another history, or made in canonical order itself, is at no commit of the log, and nothing here can check it.
-    """
+    """For canonical order, refuse a snapshot of the app's own history whose commit the log does not have."""
+    # One of another history, or made in canonical order, is at no commit of the log: nothing here can check it.
     cut = tape.decode_cut(asked.manifest.task(partition).cut)
     if cut.lineage != end.lineage or any(one.source == "canonical" for one in asked.chain):
         return
@@ -291,22 +280,14 @@ def base_name(snapshot: Snapshot, uri: str) -> str:
 
 def open_base(name: str) -> Snapshot:
     """The snapshot of a name that ``base_name`` returned. Raises SnapshotError."""
-    uri, app, found = base_parts(name)
-    return Snapshots(uri, app).open(found)
-
-
-def base_parts(name: str) -> tuple[str, str, str]:
-    """The URI, the app and the id in a name that ``base_name`` returned."""
     uri, _, which = name.rpartition("#")
     app, _, found = which.partition("/")
-    return uri, app, found
+    return Snapshots(uri, app).open(found)
 
 
 def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRecord, base: str) -> tape.Cut:
     """The cut that a task was started with: the snapshot's cut, at the positions and counts of the tape record.
-
-    Raises:
-        SnapshotMismatchError: The tape record does not follow the snapshot.
+    Raises SnapshotMismatchError: the tape record does not follow the snapshot.
     """
     of_snapshot = tape.decode_cut(manifest.task(partition).cut)
     if not record.follows(of_snapshot.identity):
@@ -316,27 +297,19 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
             "does not follow that",
             hint="Bring back the snapshot that was there.",
         )
-    before, operators = of_snapshot.app, of_snapshot.operators
+    before = of_snapshot.app
     return msgspec.structs.replace(
-        renamed(of_snapshot, lambda name: here(name, before, app)),
+        of_snapshot,
         app=app,
         positions=dict(zip(record.inputs or (), record.positions or (), strict=True)),
-        operators={here(one, before, app): at for one, at in operators.items()},
+        watermarks={here(name, before, app): mark for name, mark in of_snapshot.watermarks.items()},
+        idle=[here(name, before, app) for name in of_snapshot.idle],
+        operators={here(name, before, app): at for name, at in of_snapshot.operators.items()},
         totals=msgspec.structs.replace(record.totals),
         tape=record.number + 1,
         base=base,
         predecessors=_predecessors(app, manifest, partition, of_snapshot),
         identity=record.identity,
-    )
-
-
-def renamed(cut: tape.Cut, name_of: Callable[[str], str]) -> tape.Cut:
-    """The cut with the inputs renamed."""
-    return msgspec.structs.replace(
-        cut,
-        positions={name_of(name): at for name, at in cut.positions.items()},
-        watermarks={name_of(name): mark for name, mark in cut.watermarks.items()},
-        idle=[name_of(name) for name in cut.idle],
     )
 
 

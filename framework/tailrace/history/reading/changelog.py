@@ -53,16 +53,15 @@ def fold(
     start: int,
     stop: int | None = None,
     on_read: Callable[[TopicPartition, int], None] = lambda _place, _count: None,
+    at_once: int | None = None,
 ) -> Folded:
     """Fold a stretch of a changelog. ``on_read`` receives the number of records of each batch.
-
-    Raises:
-        CorruptStateError: A record has no key.
+    Raises CorruptStateError: a record has no key.
     """
     kept: dict[bytes, bytes | None] = {}
     pending: dict[bytes, bytes | None] = {}
     cut, position = None, start
-    for records in batches(log, *place, start, stop):
+    for records in batches(log, *place, start, stop, at_once=at_once):
         end = behind_last_cut(records)
         if end:
             kept.update(pending)
@@ -76,11 +75,7 @@ def fold(
 
 
 def beginning(log: Log, place: TopicPartition) -> int:
-    """The offset from which a changelog has to be read to have all rows.
-
-    Raises:
-        OffsetGoneError: Rows are deleted. Compaction moves no start, only retention does.
-    """
+    """The offset from which a changelog has to be read to have all rows. Raises OffsetGoneError."""
     start = log.start_offset(*place)
     if start:
         topic, partition = place
@@ -96,9 +91,7 @@ def beginning(log: Log, place: TopicPartition) -> int:
 
 def changes(place: TopicPartition, records: Sequence[InputRecord]) -> dict[bytes, bytes | None]:
     """The changes in records of a changelog, including the cut, under ``CUT_ROW``.
-
-    Raises:
-        CorruptStateError: A record has no key, or one that is no row.
+    Raises CorruptStateError: a record has no key, or one that is no row.
     """
     # One comprehension for all records: this takes most of the time of reading a changelog.
     found: dict[bytes | None, bytes | None] = {row: value for _, _, row, value, _ in records}
@@ -109,9 +102,7 @@ def changes(place: TopicPartition, records: Sequence[InputRecord]) -> dict[bytes
 
 def check_whole(place: TopicPartition, records: Sequence[InputRecord], last: InputRecord | None) -> None:
     """Check that no record is behind the last cut of a changelog whose commits have all ended.
-
-    Raises:
-        CorruptStateError: There is one.
+    Raises CorruptStateError: there is one.
     """
     if last is None or records[-1].offset > last.offset:
         raise _foreign(place, next(one for one in records if last is None or one.offset > last.offset))

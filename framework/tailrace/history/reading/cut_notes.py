@@ -36,9 +36,7 @@ def cut_header(name: str, value: object) -> Headers:
 
 def header_of(cut: InputRecord | None, name: str, kind: type[_T]) -> _T | None:
     """What a header of a cut's record says; None if there is no such header, or no cut.
-
-    Raises:
-        CorruptStateError: It is damaged.
+    Raises CorruptStateError: it is damaged.
     """
     data = None if cut is None else dict(cut.headers).get(name)
     try:

@@ -186,11 +186,7 @@ def replay_of(
 
 def drive_along_tape(replay: Replay, tapes: Iterable[tape.TapeRecord], stop: int, sink: TapeSink) -> bool:
     """Drive a task along its tape, up to record number ``stop`` (exclusive). Returns False if a limit has stopped it.
-
-    ``tapes`` may begin before the task does.
-
-    Raises:
-        ReplayDivergedError: A part of the tape is missing. See also ``Replay.take``, which may raise other errors.
+    ``tapes`` may begin before the task does. Raises ReplayDivergedError, and what ``Replay.take`` raises.
     """
     task = replay.task
     for record in _from_beginning(replay, tapes, sink):

@@ -30,11 +30,7 @@ from tailrace.state.snapshots import Snapshot
 
 
 def check_end_offsets(plan: Plan, log: Log, offsets: Mapping[str, Mapping[int, int]]) -> None:
-    """Check end offsets, given by topic and partition.
-
-    Raises:
-        OptionError: The app does not read such a topic, or the log does not have such a partition or offset.
-    """
+    """Check end offsets, given by topic and partition. Raises OptionError."""
     inputs = [one.name for one in plan.inputs]
     known = log.topics()
     for topic, given in offsets.items():
@@ -70,12 +66,8 @@ def check_after_beginning(
     *,
     asked: bool = False,
 ) -> None:
-    """Refuse limits that a task has passed in the snapshot that it begins with: it would run far behind them.
-
-    ``cut`` is where it begins. ``asked``: the snapshot was requested. Otherwise the tape begins with it.
-
-    Raises:
-        OptionError: The task has passed a limit in the snapshot.
+    """Refuse limits that a task has passed in the snapshot that it begins with, at ``cut``.
+    ``asked``: the snapshot was requested. Otherwise the tape begins with it. Raises OptionError.
     """
     if snapshot is None or cut is None:
         return
@@ -107,10 +99,7 @@ def check_forwarded(plan: Plan, limits: Limits, cuts: Mapping[int, tape.Cut]) ->
     """Refuse offset limits along the tape that would mix two points of history in a task, by a topic with ``repartition=True``.
 
     A task that reaches no limit runs to its last commit, with all that other tasks have forwarded to it, also from behind
-    the limit. ``cuts`` are the last cuts of all tasks.
-
-    Raises:
-        OptionError: There is such a task, and its hidden topic has no limit.
+    the limit. ``cuts`` are the last cuts of all tasks. Raises OptionError.
     """
     if limits.watermark_ms is not None or limits.clock_ms is not None:
         return

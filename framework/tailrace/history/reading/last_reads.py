@@ -12,8 +12,6 @@ the app are not either: a start brings along what was under way in them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
-from typing import Final
 
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
@@ -23,14 +21,10 @@ from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot, TaskEntry
 
-NOTHING_LEFT: Final[Mapping[str, int]] = MappingProxyType({})
 
-
-def last_reads(
-    log: Log, partition: int, cut: bytes, left: Mapping[str, int] = NOTHING_LEFT
-) -> dict[str, RecordMark]:
-    """The last record before the position of each input of a cut, without internal topics and inputs that have none. ``left``: the
-    positions in inputs that were left.
+def last_reads(log: Log, partition: int, cut: bytes, left: Mapping[str, int]) -> dict[str, RecordMark]:
+    """The last record before the position of each input of a cut, and of those that were ``left``, if there is one.
+    Internal topics have none.
     """
     found: dict[str, RecordMark] = {}
     if not cut:
@@ -46,11 +40,8 @@ def last_reads(
 
 
 def check_last_reads(log: Log, snapshot: Snapshot, partition: int, inputs: Collection[str] = ()) -> None:
-    """Refuse a snapshot that has read other records than the log has. An input that was left is compared if it is among the ``inputs``,
-    which the app declares.
-
-    Raises:
-        SnapshotMismatchError: The log has another record at the place of one that the state has read last.
+    """Raise SnapshotMismatchError if a snapshot has read another record than the log has.
+    An input that was left is compared if it is among the ``inputs``, which the app declares.
     """
     entry = snapshot.manifest.task(partition)
     for name, read in entry.read.items():

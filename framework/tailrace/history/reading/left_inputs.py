@@ -34,40 +34,40 @@ from tailrace.log.interface import Log, TopicPartition
 from tailrace.state.snapshots import TaskEntry
 
 
-class Left(msgspec.Struct, array_like=True):
+class Abandoned(msgspec.Struct, array_like=True):
     """Where a task has left an input, and what the log had noted then (``Log.note``)."""
 
     position: int
     note: bytes
 
 
-def left_with(last: InputRecord | None) -> dict[str, Left]:
+def abandoned_with(last: InputRecord | None) -> dict[str, Abandoned]:
     """The inputs that a task has left, by the record of its last cut."""
-    return header_of(last, LEFT, dict[str, Left]) or {}
+    return header_of(last, LEFT, dict[str, Abandoned]) or {}
 
 
-def positions_left(last: InputRecord | None) -> dict[str, int]:
+def positions_read(last: InputRecord | None) -> dict[str, int]:
     """By input that a task has ever read: where it stands, or has left it. ``last`` is the record of its last cut."""
     if last is None:
         return {}
-    left = {name: one.position for name, one in left_with(last).items()}
+    left = {name: one.position for name, one in abandoned_with(last).items()}
     return {**left, **tape.decode_cut(last.value or b"").positions}
 
 
-def left_header(plan: Plan, last: InputRecord | None) -> Headers:
+def abandoned_header(plan: Plan, last: InputRecord | None) -> Headers:
     """The header of the cuts of a task that has left inputs. ``last`` is the record of the last cut before them."""
     if last is None:
         return ()
-    left, note = left_with(last), header_of(last, NOTE, bytes) or b""
-    left |= {name: Left(at, note) for name, at in tape.decode_cut(last.value or b"").positions.items()}
+    left, note = abandoned_with(last), header_of(last, NOTE, bytes) or b""
+    left |= {name: Abandoned(at, note) for name, at in tape.decode_cut(last.value or b"").positions.items()}
     declared = {one.name for one in plan.inputs}
     return cut_header(LEFT, {name: one for name, one in left.items() if name not in declared})
 
 
-def left_header_of(log: Log, partition: int, left: Mapping[str, int]) -> Headers:
+def new_abandoned_header(log: Log, partition: int, left: Mapping[str, int]) -> Headers:
     """The header of a cut on a log that the positions are new to."""
     places = {name: {TopicPartition(name, partition): at} for name, at in left.items()}
-    return cut_header(LEFT, {name: Left(at, log.note(places[name])) for name, at in left.items()})
+    return cut_header(LEFT, {name: Abandoned(at, log.note(places[name])) for name, at in left.items()})
 
 
 def abandoned_inputs(plan: Plan, log: Log, partition: int, end: int | None = None) -> dict[str, int]:
@@ -77,7 +77,7 @@ def abandoned_inputs(plan: Plan, log: Log, partition: int, end: int | None = Non
     last = last_cut(log, TopicPartition(plan.changelog_topic, partition), end)
     reads = {} if last is None else tape.decode_cut(last.value or b"").positions
     declared = {one.name for one in plan.inputs}
-    stands = {name: one.position for name, one in left_with(last).items()} | reads
+    stands = {name: one.position for name, one in abandoned_with(last).items()} | reads
     return {name: at for name, at in stands.items() if name not in declared or name not in reads}
 
 

@@ -23,11 +23,7 @@ class NamedKeys:
 
 
 def named_keys(plan: Plan, texts: tuple[str, ...]) -> NamedKeys:
-    """Every key that one of the texts can mean, for any actor or input of the app.
-
-    Raises:
-        ValueError: One of the texts is no key of the app.
-    """
+    """Every key that one of the texts can mean, for any actor or input of the app. Raises ValueError."""
     codecs = [*(one.key_codec for one in plan.actors), *(one.key_codec for one in plan.inputs)]
     keys: set[Any] = set()
     partitions: set[int] = set()

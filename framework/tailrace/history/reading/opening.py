@@ -12,22 +12,13 @@ from tailrace.state.snapshots import Place
 
 
 def open_archive(uri: str) -> Archive:
-    """The archive at a URI or path, which need not exist.
-
-    Raises:
-        MissingExtraError: PyArrow is not installed.
-        ArchiveError: The place holds something else.
-    """
+    """The archive at a URI or path, which need not exist. Raises MissingExtraError or ArchiveError."""
     return Archive(Place.at(uri))
 
 
 def open_history(log: str | Path | None, archive: str | None = None) -> OneCommitLog:
     """A log together with an archive of it, or one of the two alone. It is only read.
-
-    Raises:
-        OptionError: Neither is given.
-        LogFolderError, LogUnavailableError: There is no log, or no archive.
-        MissingExtraError: PyArrow is not installed, and there is an archive to read.
+    Raises OptionError, LogFolderError, LogUnavailableError or MissingExtraError.
     """
     if archive is None:
         if log is None:

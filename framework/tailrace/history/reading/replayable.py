@@ -31,9 +31,7 @@ def check_kept(
     log: Log, number: int, begins: Mapping[str, int], ends: Mapping[str, int], what: str, hint: str
 ) -> None:
     """Check that the log has all records that a task reads, by input, from where it begins to where it ends.
-
-    Raises:
-        OffsetGoneError: The log has deleted the first of them.
+    Raises OffsetGoneError: the log has deleted the first of them.
     """
     known = log.topics()
     for name, began in begins.items():

@@ -74,11 +74,7 @@ def note_move(log: Log, apps: Sequence[str], move: Move) -> None:
 
 
 def check_lives_here(log: Log, app: str) -> None:
-    """Check that an app may run on a log.
-
-    Raises:
-        AppMovedError: It was moved to another log, or it is being moved.
-    """
+    """Check that an app may run on a log. Raises AppMovedError."""
     found = last_move(log, app)
     if found is not None and found.step == "left":
         raise AppMovedError(

@@ -24,7 +24,7 @@ from tailrace.core.names import changelog_of, tape_of
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.cut_notes import NOTE, cut_header, header_of
-from tailrace.history.reading.left_inputs import left_with
+from tailrace.history.reading.left_inputs import abandoned_with
 from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log, TopicPartition
 
@@ -42,9 +42,7 @@ def noted_header(plan: Plan, log: Log, partition: int, positions: Mapping[str, i
 
 def resumed(plan: Plan, log: Log, partition: int, last: InputRecord | None) -> dict[str, int]:
     """By input that a task has ever read, and that the app declares: where to continue. ``last`` is the record of its last cut.
-
-    Raises:
-        TopicReplacedError: One of them, or the tape, was deleted and created again since.
+    Raises TopicReplacedError: one of them, or the tape, was deleted and created again since.
     """
     known = log.topics()
     declared = {one.name for one in plan.inputs if one.name in known}
@@ -56,27 +54,9 @@ def resumed(plan: Plan, log: Log, partition: int, last: InputRecord | None) -> d
     return found
 
 
-def resumed_from(log: Log, app: str, place: TopicPartition, position: int) -> int:
-    """Where to continue from a position in an input, as far as the last commit of an app that stands there has noted it.
-
-    Raises:
-        TopicReplacedError: The topic was deleted and created again since.
-    """
-    changelog = TopicPartition(changelog_of(app), place.partition)
-    is_there = changelog.topic in log.topics() and place.partition < log.partitions(changelog.topic)
-    cut = last_cut(log, changelog) if is_there else None
-    if cut is None or tape.decode_cut(cut.value or b"").positions.get(place.topic) != position:
-        return position
-    with _named(app):
-        return log.resume(header_of(cut, NOTE, bytes) or b"", {place: position})[place]
-
-
 def check_history(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> None:
-    """Check the topics that all tasks of an app have read, for a reader of history. ``inputs``: those that the app declares, of
-    which tasks may have left some before.
-
-    Raises:
-        TopicReplacedError: One of them was deleted and created again since.
+    """Check the topics that tasks of an app have read, and those of its declared ``inputs`` that they have left.
+    Raises TopicReplacedError: one of them was deleted and created again since.
     """
     with _named(app):
         for note, positions in _history(app, log, {one.name for one in inputs}):
@@ -85,7 +65,6 @@ def check_history(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> None:
 
 def replaced_topics(app: str, log: Log, inputs: Iterable[str] = ()) -> list[str]:
     """The topics that were deleted and created again since tasks of an app have read them.
-
     Topics that tasks have left count if they are among the ``inputs``.
     """
     found: dict[str, None] = {}
@@ -117,9 +96,7 @@ def note_of_topics(log: Log, topics: Iterable[str]) -> bytes:
 
 def check_same_topics(log: Log, note: bytes, topics: Iterable[str]) -> None:
     """Check that the topics are still those of which ``note_of_topics`` has returned a note, maybe in another process.
-
-    Raises:
-        TopicReplacedError: One of them was deleted and created again since.
+    Raises TopicReplacedError: one of them was deleted and created again since.
     """
     try:
         log.resume(note, _beginnings(topics))
@@ -133,9 +110,7 @@ def check_same_topics(log: Log, note: bytes, topics: Iterable[str]) -> None:
 
 def check_changelog(plan: Plan, log: Log, partition: int) -> None:
     """Check that a task without a commit in its changelog has none on its tape either.
-
-    Raises:
-        CorruptStateError: It has.
+    Raises CorruptStateError: it has.
     """
     topic = plan.tape_topic
     if log.start_offset(topic, partition) == log.end_offset(topic, partition):
@@ -163,11 +138,7 @@ def _history(app: str, log: Log, inputs: Collection[str]) -> Iterator[_Noted]:
 def _noted(
     app: str, partition: int, last: InputRecord | None, topics: Collection[str], inputs: Collection[str]
 ) -> Iterator[_Noted]:
-    """The notes that go with the last cut of a task.
-
-    These are the notes of the topics that it reads, among ``topics``, and of the inputs that it has left,
-    among ``inputs``.
-    """
+    """The notes with a task's last cut: of ``topics`` that it reads, and of ``inputs`` that it has left."""
     note = header_of(last, NOTE, bytes)
     if last is None or note is None:
         return
@@ -175,7 +146,7 @@ def _noted(
     yield _Noted(
         note, {TopicPartition(name, partition): at for name, at in positions.items() if name in topics}
     )
-    for name, one in left_with(last).items():
+    for name, one in abandoned_with(last).items():
         if name in inputs and name not in positions:
             yield _Noted(one.note, {TopicPartition(name, partition): one.position})
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from tailrace.core.engine.replay import Source
 from tailrace.core.errors import OffsetGoneError
@@ -26,7 +26,7 @@ from tailrace.log.interface import Log, TopicPartition
 
 OnHidden: TypeAlias = Callable[[TopicPartition, int, int], object]
 """Called if a transaction that is open hides the rest of a partial stretch: with the first offset that is left out, and the end."""
-_AT_ONCE = 10_000
+AT_ONCE = 10_000
 """Number of records to read at once, by default."""
 
 
@@ -45,18 +45,13 @@ def batches(
     """The committed records with ``start <= offset < stop``, in lists of 1 to ``at_once`` records.
 
     If the stretch must be whole, an open transaction has ``patience_s`` seconds to end. ``on_hidden`` is called if an open
-    transaction ends a partial stretch.
-
-    Raises:
-        UnknownTopicError: There is no such topic or partition.
-        OffsetGoneError: See the head of this file.
+    transaction ends a partial stretch. Raises UnknownTopicError or OffsetGoneError.
     """
     oldest, end = log.start_offset(topic, partition), log.end_offset(topic, partition)
     position = oldest if start is None else start if whole else max(start, oldest)
     until = end if stop is None else stop if whole else min(stop, end)
     place = TopicPartition(topic, partition)
-    how = _How(at_once or _AT_ONCE, patience_s, on_hidden, whole=whole)
-    return _batches(log, place, position, until, how)
+    return _batches(log, place, position, until, at_once or AT_ONCE, patience_s, on_hidden, whole)
 
 
 def scan(
@@ -85,10 +80,7 @@ def last(
     wanted: Callable[[InputRecord], bool] = lambda _: True,
     stop: int | None = None,
 ) -> InputRecord | None:
-    """The last committed record below ``stop`` for which ``wanted`` is true; None if there is none.
-
-    Reads backwards from ``stop``, in batches of growing size.
-    """
+    """The last ``wanted`` committed record below ``stop``, searched backwards; None if there is none."""
     start, end = log.start_offset(topic, partition), log.end_offset(topic, partition)
     back, below = 2, end if stop is None else min(stop, end)
     while start < below:
@@ -103,11 +95,8 @@ def last(
     return None
 
 
-def source(log: Log, partition: int) -> Source:
-    """Returns a function that reads whole stretches of one partition of any topic, by offsets. Reading forwards is fastest.
-
-    It reads ahead, so consecutive short stretches cost no more than long ones.
-    """
+def source(log: Log, partition: int, at_once: int | None = None) -> Source:
+    """A function that reads whole stretches of one partition of any topic, with read-ahead."""
     reader = log.reader({})
     ahead: dict[str, _Ahead] = {}
 
@@ -117,7 +106,7 @@ def source(log: Log, partition: int) -> Source:
             reader.seek(topic, partition, start)
             held = ahead[topic] = _Ahead(start)
         while held.position < stop:
-            fetch = reader.fetch(topic, partition, _AT_ONCE)
+            fetch = reader.fetch(topic, partition, at_once or AT_ONCE)
             if fetch.next_offset == held.position:
                 raise _ends_before(TopicPartition(topic, partition), held.position, stop)
             held.add(fetch.records, fetch.next_offset)
@@ -127,9 +116,8 @@ def source(log: Log, partition: int) -> Source:
 
 
 class _Ahead:
-    """Records fetched from a partition and not yet returned: ``records`` from index ``at`` on, read up to ``position``.
-
-    ``stop`` is the end of the last stretch returned. Records before it are not here any more.
+    """Records fetched and not yet returned: from index ``at`` on, up to ``position``.
+    ``stop`` is the end of the last stretch returned.
     """
 
     __slots__ = ("at", "position", "records", "stop")
@@ -157,39 +145,33 @@ class _Ahead:
         return records[at:end]
 
 
-class _How(NamedTuple):
-    """The options of ``batches``."""
-
-    at_once: int
-    patience_s: float
-    on_hidden: OnHidden | None
-    whole: bool
-
-
 def _batches(
     log: Log,
     place: TopicPartition,
     position: int,
     stop: int,
-    how: _How,
+    at_once: int,
+    patience_s: float,
+    on_hidden: OnHidden | None,
+    whole: bool,
 ) -> Iterator[list[InputRecord]]:
     if position >= stop:
         return
     reader = log.reader({place: position})
     try:
         while position < stop:
-            fetch = reader.fetch(*place, min(how.at_once, stop - position))
+            fetch = reader.fetch(*place, min(at_once, stop - position))
             records = fetch.records
             if fetch.next_offset > stop:
                 records = records[: bisect_left(records, stop, key=_offset)]
             if records:
                 yield records
             if fetch.next_offset == position:
-                if not how.whole:
-                    if how.on_hidden is not None:
-                        how.on_hidden(place, position, stop)
+                if not whole:
+                    if on_hidden is not None:
+                        on_hidden(place, position, stop)
                     return
-                if fetch.idle or not how.patience_s or not reader.wait(how.patience_s):
+                if fetch.idle or not patience_s or not reader.wait(patience_s):
                     raise _ends_before(place, position, stop)
             position = fetch.next_offset
     finally:

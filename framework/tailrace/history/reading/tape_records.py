@@ -31,12 +31,7 @@ _HINT = (
 
 
 def tape_record(place: TopicPartition, record: InputRecord) -> tape.TapeRecord:
-    """The content of a record of a tape.
-
-    Raises:
-        CorruptStateError: No task has written it.
-        NewerFormatError, OldFormatError: Another version has.
-    """
+    """The content of a record of a tape. Raises CorruptStateError, NewerFormatError or OldFormatError."""
     try:
         return tape.decode_tape(record.value or b"")
     except (NewerFormatError, OldFormatError):
@@ -46,11 +41,7 @@ def tape_record(place: TopicPartition, record: InputRecord) -> tape.TapeRecord:
 
 
 def tape_records(place: TopicPartition, records: Iterable[InputRecord]) -> Iterator[tape.TapeRecord]:
-    """The contents of records of a tape that follow one another.
-
-    Raises:
-        CorruptStateError: One of them was not written by a task.
-    """
+    """The contents of records of a tape that follow one another. Raises CorruptStateError."""
     before: int | None = None
     for record in records:
         found = tape_record(place, record)
@@ -62,9 +53,7 @@ def tape_records(place: TopicPartition, records: Iterable[InputRecord]) -> Itera
 
 def check_tape_end(plan: Plan, log: Log, partition: int, cut: bytes | None) -> None:
     """Compare the last record of a task's tape with the last commit in its changelog, while nobody else commits.
-
-    Raises:
-        CorruptStateError: They are not of the same commit.
+    Raises CorruptStateError: they are not of the same commit.
     """
     place = TopicPartition(plan.tape_topic, partition)
     record = last(log, *place)

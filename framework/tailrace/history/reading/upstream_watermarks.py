@@ -26,7 +26,7 @@ from typing import Final
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import LogDeniedError, UnknownTopicError
-from tailrace.core.names import parts_of, tape_of, transactional_id
+from tailrace.core.names import tape_of, task_of, transactional_id
 from tailrace.core.records import CHANNEL
 from tailrace.log.interface import Log, Reader
 
@@ -111,12 +111,9 @@ def without_watermark(log: Log, topic: str) -> list[str]:
 
 def tasks_beside(publisher: str, log: Log) -> list[str]:
     """The transactional ids of all tasks of the publisher's app; none if the publisher is no task.
-
-    Raises:
-        LogDeniedError: The user may not see the app's tape, whose partitions are its tasks. To go by the known publishers alone would be
-            wrong: a task that has not committed yet has events that are behind them.
+    Raises LogDeniedError.
     """
-    task = parts_of(publisher)
+    task = task_of(publisher)
     if task is None:
         return []
     app, _ = task

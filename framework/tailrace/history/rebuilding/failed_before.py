@@ -28,7 +28,7 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.core.engine.redriven import redriven_of
+from tailrace.core.engine.redriven import redrives_in
 from tailrace.core.errors import HANDLER_FAILED, BadReason, OptionError, ReplayDivergedError
 from tailrace.core.records import Headers, InputRecord, Output, RawOutput
 from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, notes, read
@@ -71,7 +71,7 @@ def letters_before(past: HistorySource, *, delivers_sends: bool) -> tuple[Letter
             redriven[number].add((name, offset))
             # It may itself have been redriven for an app whose history this one continues, and the original
             # failed there.
-            for one in redriven_of(letter.record.headers):
+            for one in redrives_in(letter.record.headers):
                 if one.origin is not None:
                     redriven[one.origin[0]].add((name, one.origin[1]))
     if not (redriven or failed or sent or redriven_sent):
@@ -95,7 +95,7 @@ def _content(letter: DeadLetter) -> bytes:
 
 def _check_own(letter: DeadLetter, plan: Plan) -> None:
     """Refuse the letter of a record redriven for another app: canonical order handles the original."""
-    found = redriven_of(letter.record.headers)
+    found = redrives_in(letter.record.headers)
     if found and found[-1].topic != plan.dead_letters_topic and letter.topic not in own_inputs(plan):
         raise OptionError(
             f"the dead letter {letter.id} of the app {plan.app!r} is a record that was redriven for an app "

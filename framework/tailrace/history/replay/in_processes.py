@@ -24,16 +24,15 @@ _IF_MEMORY_IS_SHORT = "If the system ended it for want of memory, replay with fe
 
 @dataclass(frozen=True, slots=True)
 class ReplayJob:
-    """A replay in a form that can be sent to another process. ``options.observer`` must be None.
-
-    ``state``: the service's folder to compare with.
-    """
+    """A replay in a form that can be sent to another process."""
 
     app: str
     """A reference for ``find_app``."""
     log: Path | str
     options: ReplayOptions
+    """Without an observer."""
     state: Path | None = None
+    """The service's folder to compare with."""
 
 
 def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None = None) -> ReplayReport:
@@ -42,7 +41,7 @@ def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None =
     compare = job.options.compare and job.state is not None
     with (
         closing(open_log(job.log)) as log,
-        LiveFolder(job.state or Path(), plan.app) as live,
+        closing(LiveFolder(job.state or Path(), plan.app)) as live,
     ):
         report = replay(
             plan,
@@ -61,14 +60,9 @@ def replay_apart(
 ) -> ReplayReport:
     """Run a job in ``workers`` processes, but at most one for each partition.
 
-    They have another hash seed than this process, which shows results that depend on the order of a set. The
-    report covers all processes; ``seconds`` is the longest time of one process. If this call ends early, it
-    ends its processes.
-
-    Raises:
-        TailraceError: The error of the first process that failed; see ``replay``.
-        WorkerLostError: A process ended without a report, for instance because it was killed, or it cannot be
-        started.
+    They have another hash seed than this process, which shows results that depend on the order of a set.
+    ``seconds`` is the longest time of one process.
+    Raises the error of the first process that failed, or WorkerLostError.
     """
     options = job.options
     numbers = sorted(

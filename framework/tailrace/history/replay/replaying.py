@@ -50,10 +50,9 @@ def replay(
     live: LiveStates | None = None,
     on_progress: Callable[[ReplayStatus], None] | None = None,
 ) -> ReplayReport:
-    """Replay an app. ``open_store`` opens an empty store for a partition, which is closed at its end
-    (default: in memory).
+    """Replay an app. ``open_store`` opens an empty store for a partition (default: in memory), closed at its end.
 
-    ``live`` returns states to compare a partition with, besides the changelog's; ``on_progress`` is called at
+    ``live`` returns states to compare a partition with, besides the changelog's. ``on_progress`` is called at
     every commit.
 
     Raises:

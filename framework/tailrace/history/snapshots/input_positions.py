@@ -18,7 +18,6 @@ from tailrace.core.records import Output
 from tailrace.history.reading.beginnings import here, is_own
 from tailrace.history.reading.last_reads import check_last_reads
 from tailrace.history.reading.replayable import MAY_BE_EMPTY
-from tailrace.history.reading.same_topics import resumed_from
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.state.snapshots import MESSAGES, Snapshot
 
@@ -42,11 +41,10 @@ class InputPositions:
             self._check_nothing_waits()
 
     def positions(self, writer: Writer | None, *, is_new: bool) -> dict[str, int]:
-        """The position to continue from in each input. Messages in flight that this log lacks are appended
-        with ``writer``; without a writer this only checks that it can be done.
+        """The position to continue from in each input. Messages in flight that this log lacks are appended.
+        Without a writer this only checks that it can be done.
 
-        For a task that ``is_new`` the log never has them, whatever its offsets are: it is another log, or
-        another app name.
+        For a task that ``is_new`` the log never has them: it is another log, or another app name.
         """
         declared = {one.name for one in self._plan.inputs}
         check_last_reads(self._log, self._snapshot, self._number, declared)
@@ -57,13 +55,11 @@ class InputPositions:
             if is_new and is_own(name, cut.app):
                 found[place.topic] = self._bring_along(writer, name, place, position)
             else:
-                found[place.topic] = self._in_log(
-                    TopicPartition(name, self._number), cut.app, place, position
-                )
+                found[place.topic] = self._in_log(place, position)
         return found
 
-    def _in_log(self, then: TopicPartition, app: str, place: TopicPartition, position: int) -> int:
-        """The position of an app in an input, if the log has the records from there on."""
+    def _in_log(self, place: TopicPartition, position: int) -> int:
+        """The position in an input, if the log has the records from there on."""
         which, start, end = self._manifest.id, self._log.start_offset(*place), self._log.end_offset(*place)
         if position > end:
             raise SnapshotMismatchError(
@@ -71,8 +67,6 @@ class InputPositions:
                 f"{self._number}, which ends at {end}",
                 hint="It belongs to another log.",
             )
-        if position < start:
-            position = resumed_from(self._log, app, then, position)
         if position < start:
             raise OffsetGoneError(
                 f"the snapshot {which} continues from an offset that retention has deleted; the first kept "

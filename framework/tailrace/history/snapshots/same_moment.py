@@ -20,9 +20,7 @@ from tailrace.state.snapshots import Snapshot
 
 def check_same_moment(plan: Plan, log: Log, snapshot: Snapshot, number: int, live: tape.Cut) -> None:
     """Compare the snapshot's task of a partition with ``live``, the last cut of that task in the log.
-
-    Raises:
-        SnapshotMismatchError: They stand at different moments, or the snapshot is of another app.
+    Raises SnapshotMismatchError: they stand at different moments, or the snapshot is of another app.
     """
     app, which, data = plan.app, snapshot.manifest.id, snapshot.manifest.task(number).cut
     cut = tape.decode_cut(data) if data else None

@@ -60,7 +60,7 @@ from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut,
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.commit_identity import new_nonce, standing
 from tailrace.history.reading.cut_notes import kept_headers
-from tailrace.history.reading.left_inputs import abandoned_positions, left_header_of
+from tailrace.history.reading.left_inputs import abandoned_positions, new_abandoned_header
 from tailrace.history.reading.same_topics import noted_header
 from tailrace.history.snapshots.input_positions import BATCH, InputPositions, batched
 from tailrace.history.snapshots.same_moment import check_same_moment
@@ -74,13 +74,11 @@ _log = logging.getLogger("tailrace.starting")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An order to start an app from a snapshot. ``name``: the snapshot's name on the tape (``base_name``).
-
-    Once a task has carried it out, the task's history begins with the snapshot: see ``history.reading.beginnings``.
-    """
+    """An order to start an app from a snapshot, with which its tasks' histories then begin."""
 
     snapshot: Snapshot
     name: str
+    """The snapshot's name on the tape (``base_name``)."""
     replace: bool = False
     """Replace a state that has another history."""
     timezones: str = ""
@@ -91,11 +89,8 @@ def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool 
     """Open the snapshot of ``app`` that ``URI`` or ``URI#snapshot`` names (default: the latest).
 
     If tasks of ``plan``, which may be ``app`` under another name, have begun with a snapshot, that one is
-    used, unless another should replace the state. Returns None if all have begun and that snapshot is
-    missing: then there is nothing to do.
-
-    Raises:
-        SnapshotError: There is no such snapshot, or it is damaged.
+    used, unless another should replace the state. Returns None if all have begun and that one is missing.
+    Raises SnapshotError.
     """
     uri, which = which_where(reference)
     history = AppHistory(plan, log)
@@ -138,13 +133,8 @@ def start_from(
 ) -> str:
     """Bring task ``number`` to the state of the snapshot, once. Returns what was done, as text.
 
-    The task must be owned: seeding fences the present holder of its id, and calls ``check_owned`` right
-    before that. ``Restore.run`` comes next, as in any start.
-
-    Raises:
-        SnapshotMismatchError: The snapshot does not fit the app, its history, or this log.
-        SnapshotError: The snapshot is damaged.
-        FencedError: Another worker took the task over meanwhile.
+    The task must be owned: seeding calls ``check_owned``, then fences the present holder of its id.
+    Raises SnapshotMismatchError (it does not fit the app or the log), SnapshotError or FencedError.
     """
     return _Task(plan, number, log, store, start, now_ms, check_owned).run()
 
@@ -322,7 +312,7 @@ class _Task:
             headers = (
                 noted_header(plan, log, partition, positions)
                 + kept_headers(before)
-                + left_header_of(log, partition, left)
+                + new_abandoned_header(log, partition, left)
             )
             writer.append(
                 [Output(plan.changelog_topic, rows.CUT_ROW, encoded, self._now_ms, headers)], partition

@@ -73,13 +73,7 @@ def take_snapshot(
 
     The app may run meanwhile, in any number of workers. It is not stopped, and slowed only by the load on the
     machine. The rows of one task at a time are held in memory.
-
-    Raises:
-        UnknownTopicError: The app has never run on this log.
-        SnapshotMismatchError: The app has never committed.
-        SnapshotError: The place cannot be written, or the name is already used.
-        TopicReplacedError: An input or the tape was deleted and created again.
-        OffsetGoneError: The log has deleted rows of the state.
+    Raises UnknownTopicError, SnapshotMismatchError, SnapshotError, TopicReplacedError or OffsetGoneError.
     """
     return _Taking(plan, log, snapshots, options or TakingOptions(), on_progress).run()
 
@@ -93,13 +87,8 @@ class _Taking:
         options: TakingOptions,
         on_progress: Callable[[TakingStatus], None] | None,
     ) -> None:
-        self._plan, self._log, self._snapshots, self._options, self._tell = (
-            plan,
-            log,
-            snapshots,
-            options,
-            on_progress,
-        )
+        self._plan, self._log, self._snapshots = plan, log, snapshots
+        self._options, self._tell = options, on_progress
         self._history = AppHistory(plan, log)
         self._read = 0
 

@@ -2,22 +2,16 @@
 
 Theory. With each commit a task writes its cut, as the last record of the commit's batch in its partition of
 the changelog. So its positions, watermarks and idle sources are read from the end of the changelog, without
-folding it. Other data is elsewhere: the owner of a task is in its claim; the number of pending timers is in
-its state folder, which has an index of them. A folder is used only if it is of the same history, and at the
-log's last commit or one before.
+folding it. The owner of a task is in its claim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from itertools import islice
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from tailrace.core import rows
 from tailrace.core.declare.plan import InputPlan, OperatorPlan, Plan
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
@@ -27,20 +21,12 @@ from tailrace.core.names import transactional_id
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import oldest_ms
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.commit_identity import standing
 from tailrace.history.reading.same_topics import replaced_topics
 from tailrace.history.reading.stretches import batches, last
 from tailrace.history.reading.tape_records import tape_record
 from tailrace.history.status.holding import Held, Holding, lag_of
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Owner
-from tailrace.state.looking import StateView
-from tailrace.state.store_cut import UNFINISHED, decode_store_cut
-
-MOST_TIMERS = 100_000
-"""Most entries of an index that are counted."""
-_BEHIND_AT_MOST = 1
-"""A store is written right after the commit, so it may be one commit behind the log."""
 
 Follows = Literal["events", "writers", "nothing"]
 
@@ -63,14 +49,6 @@ class SourceReport(msgspec.Struct, frozen=True):
     """The timestamp of the oldest record, if the log has deleted records before it."""
 
 
-class Timers(msgspec.Struct, frozen=True):
-    """Pending timers of an actor in one time domain. ``more``: there are more than were counted."""
-
-    count: int
-    earliest_ms: int | None
-    more: bool = False
-
-
 class OperatorReport(msgspec.Struct, frozen=True):
     """An actor or a function in one task."""
 
@@ -83,9 +61,6 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """A bounded run (``--until-end``) has reached its end."""
     feedback: tuple[str, ...]
     """Topics from its own circle, for which it does not wait."""
-    timers: Timers | None
-    """Timers of event time. None for a function, or if they are unknown."""
-    processing_timers: Timers | None
 
 
 class TaskReport(msgspec.Struct, frozen=True):
@@ -102,10 +77,6 @@ class TaskReport(msgspec.Struct, frozen=True):
     """Number of dead letters in this partition of the app's dead-letter topic."""
     for_others: int
     """Records that were redriven for other apps, and skipped."""
-    state_bytes: int | None
-    """None: there is no folder."""
-    state_problem: str | None
-    """The reason why the state in the folder does not show the task's timers."""
     sources: tuple[SourceReport, ...]
     operators: tuple[OperatorReport, ...]
 
@@ -121,22 +92,11 @@ class AppReport(msgspec.Struct, frozen=True):
     """What is wrong with the app's topics: those that were replaced, and records that no task has written."""
 
 
-def inspect_app(
-    plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None], state: Path | None = None
-) -> AppReport:
-    """The status of all tasks of an app. ``state`` contains folders ``<app>/<partition>``.
-
-    Raises:
-        UnknownTopicError: The app has never run on this log.
-        InputsChangedError: The app ran with another number of partitions.
-    """
+def inspect_app(plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None]) -> AppReport:
+    """The status of all tasks of an app. Raises UnknownTopicError or InputsChangedError."""
     AppHistory(plan, log)
     problems = tuple(_problems(plan, log))
-    folder = None if state is None else state / plan.app
-    tasks = [
-        _Task(plan, number, log, owner_of, None if folder is None else folder / str(number)).report()
-        for number in range(plan.partitions)
-    ]
+    tasks = [_Task(plan, number, log, owner_of).report() for number in range(plan.partitions)]
     return AppReport(plan.app, plan.version, now_ms, tuple(tasks), problems)
 
 
@@ -154,11 +114,8 @@ def _problems(plan: Plan, log: Log) -> Iterator[str]:
 
 
 class _Task:
-    def __init__(
-        self, plan: Plan, number: int, log: Log, owner_of: Callable[[str], Owner | None], folder: Path | None
-    ) -> None:
-        self._plan, self._number, self._log = plan, number, log
-        self._owner_of, self._folder = owner_of, folder
+    def __init__(self, plan: Plan, number: int, log: Log, owner_of: Callable[[str], Owner | None]) -> None:
+        self._plan, self._number, self._log, self._owner_of = plan, number, log, owner_of
         changelog = TopicPartition(plan.changelog_topic, number)
         found = last_cut(log, changelog)
         self._committed_ms = None if found is None else found.timestamp_ms
@@ -178,7 +135,6 @@ class _Task:
         plan, log, number = self._plan, self._log, self._number
         letters = TopicPartition(plan.dead_letters_topic, number)
         holding = Holding(plan, number, log, lambda publisher: self._owner_of(publisher) is not None)
-        timers, problem = self._timers()
         return TaskReport(
             partition=number,
             owner=self._owner_of(transactional_id(plan.app, number)),
@@ -188,10 +144,8 @@ class _Task:
             # Not by offsets: on Kafka, the markers of transactions have offsets, too.
             dead_letters=sum(map(len, batches(log, *letters))),
             for_others=0 if self._cut is None else self._cut.totals.for_others,
-            state_bytes=_size(self._folder),
-            state_problem=problem,
             sources=tuple(self._sources()),
-            operators=tuple(self._operator(one, holding, timers) for one in plan.operators),
+            operators=tuple(self._operator(one, holding) for one in plan.operators),
         )
 
     # --- sources and operators
@@ -222,9 +176,7 @@ class _Task:
             replayable_since_ms=oldest_ms(self._log, place) if start else None,
         )
 
-    def _operator(
-        self, one: OperatorPlan, holding: Holding, timers: dict[tuple[str, int], Timers]
-    ) -> OperatorReport:
+    def _operator(self, one: OperatorPlan, holding: Holding) -> OperatorReport:
         source = holding.lowest(self._marks, one.index)
         return OperatorReport(
             name=one.name,
@@ -233,40 +185,7 @@ class _Task:
             held_by=None if source is None else holding.why(source, self._marks, self._positions),
             ended=self._marks.ended_operators[one.index],
             feedback=one.feedback,
-            timers=timers.get((one.name, rows.EVENT_TIME)),
-            processing_timers=timers.get((one.name, rows.PROCESSING_TIME)),
         )
-
-    # --- the state folder
-
-    def _timers(self) -> tuple[dict[tuple[str, int], Timers], str | None]:
-        """Pending timers by actor and domain; or the reason why they are unknown, if there is a folder."""
-        domains = (rows.EVENT_TIME, rows.PROCESSING_TIME)
-        places = [(actor.name, domain) for actor in self._plan.actors for domain in domains]
-        if self._cut is None:
-            return dict.fromkeys(places, Timers(0, None)), None
-        if self._folder is None or not self._folder.is_dir():
-            return {}, None
-        try:
-            with closing(StateView(self._folder)) as view:
-                problem = self._foreign(view.cut, self._cut)
-                return {} if problem else {place: _counted(view, *place) for place in places}, problem
-        except TailraceError as error:
-            return {}, f"it cannot be read: {error}"
-
-    def _foreign(self, data: bytes | None, own: tape.Cut) -> str | None:
-        """The reason why a state cannot be used for this task's present status; None if it can be."""
-        held = None if data is None else decode_store_cut(data)
-        if held is None or held.core is None or held.changelog_position == UNFINISHED:
-            return "it is being restored, or was never written"
-        cut = tape.decode_cut(held.core)
-        if (cut.app, cut.partition, cut.lineage) != (own.app, own.partition, own.lineage):
-            return "it is of another history than the log's"
-        if standing(self._plan, self._log, own.partition, cut).in_log is False:
-            return "it stands at a commit that the log does not have"
-        if cut.tape + _BEHIND_AT_MOST < own.tape:
-            return f"it is {own.tape - cut.tape:,} commits behind the log"
-        return None
 
 
 def _follows(one: InputPlan) -> Follows:
@@ -277,29 +196,3 @@ def _follows(one: InputPlan) -> Follows:
 
 def _known(watermark_ms: int) -> int | None:
     return watermark_ms if is_instant(watermark_ms) else None
-
-
-def _counted(view: StateView, actor: str, domain: int) -> Timers:
-    prefix = rows.index_prefix(domain, actor.encode())
-    count, looked, earliest_ms = 0, 0, None
-    with closing(view.scan(prefix, rows.prefix_end(prefix))) as found:
-        for row, _ in islice(found, MOST_TIMERS + 1):
-            looked += 1
-            time_ms, _, _, name = rows.read_index_row(row)
-            if name[:1] != rows.EXPIRY and looked <= MOST_TIMERS:
-                count += 1
-                earliest_ms = time_ms if earliest_ms is None else earliest_ms
-    return Timers(count, earliest_ms, more=looked > MOST_TIMERS)
-
-
-def _size(folder: Path | None) -> int | None:
-    """The total size of the files in a folder, in bytes, without files that are deleted meanwhile."""
-    if folder is None or not folder.is_dir():
-        return None
-    size = 0
-    for path in folder.rglob("*"):
-        try:
-            size += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue
-    return size

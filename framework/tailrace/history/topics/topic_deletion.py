@@ -37,12 +37,7 @@ class Deletion(msgspec.Struct):
 
 
 def plan_deletion(log: StoredLog, app: str) -> Deletion:
-    """What would be deleted of an app. Asks only.
-
-    Raises:
-        UnknownAppError: The app has no topics on this log.
-        TaskOwnedError: A process of the app lives.
-    """
+    """What would be deleted of an app. Asks only. Raises UnknownAppError or TaskOwnedError."""
     known = log.admin.names()
     topics = topics_left_by(app, known, log.admin.watermark_topics)
     if not topics:
@@ -63,11 +58,7 @@ def plan_deletion(log: StoredLog, app: str) -> Deletion:
 
 
 def delete_topics(log: StoredLog, planned: Deletion) -> None:
-    """Delete it, and set ``groups`` to those that existed.
-
-    Raises:
-        TaskOwnedError: A process of the app lives.
-    """
+    """Delete it, and set ``groups`` to those that existed. Raises TaskOwnedError."""
     _refuse_live(log, planned.app)
     if planned.publishers:
         retire(log, planned.app)

@@ -14,7 +14,7 @@ letters are redriven for the first time, so it is an entry only if it exists.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, TypeAlias
 
@@ -88,12 +88,8 @@ def apply_topics(planned: Sequence[PlannedTopic], log: StoredLog) -> None:
 
 
 def check_topics(plan: Plan, log: StoredLog, app: str) -> None:
-    """Compare the topics of an app with the rules when it starts. Warnings are logged; nothing is changed.
-
-    ``app`` is the app as a command takes it, for messages.
-
-    Raises:
-        TopicMismatchError: A deviation would lose data, or give wrong results.
+    """Compare the topics of an app, named as in a command, with the rules when it starts. Warnings are logged.
+    Raises TopicMismatchError: a deviation would lose data, or give wrong results.
     """
     options = f"--app {app} --log {log.place}"
     warnings: dict[tuple[str, str, str], list[str]] = defaultdict(list)
@@ -257,12 +253,8 @@ class _Planning:
 
 def in_short(planned: Collection[PlannedTopic]) -> str:
     """One line about a whole plan."""
-    counts = {
-        action: sum(one.action == action for one in planned) for action in ("create", "change", "refuse")
-    }
-    parts = [
-        f"{counts['create']} to create",
-        f"{counts['change']} to change",
-        f"{counts['refuse']} that differ and are not changed",
-    ]
-    return f"{counted(len(planned), 'topic')}: {', '.join(parts)}"
+    count = Counter(one.action for one in planned)
+    return (
+        f"{counted(len(planned), 'topic')}: {count['create']} to create, {count['change']} to change, "
+        f"{count['refuse']} that differ and are not changed"
+    )

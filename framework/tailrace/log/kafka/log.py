@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from tailrace.core.counting import counted as counted_in_words
 from tailrace.core.errors import LogUnavailableError, OptionError, TaskOwnedError
-from tailrace.core.names import parts_of, tape_of
+from tailrace.core.names import tape_of, task_of
 from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.consistent_ends import consistent_ends
 from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
@@ -252,7 +252,7 @@ class KafkaLog:
 
     def writer(self, transactional_id: str, /) -> SharedWriter:
         """See ``Log.writer``. A task of an app that this process has joined gets a writer of the transaction of the process."""
-        task = parts_of(transactional_id)
+        task = task_of(transactional_id)
         process = None if task is None else self._processes.get(task[0])
         if task is not None and process is not None:
             return process.writer(transactional_id, task[1])

@@ -43,7 +43,7 @@ from collections.abc import Callable, Collection
 from uuid import uuid4
 
 from tailrace.core.errors import FencedError
-from tailrace.core.names import parts_of, process_transactional_id
+from tailrace.core.names import process_transactional_id, task_of
 from tailrace.log.kafka.tasks import KafkaTasks
 from tailrace.log.kafka.writer import KafkaProducer
 from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
@@ -108,7 +108,7 @@ class ProcessTransaction:
     def _check(self, names: Collection[str]) -> None:
         """Refuse to commit tasks that this process does not own."""
         for name in names:
-            task = parts_of(name)
+            task = task_of(name)
             if task is None or task[1] not in self._member.owned:
                 raise FencedError(
                     f"{name!r} was given to another process",

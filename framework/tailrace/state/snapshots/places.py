@@ -106,11 +106,9 @@ class Place:
             yield stream
 
     def write(self, data: bytes, *, replace: bool = True) -> None:
-        """Make a file of this content appear as a whole, safe from a power cut.
+        """Make a whole file appear, safe from a power cut. Raises SnapshotUnavailableError.
 
-        Raises FileExistsError where it is there and ``replace`` is not set: on a disk without fail, in an
-        object store as far as a look before tells. Raises SnapshotUnavailableError; nothing has appeared
-        then, as far as the place says.
+        Without ``replace`` raises FileExistsError if it exists (in an object store, if a look finds it before).
         """
         with self.failures(WRITING):
             if self._filesystem is None:
@@ -211,11 +209,7 @@ class Place:
 
     @contextmanager
     def failures(self, doing: str) -> Generator[None]:
-        """Turn what the place says when it fails into our error.
-
-        What is absent stays that where something is looked for, and what is there already where a file is
-        written.
-        """
+        """SnapshotUnavailableError for an OSError, except for a read of no file and a write of an existing one."""
         try:
             yield
         except TailraceError:

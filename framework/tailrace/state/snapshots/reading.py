@@ -76,10 +76,7 @@ class Snapshot:
         return tuple(level.manifest for level in self._chain)
 
     def hold(self, app: str) -> None:
-        """Note that the history of an app begins with it: retention leaves it from then on.
-
-        Raises SnapshotUnavailableError.
-        """
+        """Note that the history of an app begins with it: retention keeps it from then on."""
         (self._chain[-1].place / f"{HELD_BY}{app}").write(b"")
 
     # --- rows ---
@@ -113,9 +110,9 @@ class Snapshot:
     def _changes(self, level: Level, task: TaskEntry) -> Iterator[Changes]:
         """What one level says of a task: rows with their values, None for those that are gone."""
         found = self._rows_of(level, task, tables.STATE)
-        if _has(task, tables.TIMERS):
+        if _files(task, tables.TIMERS):
             found = overlaid(found, self._rows_of(level, task, tables.TIMERS))
-        if _has(task, tables.DELETED):
+        if _files(task, tables.DELETED):
             found = overlaid(found, self._deleted(level, task), keep_deleted=True)
         return found
 
@@ -205,17 +202,14 @@ class Snapshot:
         """Check that every file of the chain is there and has its size. Raises the first problem."""
         for level in self._chain:
             sizes = {entry.name: entry.size for entry in level.place.entries() if not entry.is_folder}
-            for file in _all_files(level.manifest):
+            for file in (file for task in level.manifest.tasks for file in task.files):
                 if file.name not in sizes:
                     raise _missing(level, file)
                 if sizes[file.name] != file.bytes:
                     raise _altered(level, file, f"it has {sizes[file.name]} bytes, not {file.bytes}")
 
     def verify(self) -> list[Problem]:
-        """Read every byte of the chain and return all that is missing or altered.
-
-        Raises SnapshotUnavailableError where the place itself fails.
-        """
+        """Read every byte of the chain, return what is missing or altered. Raises SnapshotUnavailableError."""
         problems = list[Problem]()
         for level in self._chain:
             for task in level.manifest.tasks:
@@ -246,10 +240,7 @@ def linked(chain: Sequence[Level], app: str) -> Snapshot:
 def overlaid(
     base: Iterable[Changes], changes: Iterable[Changes], *, keep_deleted: bool = False
 ) -> Iterator[Changes]:
-    """Two ascending streams as one: a row of ``changes`` takes precedence, and None there deletes it.
-
-    With ``keep_deleted`` it stays, as None, for a level further down.
-    """
+    """Two ascending streams as one: ``changes`` replace, and None deletes (``keep_deleted``: stays, as None)."""
     coming = iter(changes)
     pending = next(coming, None)
     for keys, values in base:
@@ -292,16 +283,8 @@ def _narrowed(batches: Iterable[Any], columns: Sequence[str] | None, filter: Any
             yield from found.to_batches()
 
 
-def _has(task: TaskEntry, table: TableName) -> bool:
-    return any(file.table == table for file in task.files)
-
-
 def _files(task: TaskEntry, table: TableName) -> list[FileInfo]:
     return [file for file in task.files if file.table == table]
-
-
-def _all_files(manifest: Manifest) -> list[FileInfo]:
-    return [file for task in manifest.tasks for file in task.files]
 
 
 def _checksum(place: Place) -> str:

@@ -53,12 +53,15 @@ def write_task(
     *,
     messages: Iterable[InputRecord] = (),
     deleted: Iterable[bytes] | None = None,
+    rows_in_a_group: int = ROWS_IN_A_GROUP,
+    bytes_in_a_group: int = BYTES_IN_A_GROUP,
 ) -> tuple[FileInfo, ...]:
     """Write the files of one task into the folder of a draft. Returns those of tables with rows.
 
     ``rows`` are strictly ascending by their bytes; index rows and the task's own rows are left out.
     ``messages`` are those of the inbox between the receiver's position and its end at the cut. ``deleted``,
     strictly ascending, are the rows that the parent of an incremental snapshot has and this one has not.
+    A row group ends when it has ``rows_in_a_group`` rows, or ``bytes_in_a_group`` bytes.
 
     Raises UsageError (not ascending), CorruptStateError (a row of no known form), SnapshotUnavailableError.
     The files of a failed attempt are taken away where that is possible; nobody looks at them.
@@ -69,24 +72,26 @@ def write_task(
     folder.make()
     with ExitStack() as open_files:
         files = _Files(folder, partition, attempt, open_files)
-        for keys, values in _state_chunks(rows):
+        size = rows_in_a_group, bytes_in_a_group
+        for keys, values in _state_chunks(rows, size):
             state, timers = tables.state_tables(keys, values)
             files.write(tables.STATE, state)
             files.write(tables.TIMERS, timers)
-        for records in _groups(messages, _message_size):
+        for records in _groups(messages, _message_size, size):
             files.write(tables.MESSAGES, tables.messages_table(records))
         last: bytes | None = None
-        for gone in _groups(deleted or (), len):
+        for gone in _groups(deleted or (), len, size):
             _must_ascend(last, gone)
             last = gone[-1]
             files.write(tables.DELETED, tables.deleted_table(gone))
     return files.written
 
 
-def _state_chunks(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tables.Chunk]:
+def _state_chunks(rows: Iterable[tuple[bytes, bytes]], size: tuple[int, int]) -> Iterator[tables.Chunk]:
     """The state rows in chunks of at most a row group; other rows are checked and left out."""
     last: bytes | None = None
-    for keys, values in _pair_groups(rows):
+    for pairs in _groups(rows, _pair_size, size):
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         _must_ascend(last, keys)
         last = keys[-1]
         first, stop = bisect_left(keys, core_rows.STATE), bisect_left(keys, _END_OF_STATE)
@@ -97,36 +102,22 @@ def _state_chunks(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tables.Chunk]
             yield keys[first:stop], values[first:stop]
 
 
-def _pair_groups(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[tables.Chunk]:
-    keys, values, weight = list[bytes](), list[bytes](), 0
-    for some in _pulled(pairs):
-        some_keys, some_values = [key for key, _ in some], [value for _, value in some]
-        keys += some_keys
-        values += some_values
-        weight += sum(map(len, some_keys)) + sum(map(len, some_values))
-        if len(keys) >= ROWS_IN_A_GROUP or weight >= BYTES_IN_A_GROUP:
-            yield keys, values
-            keys, values, weight = [], [], 0
-    if keys:
-        yield keys, values
-
-
-def _groups(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    group, weight = list[Item](), 0
-    for some in _pulled(items):
+def _groups(
+    items: Iterable[Item], bytes_of: Callable[[Item], int], size: tuple[int, int]
+) -> Iterator[list[Item]]:
+    source, group, weight = iter(items), list[Item](), 0
+    while some := list(islice(source, _PULLED)):
         group += some
-        weight += sum(map(size, some))
-        if len(group) >= ROWS_IN_A_GROUP or weight >= BYTES_IN_A_GROUP:
+        weight += sum(map(bytes_of, some))
+        if len(group) >= size[0] or weight >= size[1]:
             yield group
             group, weight = [], 0
     if group:
         yield group
 
 
-def _pulled(items: Iterable[Item]) -> Iterator[list[Item]]:
-    source = iter(items)
-    while some := list(islice(source, _PULLED)):
-        yield some
+def _pair_size(pair: tuple[bytes, bytes]) -> int:
+    return len(pair[0]) + len(pair[1])
 
 
 def _message_size(message: InputRecord) -> int:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.input_decoder import InputDecoder
-from tailrace.core.engine.redriven import Addressees, redriven_of
+from tailrace.core.engine.redriven import Addressees, redrives_in
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
@@ -144,7 +144,7 @@ def _is_left_out(
     plan: Plan, log: Log, place: TopicPartition, record: InputRecord, starts: Mapping[TopicPartition, int]
 ) -> bool:
     """Whether a record was redriven for another app, or for this one while the feed holds its original."""
-    redrives = redriven_of(record.headers)
+    redrives = redrives_in(record.headers)
     if not redrives or redrives[-1].topic != plan.dead_letters_topic:
         return bool(redrives)
     origin = redrives[-1].origin
