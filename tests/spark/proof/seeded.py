@@ -182,7 +182,7 @@ def in_its_own_way(unit: Unit) -> None:
     stretches.AT_ONCE = random.choice((1, 7, 10_000))
     defaults: Any = FirstPass.__init__.__kwdefaults__
     defaults["chunk_steps"] = random.choice((1, 5, 30, 20_000))
-    driving.COMMIT_EVERY_S = random.choice((0.0, 1e9))
+    driving.MOVED_AT_ONCE = random.choice((1, 100, 500_000))
     driving.ENTRIES_AT_ONCE = random.choice((1, 10, 200_000))
     split_units._AT_ONCE = random.choice((1, 3, 10_000))
     output_files._ROWS = random.choice((1, 5, 50_000))

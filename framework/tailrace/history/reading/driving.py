@@ -26,7 +26,6 @@ A task stops at its limit, or at the end of the tape. A tape that ends before th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -45,9 +44,6 @@ ENTRIES_AT_ONCE = 200_000
 """Most instances and collections touched since the last commit: they are in memory."""
 MOVED_AT_ONCE = 500_000
 """Most records handled and timers fired since the last commit: the limit of a live task."""
-COMMIT_EVERY_S = 0.5
-_CHEAP_S = COMMIT_EVERY_S / 20
-"""If a write takes longer than this, state is written less often. Keys that change often are then written less often."""
 
 
 @dataclass(slots=True)
@@ -56,31 +52,21 @@ class CommitPolicy:
 
     entries: int | None = field(default_factory=lambda: ENTRIES_AT_ONCE)
     moved: int | None = field(default_factory=lambda: MOVED_AT_ONCE)
-    every_s: float | None = None
     at: frozenset[int] = frozenset()
     """Numbers of tape records: the state is needed as it is before each of these."""
     _moved: int = 0
-    _due_s: float = 0.0
-
-    @classmethod
-    def by_time(cls) -> CommitPolicy:
-        """For a task that another attempt may have to continue: it writes as often as is cheap."""
-        return cls(moved=None, every_s=COMMIT_EVERY_S)
 
     def is_due(self, task: Task) -> bool:
         """Whether the state must be written now."""
         return (
             (self.moved is not None and _moved(task) - self._moved >= self.moved)
             or (self.entries is not None and task.dirty_count >= self.entries)
-            or (self.every_s is not None and time.perf_counter() >= self._due_s)
             or (bool(self.at) and task.tape_number + 1 in self.at)
         )
 
-    def wrote(self, task: Task, took_s: float) -> None:
-        """The state has been written, in ``took_s`` seconds."""
+    def wrote(self, task: Task) -> None:
+        """The state has been written."""
         self._moved = _moved(task)
-        if self.every_s is not None:
-            self._due_s = time.perf_counter() + self.every_s * max(1.0, took_s / _CHEAP_S)
 
 
 def _moved(task: Task) -> int:
@@ -99,10 +85,9 @@ class Sink:
 
     def commit(self, task: Task, /) -> None:
         """Write the present state of the task. Its outputs must have been taken before."""
-        begun_s = time.perf_counter()
         self.write(task.commit_batch())
         task.committed()
-        self.policy.wrote(task, time.perf_counter() - begun_s)
+        self.policy.wrote(task)
 
     def write(self, batch: CommitBatch, /) -> None:
         """Write the rows of a commit together with its cut."""

@@ -38,7 +38,7 @@ from tailrace.history.rebuilding.output_watermarks import Marking, mark_of, mark
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.results import CanonicalNotes, OutputFiles, TaskResult, UnitResult
-from tailrace.history.rebuilding.unfinished_task import RowStore
+from tailrace.history.rebuilding.task_folder import RowStore
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory

@@ -1,8 +1,4 @@
-"""Outputs of unfinished tasks: one file per task, which always matches the state of the task.
-
-A task appends a frame per commit before it writes the state of that commit, and the state's cut names the
-length of the file after that frame. A later attempt truncates a longer file: the rest belongs to a commit
-that it repeats. A shorter file has lost its end in a machine crash: the task begins from the start.
+"""Outputs of a task under way: one file per attempt, with a frame for each commit.
 
 ::
 
@@ -45,38 +41,28 @@ class Frame(NamedTuple):
 
 
 class OutputFrames:
-    """The file of a task. ``length``: its length in bytes, which is the position of a state in it."""
+    """The file of an attempt."""
 
-    def __init__(self, path: Path, length: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.length = length
         try:
-            with path.open("ab") as file:
-                file.truncate(length)
-            self._file = path.open("ab")
+            self._file = path.open("wb")
         except OSError as error:
             raise as_state_error(error, path, "opening the outputs under way") from error
 
     def append(self, first: int, outputs: Sequence[Output], mark: Mark | None = None) -> None:
-        """Append the outputs of one commit, and flush them to the operating system."""
+        """Append the outputs of one commit."""
         if not outputs and mark is None:
             return
         payload = _encoder.encode((outputs, mark))
         try:
             self._file.write(_HEAD.pack(len(payload), first, len(outputs)) + payload)
-            self._file.flush()
         except OSError as error:
             raise as_state_error(error, self.path, "writing outputs") from error
-        self.length += _HEAD.size + len(payload)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def is_whole(path: Path, length: int) -> bool:
-    """Whether the file has all outputs up to a state."""
-    return length == 0 or (path.is_file() and path.stat().st_size >= length)
 
 
 def frames(path: Path) -> Iterator[Frame]:

@@ -28,10 +28,11 @@ from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.results import SendDigests, TaskResult
 
 
-class Chains(msgspec.Struct):
-    """Digests of records by destination, ``topic/partition``. A task's state can store and continue them."""
+class Chains:
+    """Digests of records by destination, ``topic/partition``."""
 
-    digests: dict[str, bytes] = {}
+    def __init__(self) -> None:
+        self.digests: dict[str, bytes] = {}
 
     def add(self, topic: str, partition: int, record: Output | InputRecord) -> None:
         """Add a record to the digest of its destination."""
@@ -44,9 +45,9 @@ class Chains(msgspec.Struct):
 class Sends:
     """The records that one task sends to its app."""
 
-    def __init__(self, plan: Plan, chains: Chains | None = None) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.topics = frozenset(own_inputs(plan))
-        self.chains = chains or Chains()
+        self.chains = Chains()
         self._partitions = plan.partitions
 
     def take(self, outputs: Iterable[Output]) -> None:

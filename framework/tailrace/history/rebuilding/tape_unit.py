@@ -1,8 +1,4 @@
-"""The unit that replays one partition along its tape, and writes its part of the snapshot.
-
-The state of an unfinished task is in the work folder (see ``unfinished_task``), so a killed attempt loses
-only its work since the last write.
-"""
+"""The unit that replays one partition along its tape, and writes its part of the snapshot."""
 
 from __future__ import annotations
 
@@ -17,8 +13,8 @@ from tailrace.core.engine.replay import Replay, Source
 from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, TailraceError
 from tailrace.core.records import InputRecord
+from tailrace.history.reading.beginnings import rows_of_keys
 from tailrace.history.reading.driving import (
-    CommitPolicy,
     Step,
     TapeSink,
     drive_along_tape,
@@ -40,7 +36,7 @@ from tailrace.history.rebuilding.results import (
     TaskResult,
     UnitResult,
 )
-from tailrace.history.rebuilding.unfinished_task import Resumed, UnfinishedTask
+from tailrace.history.rebuilding.task_folder import TaskFolder
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 
@@ -51,8 +47,8 @@ def run_task(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) ->
     if unit.job.targets[unit.partition].cut is None:
         result.tasks = (task_without_history(unit.job, past, unit.partition),)
         return result
-    with UnfinishedTask(unit, past, work, attempt) as task:
-        _TaskRun(unit, past, work, result, task).run()
+    with TaskFolder(unit, work.tasks, attempt) as folder:
+        _TaskRun(unit, past, work, result, folder).run()
     return result
 
 
@@ -65,34 +61,34 @@ class _TaskRun(TapeSink):
         past: HistorySource,
         work: WorkFolder,
         result: UnitResult,
-        unfinished: UnfinishedTask,
+        folder: TaskFolder,
     ) -> None:
         self._unit, self._job, self._number = unit, unit.job, unit.partition
         self._past, self._plan, self._work = past, past.plan, work
-        self._result, self._unfinished = result, unfinished
+        self._result, self._folder = result, folder
         self._target = self._job.targets[self._number]
         self._failed = Failed(self._job.request.failures.on_error)
         keys = self._job.request.keys
         self._keys = named_keys(self._plan, keys).keys if keys else None
         self.settles = self._keys is None
-        resumed = unfinished.resume(self._keys)
-        self._failed.count, self._failed.shown = resumed.failed, resumed.shown
-        self._sends = Sends(self._plan, resumed.sends) if compares_sends(self._job, self._plan) else None
-        self._more_outputs = resumed.more_outputs
+        self._sends = Sends(self._plan) if compares_sends(self._job, self._plan) else None
+        self._more_outputs = 0
         """Number of outputs so far, less those of the first run up to the same commit."""
         assert self._target.cut is not None
         self._end = tape.decode_cut(self._target.cut)
-        self._replay = self._replay_from(unfinished.cut)
-        self._replay.missing = resumed.missing
-        super().__init__(unfinished.store, CommitPolicy.by_time())
+        self._replay = self._begun()
+        super().__init__(folder.store)
 
-    def _replay_from(self, cut: bytes | None) -> Replay:
-        request = self._job.request
+    def _begun(self) -> Replay:
+        """The replay, with the rows of its keys at the task's beginning."""
+        request, store = self._job.request, self._folder.store
+        begun = self._past.beginning(self._job, self._number)
+        begun.load(store, rows_of_keys(self._plan, self._keys))
         return replay_of(
             self._plan,
             self._number,
-            self._unfinished.store,
-            cut,
+            store,
+            self._folder.cut,
             self._source(),
             lineage=self._end.lineage,
             watch=Watch(None, self._keys, self._failed),
@@ -158,7 +154,7 @@ class _TaskRun(TapeSink):
             self._note_refused(task, step)
         self._failed.records.clear()
         begun_s = time.perf_counter()
-        if self._unfinished.outputs is None and self._sends is None:
+        if self._folder.outputs is None and self._sends is None:
             task.discard_outputs()
         else:
             self._take_outputs(task, step)
@@ -172,8 +168,8 @@ class _TaskRun(TapeSink):
         emitted = task.take_outputs()
         if self._sends is not None:
             self._sends.take(emitted)
-        if self._unfinished.outputs is not None:
-            self._unfinished.outputs.append(first, emitted, mark)
+        if self._folder.outputs is not None:
+            self._folder.outputs.append(first, emitted, mark)
         if step.whole and self._keys is None:
             self._more_outputs += before + len(emitted) - record.totals.outputs
 
@@ -184,12 +180,8 @@ class _TaskRun(TapeSink):
         self._result.work.phases.write += time.perf_counter() - begun_s
 
     def write(self, batch: CommitBatch, /) -> None:
-        """See ``Sink.write``. A later attempt continues after this commit."""
-        failed = self._failed
-        kept = Resumed(failed.count, failed.shown, self._more_outputs, self._replay.missing)
-        if self._sends is not None:
-            kept.sends = self._sends.chains
-        self._unfinished.write(batch, kept)
+        """See ``Sink.write``."""
+        self._folder.write(batch)
 
     def step_done(self, task: Task, step: Step, /) -> None:
         """See ``TapeSink.step_done``."""
@@ -232,8 +224,8 @@ class _TaskRun(TapeSink):
 
     def _written(self, *, whole: bool, sends: SendDigests | None) -> TaskResult:
         """Write the rows and the outputs. If the task is the service's at its last commit, compare both."""
-        job, number, attempt, store = self._job, self._number, self._result.attempt, self._unfinished.store
-        cut, schema = self._unfinished.cut, store.get(rows.SCHEMA_ROW) or b""
+        job, number, attempt, store = self._job, self._number, self._result.attempt, self._folder.store
+        cut, schema = self._folder.cut, store.get(rows.SCHEMA_ROW) or b""
         of_service = whole and not self._replay.lenient and self._keys is None
         if of_service and cut != self._target.cut:
             raise ReplayDivergedError(
@@ -251,7 +243,7 @@ class _TaskRun(TapeSink):
                 state,
                 lambda: (one for one in store.rows() if one[0][:1] == rows.STATE),
             )
-        outputs = self._unfinished.finished_outputs()
+        outputs = self._folder.finished_outputs()
         return TaskResult(
             partition=number,
             cut=cut,

@@ -8,7 +8,7 @@
       done/<unit>            the result of a unit: written to another name and linked into place, so that the
                              first one stays
       progress/<unit>        the progress of a unit, written from time to time
-      tasks/<partition>/     an unfinished task: its state, and its outputs up to that state
+      tasks/                 of each attempt at a task that is under way: its state and its outputs
       blocks/                records dealt to shards, and other files that one unit passes to another
 
 It is a folder of this machine, or one that all machines share. A job that begins again because its code has

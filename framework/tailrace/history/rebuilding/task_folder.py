@@ -1,0 +1,56 @@
+"""The folder of one attempt at a task: the rows of its state, and its outputs if they are requested."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+from tailrace.core.engine.task import CommitBatch
+from tailrace.history.rebuilding.job import Unit
+from tailrace.history.rebuilding.output_files import Frame, OutputFrames, frames
+from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
+from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
+
+RowStore: TypeAlias = RocksStore | MemoryStore
+
+
+class TaskFolder:
+    """Belongs to one attempt, which removes it when it ends. What a killed attempt leaves goes with the work folder."""
+
+    def __init__(self, unit: Unit, tasks: Path, attempt: str) -> None:
+        self._path = tasks / f"{unit.partition}-{attempt}"
+        self._path.mkdir(parents=True)
+        self.store: RowStore = MemoryStore()
+        if unit.job.request.execution.store == "rocks":
+            identity = StateIdentity(unit.job.app, unit.partition)
+            self.store = RocksStore(self._path / "state", identity, StateMemory())
+        self.outputs: OutputFrames | None = None
+        if unit.job.request.to.outputs != "none":
+            self.outputs = OutputFrames(self._path / "outputs")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        if self.outputs is not None:
+            self.outputs.close()
+        self.store.close()
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    @property
+    def cut(self) -> bytes | None:
+        """The cut of the state."""
+        return None if self.store.cut is None else decode_store_cut(self.store.cut).core
+
+    def write(self, batch: CommitBatch) -> None:
+        """Write the state of a commit."""
+        self.store.write(batch.rows | batch.index_rows, StoreCut(FORMAT, 0, 0, batch.cut).encode())
+
+    def finished_outputs(self) -> Iterator[Frame] | None:
+        """All outputs; None if they are not requested."""
+        if self.outputs is None:
+            return None
+        self.outputs.close()
+        return frames(self._path / "outputs")
