@@ -1,8 +1,6 @@
-"""``tailrace graph``: as text, as a picture, as JSON."""
+"""``tailrace graph``: as text, as Mermaid, as JSON."""
 
 from __future__ import annotations
-
-import sys
 
 import msgspec
 import pytest
@@ -13,13 +11,10 @@ LEDGER = "tests.graph.market:ledger"
 
 
 def test_the_suffix_of_the_output_says_what_is_written(tmp_path) -> None:
-    done("graph", SHOP, "--output", tmp_path / "a.svg")
     done("graph", SHOP, "--output", tmp_path / "a.json")
     done("graph", SHOP, "--output", tmp_path / "a.txt")
-    assert (tmp_path / "a.svg").read_text().startswith("<svg ")
     assert msgspec.json.decode((tmp_path / "a.json").read_bytes())["apps"][0]["name"] == "shop"
     assert (tmp_path / "a.txt").read_text() == done("graph", SHOP).out
-    assert done("graph", SHOP, "--format", "svg").out == (tmp_path / "a.svg").read_text()
 
 
 def test_json_is_a_format_too() -> None:
@@ -49,19 +44,10 @@ def test_an_app_is_drawn_once_and_two_of_one_name_are_refused(tmp_path, monkeypa
 def test_a_suffix_that_says_nothing_is_refused_and_nothing_is_written(tmp_path) -> None:
     ended = run("graph", SHOP, "--output", tmp_path / "a.png")
     assert ended.code == 2
-    assert "names no format: use .svg, .json, .mmd, .txt, or give --format" in ended.err
+    assert "names no format: use .json, .mmd, .txt, or give --format" in ended.err
     assert not (tmp_path / "a.png").exists()
     done("graph", SHOP, "--output", tmp_path / "a.png", "--format", "text")
     assert (tmp_path / "a.png").read_text() == done("graph", SHOP).out
-
-
-def test_a_picture_that_cannot_be_drawn_leaves_the_older_one(tmp_path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "pygraphviz", None)
-    (tmp_path / "a.svg").write_text("older")
-    ended = run("graph", SHOP, "--output", tmp_path / "a.svg")
-    assert ended.code == 1
-    assert "needs pygraphviz" in ended.err
-    assert (tmp_path / "a.svg").read_text() == "older"
 
 
 @pytest.mark.parametrize(
@@ -69,9 +55,9 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_older_one(tmp_path, monkeypat
     [
         ([SHOP, "--format", "png"], 2, "'png' is not one of"),
         (
-            [SHOP, "--output", "/no/such/folder/a.svg"],
+            [SHOP, "--output", "/no/such/folder/a.mmd"],
             1,
-            "'/no/such/folder/a.svg' cannot be written: No such file",
+            "'/no/such/folder/a.mmd' cannot be written: No such file",
         ),
     ],
 )

@@ -11,13 +11,12 @@ from tailrace.cli.arguments import json_option, output_option, written
 from tailrace.cli.commands import Command
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
-from tailrace.graph import Graph, as_mermaid, as_svg, as_text, graph_of
+from tailrace.graph import Graph, as_mermaid, as_text, graph_of
 from tailrace.processes.app_loading import find_app
 
-_FORMATS = {".svg": "svg", ".json": "json", ".mmd": "mermaid", ".txt": "text", "": "text"}
+_FORMATS = {".json": "json", ".mmd": "mermaid", ".txt": "text", "": "text"}
 _WRITERS: dict[str, Callable[[Graph], str]] = {
     "text": as_text,
-    "svg": as_svg,
     "mermaid": as_mermaid,
     "json": lambda drawn: f"{drawn.as_json().decode()}\n",
 }
@@ -47,7 +46,7 @@ def graph(*, apps: tuple[str, ...], format_: str | None, output: str, as_json: b
             "--format",
             param_hint="--output",
         )
-    made = _WRITERS[format_](drawn).encode()  # if this fails, an older picture stays
+    made = _WRITERS[format_](drawn).encode()
     with written(output) as file:
         file.write(made)
 

@@ -1,4 +1,4 @@
-"""The data flow of an app, or of several that share topics, as a graph: as data, text, picture and Mermaid.
+"""The data flow of an app, or of several that share topics, as a graph: as data, text and Mermaid.
 
 The inputs of a handler are declared. Its outputs are the ones that its code names, or that ``emits=`` lists
 (``core.declare.emissions``). They are a superset of the topics that it emits to.
@@ -6,7 +6,6 @@ The inputs of a handler are declared. Its outputs are the ones that its code nam
 
 from tailrace.graph.diagrams import as_mermaid
 from tailrace.graph.model import Edge, Graph, Node, graph_of
-from tailrace.graph.svg import as_svg
 from tailrace.graph.text import as_text
 
-__all__ = ["Edge", "Graph", "Node", "as_mermaid", "as_svg", "as_text", "graph_of"]
+__all__ = ["Edge", "Graph", "Node", "as_mermaid", "as_text", "graph_of"]
