@@ -214,19 +214,12 @@ def test_annotations_may_name_what_is_defined_further_down() -> None:
 class Wrong(tr.Actor):
     legs: int = 0
     tail: str
-    limit = 3
-
-    def assign(self) -> None:
-        self.leg = 1
 
     def read(self) -> None:
-        self.log  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+        self.leg  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 
     def read_unset(self) -> None:
         self.tail
-
-    def assign_constant(self) -> None:
-        self.limit = 4
 
     def someone_elses(self) -> None:
         "".nothing  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
@@ -236,23 +229,18 @@ class Wrong(tr.Actor):
     ("method", "explained"),
     [
         (
-            "assign",
+            "read",
             (
                 "Wrong has no durable field 'leg'. Did you mean 'legs'? Declare it in the class: leg: type = "
                 "default."
             ),
         ),
-        ("read", "Wrong has no durable field 'log'. Declare it in the class: log: type = default."),
         (
             "read_unset",
             (
                 "Wrong.tail was read before it had a value. "
                 "Give the field a default, or set it in every handler that may be a key's first."
             ),
-        ),
-        (
-            "assign_constant",
-            "Wrong.limit is not a durable field. Annotate it in the class: limit: type = default.",
         ),
         ("someone_elses", None),
     ],

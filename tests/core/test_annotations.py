@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, ClassVar, Optional, Union
+from typing import Any, ClassVar
 
 import pytest
 
 import tailrace as tr
 from tailrace.core.declare.actor import declaration_of
-from tailrace.core.declare.annotations import Scope, UnresolvedName, accepts, members_of
+from tailrace.core.declare.annotations import Scope, UnresolvedName, accepts
 
 
 class Plane: ...
@@ -71,20 +71,6 @@ def test_what_stands_before_the_brackets_is_known_though_what_is_in_them_is_not(
     annotation: Any, head: Any
 ) -> None:
     assert Scope(globals(), {}).head(annotation) is head
-
-
-@pytest.mark.parametrize(
-    ("annotation", "members"),
-    [
-        (int, (int,)),
-        (int | None, (int, type(None))),
-        (Optional[int], (int, type(None))),  # noqa: UP045  # both spellings are the subject
-        (Union[int, str, None], (int, str, type(None))),  # noqa: UP007
-        (list[int], (list[int],)),
-    ],
-)
-def test_a_union_has_members_however_it_is_written(annotation: Any, members: tuple[Any, ...]) -> None:
-    assert members_of(annotation) == members
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,6 @@ class Departure(msgspec.Struct, frozen=True):
     tail: str
 
 
-def test_a_topic_may_be_declared_again_in_the_same_words() -> None:
-    app = tr.App("flights")
-    one = app.topic("departures", Departure, key="tail", out_of_order="30m")
-    assert app.topic("departures", Departure, key="tail", out_of_order="30m") is one
-
-
 def test_the_stable_name_of_an_actor_is_its_class_s_or_its_own() -> None:
     app = tr.App("flights")
     departures = app.topic("departures", Departure, key="tail")

@@ -22,8 +22,6 @@ from tests.core.durable import naive
         ("2w", 1_209_600_000),
         ("1h30m", 5_400_000),
         (" 1 h 30 m ", 5_400_000),
-        ("1.5s", 1_500),
-        ("0.001s", 1),
         ("0s", 0),
         (0, 0),
         (250, 250),
@@ -52,7 +50,23 @@ def test_a_duration_is_spelled_in_its_largest_unit(milliseconds: int, said: str)
 @pytest.mark.parametrize(
     "written",
     [
-        *("", "5", "m", "1 hour", "1h-30m", "-1s", "1e3s", "0.0005s", "s1", -1, True, 1.0, None, b"1s"),
+        *(
+            "",
+            "5",
+            "m",
+            "1 hour",
+            "1h-30m",
+            "-1s",
+            "1e3s",
+            "1.5s",
+            f"1{'0' * 400}ms",
+            "s1",
+            -1,
+            True,
+            1.0,
+            None,
+            b"1s",
+        ),
         *(dt.timedelta(microseconds=1), dt.timedelta(seconds=-1)),
     ],
 )
@@ -64,19 +78,13 @@ def test_what_is_no_duration_is_refused_with_examples(written: Any) -> None:
 @pytest.mark.parametrize(
     "written",
     [
-        *(LONGEST_MS + 1, 2**63 - 1, 10**30, 10**5_000, "100000d1ms", "300000000d", f"1{'0' * 400}ms"),
+        *(LONGEST_MS + 1, 2**63 - 1, 10**30, "100000d1ms", "300000000d"),
         *(dt.timedelta.max - dt.timedelta(microseconds=999), dt.timedelta(days=100_000, milliseconds=1)),
     ],
     ids=lambda written: f"{type(written).__name__}",
 )
 def test_a_duration_that_is_too_long_is_refused_with_the_limit(written: Any) -> None:
     with pytest.raises(UsageError, match="longer than 100000d"):
-        duration(written)
-
-
-@pytest.mark.parametrize("written", ["1" * 5_000 + "ms", f"0.{'0' * 5_000}1s"], ids=["long", "short"])
-def test_a_duration_of_thousands_of_digits_is_refused(written: str) -> None:
-    with pytest.raises(UsageError, match=r"has 500\d digits"):
         duration(written)
 
 
@@ -110,9 +118,7 @@ def test_an_instant_is_less_than_its_limit_from_1970(instant_ms: int) -> None:
     assert to_ms(instant_ms) == instant_ms
 
 
-@pytest.mark.parametrize(
-    "instant_ms", [2**61, -(2**61), 2**63 - 1, -(2**63), 10**30, -(10**5_000)], ids=int.bit_length
-)
+@pytest.mark.parametrize("instant_ms", [2**61, -(2**61), 2**63 - 1, -(2**63), 10**30], ids=int.bit_length)
 def test_an_instant_at_its_limit_or_past_it_is_refused(instant_ms: int) -> None:
     with pytest.raises(UsageError, match=r"out of range: instants are less than 2\*\*61 ms from 1970"):
         to_ms(instant_ms)

@@ -142,6 +142,8 @@ def ask(h: Harness) -> None:
 
 
 LOST = [
+    ("share", Typed(share=NAN)),
+    ("share", Typed(share=-INF)),
     ("plain", Found(plain=NAN)),
     ("plain", Found(plain=-INF)),
     ("optional", Found(optional=NAN)),

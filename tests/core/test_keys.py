@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.core.errors import BadRecordError, CorruptStateError, DefinitionError, DurableValueError
-from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of, map_key_codec_for
+from tailrace.core.values.key_paths import key_getter, key_type_of
+from tailrace.core.values.keys import key_codec_for
+from tailrace.core.values.map_keys import map_key_codec_for
 from tests.core.durable import TEXT, Colour, Point, Size, Sort, Typed, naive
 
 T = TypeVar("T")

@@ -35,16 +35,6 @@ def topic_of_another_app(d: Deck) -> None:
     function(d, [tr.App("other").topic("elsewhere", Departure, key="tail")])
 
 
-@said("Aircraft has emits=arrivals, which is not a list. Write emits=[arrivals].")
-def topic_without_a_list(d: Deck) -> None:
-    actor(d, d.arrivals)
-
-
-@said("Aircraft has emits='Gate', which is not a list. Write emits=['Gate'].")
-def name_without_a_list(d: Deck) -> None:
-    actor(d, "Gate")
-
-
 @said("forward has emits=7, which is not a list. Write emits=[...] with topics, streams and actors.")
 def no_list(d: Deck) -> None:
     function(d, 7)
@@ -56,21 +46,6 @@ def no_list(d: Deck) -> None:
 )
 def type_of_an_event(d: Deck) -> None:
     function(d, [d.arrivals, Departure])
-
-
-@said("forward has arrivals twice in its emits=. List it once.")
-def twice(d: Deck) -> None:
-    function(d, [d.arrivals, d.arrivals])
-
-
-@said(
-    "forward has 'arrivals' in its emits=, the name of a topic or stream. List the topic or stream itself, "
-    "as "
-    "app.topic or app.stream returned it."
-)
-def topic_by_its_name(d: Deck) -> None:
-    function(d, ["arrivals"])
-    d.app.plan()
 
 
 @said(
@@ -94,15 +69,6 @@ def actor_of_no_app(d: Deck) -> None:
 
     actor(d, [Gate])
     d.app.plan()
-
-
-@said(
-    "forward has Aircraft in its emits=, which takes no messages. Leave it out, or give Aircraft a method "
-    "with "
-    "@tr.on_message."
-)
-def actor_without_messages(d: Deck) -> None:
-    function(d, [actor(d, [])])
 
 
 @said(

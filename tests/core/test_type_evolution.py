@@ -54,16 +54,11 @@ class Empty(msgspec.Struct):
     pass
 
 
-class Strict(msgspec.Struct, forbid_unknown_fields=True):
-    pass
-
-
 class Array(msgspec.Struct, array_like=True):
     x: int
 
 
-class LongArray(msgspec.Struct, array_like=True):
-    x: int
+class LongArray(Array, array_like=True):
     y: str = ""
 
 
@@ -142,7 +137,6 @@ CASES: list[tuple[Any, Any, list[Any], str]] = [
     (Demanding, Longer, [Demanding(1, "a")], "widened"),
     (Longer, Now, [Longer(1)], "removed"),
     (Now, Empty, [Now(1)], "removed"),
-    (Now, Strict, [Now(1)], "incompatible"),
     (Now, Array, [Now(1)], "incompatible"),
     (Now, Cat, [Now(1)], "incompatible"),
     (Now, Maybe, [Now(1)], "widened"),
@@ -150,9 +144,7 @@ CASES: list[tuple[Any, Any, list[Any], str]] = [
     (Now, Now | None, [Now(1)], "widened"),
     (list[Now], list[Longer], [[Now(1)]], "added"),
     (Array, LongArray, [Array(1)], "incompatible"),
-    (LongArray, Array, [LongArray(1)], "incompatible"),
     (Pair, LongPair, [Pair(1)], "incompatible"),
-    (LongPair, Pair, [LongPair(1)], "incompatible"),
     (Cat, Cat | Dog, [Cat(1)], "widened"),
     (Cat | Dog, Cat, [Dog("a")], "incompatible"),
     (Node, Link, [Node(Node())], "added"),
@@ -176,13 +168,7 @@ def test_the_verdict_is_what_decoding_shows(
         assert "incompatible" not in kinds
         for value in values:
             msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=declared)
-
-
-@pytest.mark.parametrize(("stored", "declared", "values", "verdict"), CASES)
-def test_an_incompatible_change_says_what_is_stored_and_declared(
-    stored: Any, declared: Any, values: list[Any], verdict: str
-) -> None:
-    for change in evolved(stored, declared)[1]:
+    for change in changes:
         if change.kind == "incompatible":
             assert change.field.startswith("x")
             assert change.stored or change.declared
@@ -224,7 +210,6 @@ POOL = [
     _nest("V2", [("x", int), ("y", str)]),
     _nest("V3", [("y", str, "")]),
     _nest("V4", [("x", int, 0), ("z", str | None, None)]),
-    _nest("V5", [("x", int)], forbid_unknown_fields=True),
     _nest("V6", [("x", int)], array_like=True),
     _nest("V7", [("x", int), ("y", str, "")], array_like=True),
     _nest("V8", [("x", int)], tag="v"),

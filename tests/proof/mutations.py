@@ -215,10 +215,10 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.input_decoder:InputDecoder._head", "not plan.time_min_ms <= time_ms <= plan.time_max_ms", "False", law=8
     ),
     "a-float-that-becomes-null": Mutation(
-        "core.values.event_values:_writer", "_Look(nan_only).writer(node, encode, checked)", "encode", law=8, tests=_EVENT_VALUES
+        "core.values.event_values:json_writer.write_tested", "is_finite(event)", "True", law=8, tests=_EVENT_VALUES
     ),
     "a-float-in-anything-that-becomes-null": Mutation(
-        "core.values.event_values:_writer", "if _is_untyped(declared):\n        return searching", "if _is_untyped(declared):\n        return encode", law=8, tests=_EVENT_VALUES
+        "core.values.event_values:_may_hold_floats", "(inspect.FloatType, *_UNTYPED)", "(inspect.FloatType,)", law=8, tests=_EVENT_VALUES
     ),
     "a-wrong-type-emitted-in-a-test": Mutation(
         "core.declare.checked_context:CheckedContext.emit", "to.codec.check(event)", "pass", law=8, tests=_EVENT_VALUES

@@ -21,9 +21,9 @@ import click
 from tailrace.cli.main import execute
 from tailrace.cli.run import run
 from tailrace.core.declare.app import App
-from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.durations import duration
 from tailrace.core.errors import UsageError
+from tailrace.core.suggestions import refuse_unknown
 from tailrace.processes.app_loading import name_of_script
 from tailrace.processes.main_guard import check_guarded
 
@@ -91,9 +91,7 @@ def _attribute(module: ModuleType, app: App) -> str | None:
 
 def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
     known = flags()
-    refuse_unknown(
-        f"run of the app {app.name!r}", {name: None for name in options if name not in known}, tuple(known)
-    )
+    refuse_unknown(f"run of the app {app.name!r}", options, known)
     arguments: list[str] = []
     for name, value in options.items():
         option, flag = known[name], known[name].opts[0]

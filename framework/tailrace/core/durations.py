@@ -34,10 +34,8 @@ SECONDS_LAST_MS: Final = 4_102_444_800
 """
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_PART = re.compile(r"(\d{1,18})\s*(ms|s|m|h|d|w)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
-_MOST_DIGITS = 1_000
-"""Limit of digits in a number. Python refuses to read an integer of more than 4,300."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _EXAMPLES = 'Write for example "500ms", "1s", "30m", "1h30m", "7d", a timedelta, or an int of milliseconds.'
@@ -46,25 +44,27 @@ _EXAMPLES = 'Write for example "500ms", "1s", "30m", "1h30m", "7d", a timedelta,
 def duration(value: str | int | timedelta) -> int:
     """A duration in milliseconds, zero or more.
 
-    Strings are numbers with a unit of ``ms``, ``s``, ``m``, ``h``, ``d`` or ``w``, one or several:
-    ``"1h30m"``, ``"1.5s"``. An int is milliseconds. Raises UsageError for anything else, for a negative
-    duration, for one of more than 100000 days and for a part of a millisecond.
+    Strings are whole numbers with a unit of ``ms``, ``s``, ``m``, ``h``, ``d`` or ``w``, one or several, such
+    as ``"1h30m"``. An int is milliseconds. Raises UsageError for anything else, for a negative duration, for
+    one of more than 100000 days and for a part of a millisecond.
     """
     if isinstance(value, str):
-        milliseconds = _parsed(value)
+        if not _WHOLE.fullmatch(value.strip()):
+            raise UsageError(f"{value!r:.60} is not a duration", hint=_EXAMPLES)
+        milliseconds = sum(int(number) * _UNIT_MS[unit] for number, unit in _PART.findall(value))
     elif isinstance(value, timedelta):
         milliseconds, rest = divmod(value, _MS)
         if rest:
-            raise _not_whole(value)
+            raise UsageError(f"the duration {value!r} is not a whole number of milliseconds", hint=_EXAMPLES)
     elif type(value) is int:
         milliseconds = value
     else:
         raise UsageError(f"{value!r} is not a duration", hint=_EXAMPLES)
     if milliseconds < 0:
-        raise UsageError(f"the duration {_shown(value)} is negative", hint=_EXAMPLES)
+        raise UsageError(f"the duration {value!r:.60} is negative", hint=_EXAMPLES)
     if milliseconds > LONGEST_MS:
         raise UsageError(
-            f"the duration {_shown(value)} is longer than 100000d, the longest there is (about 270 years)",
+            f"the duration {value!r:.60} is longer than 100000d, the longest there is (about 270 years)",
             hint="Give a shorter one, and check its unit: an int is milliseconds.",
         )
     return milliseconds
@@ -78,33 +78,6 @@ def spelled(milliseconds: int) -> str:
     return f"{milliseconds}ms"
 
 
-def _parsed(text: str) -> int:
-    trimmed = text.strip()
-    if not _WHOLE.fullmatch(trimmed):
-        raise UsageError(f"{_shown(text)} is not a duration", hint=_EXAMPLES)
-    total = 0
-    for number, unit in _PART.findall(trimmed):
-        if len(number) > _MOST_DIGITS:
-            raise UsageError(f"the duration {_shown(text)} has {len(number)} digits", hint=_EXAMPLES)
-        whole, _, decimals = number.partition(".")
-        part, rest = divmod(int(whole + decimals) * _UNIT_MS[unit], 10 ** len(decimals))
-        if rest:
-            raise _not_whole(text)
-        total += part
-    return total
-
-
-def _not_whole(value: str | timedelta) -> UsageError:
-    return UsageError(f"the duration {_shown(value)} is not a whole number of milliseconds", hint=_EXAMPLES)
-
-
-def _shown(value: object) -> str:
-    """A value for a message, shortened: Python refuses to write an int of thousands of digits."""
-    if isinstance(value, int) and value.bit_length() > _MOST_DIGITS:
-        return f"<int of {value.bit_length()} bits>"
-    return f"{value!r:.60}"
-
-
 def to_ms(instant: datetime | int) -> int:
     """An instant as milliseconds since the epoch, rounded down. An int must already be that.
 
@@ -114,8 +87,7 @@ def to_ms(instant: datetime | int) -> int:
     if type(instant) is int:
         if not -INSTANT_LIMIT_MS < instant < INSTANT_LIMIT_MS:
             raise UsageError(
-                f"the instant {_shown(instant)} ms is out of range: instants are less than 2**61 ms from "
-                "1970",
+                f"the instant {instant} ms is out of range: instants are less than 2**61 ms from 1970",
                 hint="Give milliseconds since 1970 in UTC, and check for another unit.",
             )
         return instant

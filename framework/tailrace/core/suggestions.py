@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+
+from tailrace.core.errors import DefinitionError
 
 
 def nearest(unknown: object, known: Iterable[str]) -> str | None:
@@ -19,6 +21,14 @@ def did_you_mean(unknown: object, known: Iterable[str], more: str = "") -> str:
     """``Did you mean 'x'?`` and then ``more``. Only ``more`` if no known name is similar."""
     near = nearest(unknown, known)
     return more if near is None else f"Did you mean {near!r}? {more}".rstrip()
+
+
+def refuse_unknown(where: str, options: Mapping[str, object], known: Collection[str]) -> None:
+    """Refuse misspelt options of a function that takes them as a TypedDict. Raises DefinitionError."""
+    for name in options:
+        if name not in known:
+            more = f"The options are: {', '.join(known)}."
+            raise DefinitionError(f"{where} has no option {name!r}", hint=did_you_mean(name, known, more))
 
 
 def _folded(name: str) -> str:

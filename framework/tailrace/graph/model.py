@@ -122,7 +122,11 @@ class _Drawn:
         for actor in plan.actors:
             self._node(
                 Node(
-                    _id("actor", plan.app, actor.name), "actor", actor.name, (plan.app,), about=_about(actor)
+                    _id("actor", plan.app, actor.name),
+                    "actor",
+                    actor.name,
+                    (plan.app,),
+                    about=tuple(_facts(actor)),
                 )
             )
         if plan.inbox_topic is not None:
@@ -250,29 +254,17 @@ def _times(one: InputPlan) -> tuple[str, ...]:
     facts = [known.get(one.time_kind) or f"time {time if isinstance(time, str) else 'by a function'}"]
     if one.out_of_order_ms:
         facts.append(f"out of order by {spelled(one.out_of_order_ms)}")
-    facts += _follows(one)
+    if one.watermark == "upstream":
+        facts.append("follows its writers" if one.own else "upstream's watermark")
+    if one.watermark == "none":
+        facts.append("no watermark" if one.topic.settings.watermark == "none" else "feedback alone")
     if one.late != "handle":
         facts.append("late ones dropped" if one.late == "drop" else "late ones routed")
     return tuple(facts)
 
 
-def _follows(one: InputPlan) -> list[str]:
-    """The source of an input's watermark, if it is not the input's events."""
-    assert one.topic is not None
-    if one.watermark == "upstream":
-        return ["follows its writers" if one.own else "upstream's watermark"]
-    if one.watermark == "none":
-        return ["no watermark" if one.topic.settings.watermark == "none" else "feedback alone"]
-    return []
-
-
-def _about(actor: ActorPlan) -> tuple[str, ...]:
-    return tuple(_facts(actor))
-
-
 def _facts(actor: ActorPlan) -> Iterator[str]:
-    key = spell(actor.key_codec.type)
-    yield f"key {key}"
+    yield f"key {spell(actor.key_codec.type)}"
     for timers, kind in ((actor.event_timers, "timer"), (actor.processing_timers, "processing timer")):
         for family in timers:
             yield f"{kind} {family}" if family else f"unnamed {kind}"

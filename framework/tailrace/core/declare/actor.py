@@ -22,8 +22,6 @@ from tailrace.core.declare.fields import (
     CollectionAttribute,
     Field,
     FieldSpec,
-    ListAttribute,
-    MapAttribute,
     TtlAttribute,
     declare,
     field,
@@ -172,16 +170,12 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
     for attr, value in body.items():
         if isinstance(value, FieldSpec) and attr not in annotated:
             raise DefinitionError(f"{name}.{attr} has no type", hint=f"Write {attr}: type = tr.field(...).")
-        if isinstance(value, MUTABLE) and attr not in annotated and not _dunder(attr):
+        if isinstance(value, MUTABLE) and attr not in annotated and not attr.startswith("__"):
             raise DefinitionError(
                 f"{name}.{attr} is a class attribute that all instances would share, not a durable field",
                 hint=f"Annotate it ({attr}: {type(value).__name__}[...] = ...), or make a constant of it: a "
                 "tuple.",
             )
-
-
-def _dunder(attr: str) -> bool:
-    return attr.startswith("__") and attr.endswith("__")
 
 
 def _read_fields(name: str, bases: tuple[type, ...], body: dict[str, Any], scope: Scope) -> tuple[Field, ...]:
@@ -240,16 +234,9 @@ def _check_clash(
 
 def _place_collections(name: str, fields: tuple[Field, ...], body: dict[str, Any]) -> None:
     # Every class gets its own attributes, since a subclass may number its collections differently.
-    maps = lists = 0
-    for one in fields:
-        attribute: CollectionAttribute
-        if one.kind == "map":
-            attribute, maps = MapAttribute(f"{name}.{one.attr}", maps), maps + 1
-        elif one.kind == "list":
-            attribute, lists = ListAttribute(f"{name}.{one.attr}", lists), lists + 1
-        else:
-            continue
-        body[one.attr] = attribute
+    for kind in ("map", "list"):
+        for index, one in enumerate(one for one in fields if one.kind == kind):
+            body[one.attr] = CollectionAttribute(f"{name}.{one.attr}", kind, index)
 
 
 def _place_ttls(cls: type[Any], fields: tuple[Field, ...]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tailrace.core.errors import DefinitionError
@@ -67,6 +67,17 @@ class Scope:
             ]
         except NameError as error:
             raise UnresolvedName(str(error)) from None
+
+    def knows(self, annotations: Iterable[Any]) -> bool:
+        """Whether the names in all annotations are known. What is not a type is left to ``resolve_now``."""
+        try:
+            for annotation in annotations:
+                self.resolve(annotation)
+        except UnresolvedName:
+            return False
+        except (TypeError, SyntaxError, AttributeError):
+            pass
+        return True
 
     def resolve_now(self, annotation: Any, where: str) -> Any:
         """Like ``resolve``, but raises DefinitionError about ``where`` for an unknown name or a non-type."""

@@ -16,13 +16,12 @@ from tailrace.core.declare.declarations import Declarations, Declared
 from tailrace.core.declare.emissions import check_emits
 from tailrace.core.declare.event_marks import KeyedType
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
-from tailrace.core.declare.options import refuse_unknown
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.run_options import RunOptions
 from tailrace.core.declare.topic import ON_ERROR, Edge, Stream, Topic, TopicOptions
-from tailrace.core.declare.topic_declaration import FROM_TYPE, declare_topic, legal_name
+from tailrace.core.declare.topic_declaration import FROM_TYPE, declare_topic, legal_name, one_of
 from tailrace.core.errors import DefinitionError, UsageError
-from tailrace.core.suggestions import did_you_mean
+from tailrace.core.suggestions import refuse_unknown
 from tailrace.core.values.types import spell
 
 E = TypeVar("E")
@@ -73,13 +72,6 @@ class App(Declarations):
             raise DefinitionError(
                 f"the app {name!r} has partitions={partitions!r}", hint="Give a number from 1 to 10000."
             )
-        if on_error not in ON_ERROR:
-            raise DefinitionError(
-                f"the app {name!r} has on_error={on_error!r}",
-                hint=did_you_mean(
-                    on_error, ON_ERROR, 'Write on_error="stop", "dead-letter" or "dead-letter-all".'
-                ),
-            )
         if type(version) is not str or not version:
             raise DefinitionError(
                 f"the app {name!r} has version={version!r}",
@@ -93,12 +85,11 @@ class App(Declarations):
         self.name = name
         self.code_files = tuple(code_files)
         self.partitions = partitions
-        self.on_error = on_error
+        self.on_error = one_of(f"the app {name!r}", "on_error", on_error, ON_ERROR)
         self.version = version
         self.topics, self.streams = {}, {}
         self.actors, self.functions = {}, {}
         self.emits = {}
-        self._options: dict[str, object] = {}
         self._plan: Plan | None = None
 
     def __repr__(self) -> str:
@@ -136,19 +127,10 @@ class App(Declarations):
         name: str,
         type: type[E],
         *,
-        key: str | tuple[str, ...],
+        key: str | tuple[str, ...] = ...,
         key_type: type[K],
         **options: Unpack[TopicOptions[E]],
     ) -> Topic[E, K]: ...
-    @overload
-    def topic(
-        self,
-        name: str,
-        type: type[E],
-        *,
-        key: str | tuple[str, ...],
-        **options: Unpack[TopicOptions[E]],
-    ) -> Topic[E, Any]: ...
     @overload
     def topic(
         self, name: str, type: type[E], *, key: None, **options: Unpack[TopicOptions[E]]
@@ -157,10 +139,13 @@ class App(Declarations):
     def topic(self, name: str, type: KeyedType[E, K], **options: Unpack[TopicOptions[E]]) -> Topic[E, K]: ...
     @overload
     def topic(
-        self, name: str, type: type[E], *, key_type: type[K], **options: Unpack[TopicOptions[E]]
-    ) -> Topic[E, K]: ...
-    @overload
-    def topic(self, name: str, type: type[E], **options: Unpack[TopicOptions[E]]) -> Topic[E, Any]: ...
+        self,
+        name: str,
+        type: type[E],
+        *,
+        key: str | tuple[str, ...] = ...,
+        **options: Unpack[TopicOptions[E]],
+    ) -> Topic[E, Any]: ...
     @overload
     def topic(
         self,
@@ -180,7 +165,7 @@ class App(Declarations):
         key_type: Any = None,
         **options: Unpack[TopicOptions[Any]],
     ) -> Topic[Any, Any]:
-        """Declare a topic of events of one msgspec struct, or of a union of tagged ones.
+        """Declare a topic of events of one class, or of a union of tagged msgspec structs.
 
         Key and event time are best declared once, on the event type: ``tail: tr.Key[str]``, ``at:
         tr.EventTime[int]``. Arguments given here take precedence. A topic without a key (``key=None``) can be
@@ -189,60 +174,35 @@ class App(Declarations):
         - ``key``: a field (``"tail"``), a nested one (``"plane.tail"``), several (``("airline", "number")``),
           or a function of the event.
         - ``key_type``: needed for a function that does not annotate its return type. A type checker knows the
-          type of the key from it, from ``tr.Keyed[str]``, and from a function of a typed event; otherwise the
-          key is ``Any`` to it.
-
-        Options, all by keyword:
-
+          key's type from it, from ``tr.Keyed[str]`` and from a function of a typed event; else it is ``Any``.
         - ``event_time``: a field holding an int of milliseconds or an aware datetime, a function of the
           event, ``tr.RECORD_TIME`` (the record's timestamp, the default) or ``tr.ARRIVAL_TIME``.
-        - ``out_of_order``: how far event times may be behind the highest seen without being late, a duration;
-          default 0.
+        - ``out_of_order``: how far event times may be behind the highest seen without being late; default 0.
         - ``late``: ``"handle"`` (the default; the handler sees ``ctx.is_late``), ``"drop"`` (counted), or
           another topic, to which late events go unhandled.
         - ``watermark``: True for the highest event time seen less ``out_of_order``; False for slow reference
           data, which never holds the other inputs back; ``"upstream"`` for what the producing service
-          publishes. By default a topic that the app itself writes follows its writers, and any other topic
-          its events.
-        - ``idle_after``: how long a partition with nothing to read holds the watermark back, a duration;
-          default ``"60s"``.
+          publishes. By default a topic that the app itself writes follows its writers, any other its events.
+        - ``idle_after``: how long a partition with nothing to read holds the watermark back (``"60s"``).
         - ``on_error``: as for the app, for this topic only.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.
         - ``time_range``: the accepted event times; a record with another time is a bad record. Default: 1970
           to 2200, without those of early 1970 that look like seconds.
 
-        The same topic may be declared again with the same arguments.
-
         Raises:
-            DefinitionError: An argument is unknown or does not fit the event type, the name is taken, or a
-            field does not exist.
+            DefinitionError: An argument is unknown or does not fit the event type, or the name is taken.
         """
-        words = (type, key, key_type, dict(options))
-        known = self._declared_before(name, words)
-        if known is not None:
-            return known
         self._free(name, "topic")
-        known_options = TopicOptions.__annotations__
-        unknown = {option: value for option, value in options.items() if option not in known_options}
-        refuse_unknown(f"the topic {name!r}", unknown, ("key", "key_type", *known_options))
+        known = TopicOptions.__annotations__
+        refuse_unknown(f"the topic {name!r}", options, ("key", "key_type", *known))
         topic = declare_topic(self.name, self.partitions, name, type, key, key_type, options)
         late = topic.settings.late_topic
         if late is not None:
             self._check_own((late,), f"the topic {name!r}")
-        self._options[name] = words
         self.topics[name] = topic
         self._plan = None
         return topic
-
-    def _declared_before(self, name: str, words: object) -> Topic[Any, Any] | None:
-        known = self.topics.get(name)
-        if known is not None and self._options[name] != words:
-            raise DefinitionError(
-                f"the topic {name!r} is declared twice with different arguments",
-                hint="Declare it once, and import it where it is used.",
-            )
-        return known
 
     def stream(self, name: str, type: type[E]) -> Stream[E]:
         """Declare a stream: its events are handled in the same step, under the same key, and never stored.
@@ -262,7 +222,8 @@ class App(Declarations):
     def _free(self, name: str, kind: str) -> None:
         if name in self.topics or name in self.streams:
             raise DefinitionError(
-                f"another topic or stream has the name of the {kind} {name!r}", hint="Choose another name."
+                f"another topic or stream has the name of the {kind} {name!r}",
+                hint="Choose another name, or import the one that is declared.",
             )
 
     # --- handlers ---

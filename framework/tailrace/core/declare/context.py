@@ -134,19 +134,17 @@ class Context(Generic[K]):
         """Write an event to a topic, or pass it to the handlers of a stream.
 
         Readers see the event after the next commit, together with the state. If this handler fails, the event
-        is dropped. The topic's declaration gives its key. Its record has the timestamp ``at`` (default:
-        ``ctx.event_time``), which is the event time in a topic with ``event_time=tr.RECORD_TIME``. The event
-        is encoded at once, so it may be changed afterwards. A live service checks the type of the event, not
-        the values of its fields; tests check these, too (EmittedTypeError).
+        is dropped. Its record has the timestamp ``at`` (default: ``ctx.event_time``), which is the event time
+        in a topic with ``event_time=tr.RECORD_TIME``. The event is encoded at once, so it may be changed
+        afterwards. A live service checks the type of the event, not the values of its fields; tests check
+        these, too (EmittedTypeError).
 
         Raises:
-            UsageError: The event is not of the topic's type; ``at`` is outside of the topic's ``time_range``,
-                or was given with a stream; or the topic is not among the targets of the handler (declare it
-                with ``emits=``).
+            UsageError: The event is not of the topic's type, ``at`` is outside of the topic's ``time_range``,
+                or the topic is not among the targets of the handler (declare it with ``emits=``).
             EventValueError: The event cannot be written as it is, such as nan in a JSON topic.
         """
-        # ``at`` is keyword-only by the overloads. A star in the signature would cost a dictionary lookup per
-        # call.
+        # ``at`` is keyword-only by the overloads. A star in the signature would cost a lookup per call.
         if surplus is not None:
             raise UsageError(
                 f"{self._place()} calls emit with a third positional argument, {surplus!r}",

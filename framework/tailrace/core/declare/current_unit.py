@@ -35,15 +35,12 @@ class Instances(Protocol):
 
     def parts(self, instance: Any, /) -> Any:
         """The collections and timers of an instance."""
-        ...
 
     def move_timer(self, parts: Any, timer: tuple[int, bytes], to: rows.Timer | None, /) -> None:
         """Set a timer, move it, or cancel it."""
-        ...
 
     def clear(self, instance: Any, /) -> None:
         """Delete all state of a key."""
-        ...
 
 
 class CurrentUnit:

@@ -53,22 +53,16 @@ def check_emits(emits: Any, where: str) -> tuple[Declared, ...]:
     if not isinstance(emits, (list, tuple)):
         raise DefinitionError(
             f"{where} has emits={_spelled(emits)}, which is not a list",
-            hint=f"Write emits=[{_spelled(emits)}]."
-            if isinstance(emits, Edge | ActorMeta | str)
-            else "Write emits=[...] with topics, streams and actors.",
+            hint="Write emits=[...] with topics, streams and actors.",
         )
     items: Any = emits  # pyright: ignore[reportUnknownVariableType]  # the elements are checked below
     listed = tuple[Any, ...](items)
     for one in listed:
-        if isinstance(one, ActorMeta):
-            _check_taker(one, where)
-        elif not isinstance(one, Edge | str):
+        if not isinstance(one, Edge | ActorMeta | str):
             raise DefinitionError(
                 f"{where} has {_spelled(one)} in its emits=, which is not a topic, stream or actor",
                 hint="List actor classes, and topics and streams as app.topic and app.stream returned them.",
             )
-        if sum(one is other or one == other for other in listed) > 1:
-            raise DefinitionError(f"{where} has {_spelled(one)} twice in its emits=", hint="List it once.")
     return listed
 
 
@@ -86,28 +80,19 @@ def declared_emissions(app: Declarations) -> dict[str, Emissions]:
 
 
 def _actor_of(app: Declarations, value: Any, where: str) -> type[Any]:
-    cls = app.actors.get(value) if isinstance(value, str) else value
-    if isinstance(value, str) and (value in app.topics or value in app.streams):
-        raise DefinitionError(
-            f"{where} has {value!r} in its emits=, the name of a topic or stream",
-            hint="List the topic or stream itself, as app.topic or app.stream returned it.",
-        )
+    cls: type[Any] | None = app.actors.get(value) if isinstance(value, str) else value
     if cls is None or cls not in app.actors.values():
         raise DefinitionError(
             f"{where} has {_spelled(value)} in its emits=, which is not an actor of the app {app.name!r}",
             hint=f"Its actors: {', '.join(sorted(app.actors)) or 'none'}. Decorate the class with "
             "@app.actor.",
         )
-    _check_taker(cls, where)
-    return cls
-
-
-def _check_taker(cls: ActorMeta, where: str) -> None:
     if not any(isinstance(one.roles[0], MessageRole) for one in declaration_of(cls).handlers):
         raise DefinitionError(
             f"{where} has {cls.__name__} in its emits=, which takes no messages",
             hint=f"Leave it out, or give {cls.__name__} a method with @tr.on_message.",
         )
+    return cls
 
 
 def _spelled(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, overload
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.annotations import Scope, UnresolvedName
+from tailrace.core.declare.annotations import Scope
 from tailrace.core.durations import duration
 from tailrace.core.errors import DefinitionError, DurableTypeError, UsageError
 from tailrace.core.handling.collections import ListState, MapState
@@ -133,13 +133,8 @@ class Field:
         """
         if self.scope is None:
             return True
-        try:
-            if not last_call:
-                self.scope.resolve(self.annotation)
-        except UnresolvedName:
+        if not last_call and not self.scope.knows([self.annotation]):
             return False
-        except (TypeError, SyntaxError, AttributeError):
-            pass  # resolve_now raises it with its place
         self.annotation = self.scope.resolve_now(self.annotation, self.where)
         self._check()
         if self.kind == "value":
@@ -277,11 +272,24 @@ def _is_mutable(default: Any) -> bool:
 class CollectionAttribute:
     """The class attribute of a ``MapState`` or ``ListState`` field: finds the entries of an instance."""
 
-    __slots__ = ("_index", "_where")
+    __slots__ = ("_index", "_kind", "_where")
 
-    def __init__(self, where: str, index: int) -> None:
+    def __init__(self, where: str, kind: Kind, index: int) -> None:
         self._where = where
+        self._kind = kind
         self._index = index
+
+    def __get__(self, instance: Any, owner: type[Any]) -> Any:
+        if instance is None:
+            return self
+        try:
+            parts = instance._tr_parts
+        except AttributeError:
+            raise UsageError(
+                f"{self._where} was used on an instance that was not loaded by a task",
+                hint="The framework creates actors. In a test, send events with the harness.",
+            ) from None
+        return parts.map(self._index) if self._kind == "map" else parts.list(self._index)
 
     def __set__(self, instance: Any, value: Any) -> None:
         raise UsageError(
@@ -289,42 +297,6 @@ class CollectionAttribute:
             "by one",
             hint="Change its entries (self.x[key] = value, .append(value)), or call its clear().",
         )
-
-    def _unbound(self) -> UsageError:
-        return UsageError(
-            f"{self._where} was used on an instance that was not loaded by a task",
-            hint="The framework creates actors. In a test, send events with the harness.",
-        )
-
-
-class MapAttribute(CollectionAttribute):
-    """The attribute of a ``MapState``."""
-
-    __slots__ = ()
-
-    def __get__(self, instance: Any, owner: type[Any]) -> Any:
-        if instance is None:
-            return self
-        try:
-            parts = instance._tr_parts
-        except AttributeError:
-            raise self._unbound() from None
-        return parts.map(self._index)
-
-
-class ListAttribute(CollectionAttribute):
-    """The attribute of a ``ListState``."""
-
-    __slots__ = ()
-
-    def __get__(self, instance: Any, owner: type[Any]) -> Any:
-        if instance is None:
-            return self
-        try:
-            parts = instance._tr_parts
-        except AttributeError:
-            raise self._unbound() from None
-        return parts.list(self._index)
 
 
 class TtlAttribute:

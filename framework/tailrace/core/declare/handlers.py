@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any, ClassVar, TypeVar, get_args, overload
 
 from tailrace.core import rows
-from tailrace.core.declare.annotations import Scope, UnresolvedName, accepts, members_of
+from tailrace.core.declare.annotations import Scope, accepts, members_of
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.topic import Edge
 from tailrace.core.errors import DefinitionError
@@ -97,14 +97,8 @@ class Handler:
             self.scope = None
             return True
         annotations = dict(inspect.get_annotations(self.call))
-        if not last_call:
-            try:
-                for annotation in annotations.values():
-                    scope.resolve(annotation)
-            except UnresolvedName:
-                return False
-            except (TypeError, SyntaxError, AttributeError):
-                pass  # resolve_now raises it with its place
+        if not last_call and not scope.knows(annotations.values()):
+            return False
         hints = {name: scope.resolve_now(a, f"{self.where}, {name}") for name, a in annotations.items()}
         names = list(inspect.signature(self.call).parameters)[self.takes_self :]
         if hints.get("return") not in (None, type(None)):

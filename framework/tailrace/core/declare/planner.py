@@ -32,7 +32,8 @@ from tailrace.core.names import by_key_of, changelog_of, dead_letters_of, inbox_
 from tailrace.core.records import CHANNEL
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.event_values import canonical_writer
-from tailrace.core.values.keys import key_codec_for, map_key_codec_for
+from tailrace.core.values.keys import key_codec_for
+from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.types import (
     CODEC_ERRORS,
     is_fixed_point,

@@ -1,18 +1,16 @@
-"""The topics, streams and actors that a handler's code refers to, found without running it or following it.
+"""The topics, streams and actors that a handler's code names, found without running any code.
 
-The code of a function *refers to* objects by the names that it loads: globals, variables of enclosing
-functions, imports, and attributes of all these (``module.topic``). Nested functions belong to the code, and
-so do defaults and ``__wrapped__``.
+1. Code names globals, variables of enclosing functions, imports, and attributes of all these
+   (``module.topic``). Nested functions belong to the code, and so do defaults and ``__wrapped__``.
+2. A function, method or property that is named is read as well, if it belongs to the app's own packages.
+3. The attribute of something unknown (``self.out``, ``make().out``) may be that of any class or module that
+   was named, and of the handler's own class.
+4. A container counts with its elements, and any other object with its attributes, down to ``_DEEPEST``
+   levels. In ``TOPICS.placed`` only the attribute counts.
 
-1. A function, method or property that is referred to is read as well, if it belongs to the app's own
-  packages.
-2. The attribute of something unknown (``self.out``, ``make().out``) may be that of any class or module that
-   was referred to, and of the handler's own class. ``getattr`` may mean any of their attributes.
-3. A container counts with its elements, and any other object with its attributes, down to ``_DEEPEST``
-   levels: the code may choose any of them. In ``TOPICS.placed`` only the attribute counts.
-
-The order of the code, its conditions and its arguments do not matter. So the result is a superset for code
-that names what it uses. A topic taken from an event, or from a global that is filled later, is not found.
+The order of the code, its conditions and its arguments do not matter. What the code gets in another way (a
+topic from an event, by ``getattr``, or emitted by another package) is not found. The context refuses such an
+emit and names the fix: ``emits=``.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import dis
 import functools
 import sys
 import types
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import EnumMeta
 from typing import Any
@@ -34,7 +32,6 @@ _DEEPEST = 4
 _LARGEST = 10_000
 """A container with more elements is data: its elements are not looked at."""
 _LIBRARY = frozenset(("tailrace", "msgspec", *sys.stdlib_module_names))
-"""Packages that call ``emit`` and ``send`` only through functions that they are given."""
 _HOLDERS = frozenset(("builtins", "collections", "functools", "types"))
 """Library modules whose objects hold those of the app: containers, methods, properties, partial functions."""
 _INSTALLED = ("site-packages", "dist-packages")
@@ -58,64 +55,53 @@ Path = tuple[str, ...]
 
 
 class References:
-    """The objects that a handler refers to. ``cls`` is the actor class of the handler, if it is a method.
+    """The objects that a handler names. ``cls`` is the actor class of the handler, if it is a method.
 
-    ``emits`` and ``sends``: whether the code may call ``ctx.emit`` and ``ctx.send``. It may if it names them,
-    or calls another package, to which it may pass the context.
+    ``emits`` and ``sends``: whether the code names the methods of the context.
     """
 
     def __init__(self, handler: types.FunctionType, cls: type[Any] | None) -> None:
         self.edges: set[Edge[Any, Any]] = set()
         self.actors: set[type[Any]] = set()
-        self._names: set[str] = set()
         self._builtins: set[str] = set()
-        self._foreign = False
-        self._waiting: list[tuple[Any, Path, int]] = []
+        self._paths: set[Path] = set()  # of attributes of unknown objects
+        self._owners: dict[int, Any] = {}
+        self._waiting: list[tuple[Any, int]] = []  # code may nest deeper than Python's call limit
         self._seen: dict[int, tuple[int, Any]] = {}  # it holds the objects, so that an id stays theirs
-        self._owners: defaultdict[str, list[Any]] = defaultdict(list)
-        self._owned: dict[int, Any] = {}
-        self._paths: defaultdict[str, dict[tuple[Path, bool], None]] = defaultdict(dict)
         owners = () if cls is None else cls.__mro__
         homes = {owner.__module__ for owner in owners if _top(owner.__module__) not in _LIBRARY}
         homes.add(_module_of(handler))
         self._homes = frozenset[str]().union(*map(_places, map(_top, homes)))
         if cls is not None:
-            self._own(cls)
+            self._owners[id(cls)] = cls
         self._read(handler)
         self._finish()
-        if cls is not None and ("type" in self._builtins or "__class__" in self._names):
+        if cls is not None and ("type" in self._builtins or ("__class__",) in self._paths):
             self.actors.add(cls)
-        unseen = self._foreign or self._is_dynamic
-        self.emits, self.sends = unseen or "emit" in self._names, unseen or "send" in self._names
-
-    @property
-    def _is_dynamic(self) -> bool:
-        """Whether the code looks up attributes whose names it does not contain."""
-        return bool(self._builtins & {"getattr", "vars"} or self._names & {"__dict__", "attrgetter"})
+        self.emits, self.sends = ("emit",) in self._paths, ("send",) in self._paths
 
     def _finish(self) -> None:
-        expanded = 0
-        while self._waiting or (self._is_dynamic and expanded < len(self._owned)):
+        """Visit all that waits, and look up the attributes of unknown objects, until nothing is new."""
+        known: tuple[int, int] | None = None
+        while True:
             while self._waiting:
-                value, path, depth = self._waiting.pop()
-                if path:
-                    self._follow(value, path)
-                else:
-                    self._visit(value, depth)
-            for owner in list(self._owned.values())[expanded:] if self._is_dynamic else ():
-                expanded += 1
-                for name in _names_of(owner):
-                    if not _is_dunder(name):
-                        self._refer(_find(owner, name))
+                self._visit(*self._waiting.pop())
+            if known == (len(self._paths), len(self._owners)):
+                return
+            known = len(self._paths), len(self._owners)
+            for owner in list(self._owners.values()):
+                for path in list(self._paths):
+                    found = _find(owner, path[0])
+                    for one in found if "super" in self._builtins else found[:1]:
+                        self._name(one, path[1:])
 
     # --- objects ---
 
-    def _refer(self, values: Iterable[Any], path: Path = (), depth: int = 0) -> None:
-        """Count objects, or an attribute of each, later: code may nest deeper than Python's call limit."""
-        self._waiting.extend((value, path, depth) for value in values)
+    def _refer(self, values: Iterable[Any], depth: int = 0) -> None:
+        self._waiting.extend((value, depth) for value in values)
 
     def _visit(self, one: Any, depth: int) -> None:
-        """Count an object that is referred to, and what it holds."""
+        """Count an object that is named, and what it holds."""
         kind = _type_of(one)
         if kind in _SCALARS or self._seen.get(id(one), (99, None))[0] <= depth:
             return
@@ -127,7 +113,7 @@ class References:
         elif issubclass(kind, types.FunctionType):
             self._read(one)
         elif issubclass(kind, types.ModuleType):
-            self._own(one)
+            self._owners[id(one)] = one
         elif issubclass(kind, type):
             if issubclass(kind, EnumMeta):
                 self._refer(_dict_of(one)["_member_map_"].values())
@@ -135,46 +121,26 @@ class References:
         elif not issubclass(kind, Declarations):
             self._class(kind)
             if depth < _DEEPEST and (kind.__module__ in _HOLDERS or _top(kind.__module__) not in _LIBRARY):
-                self._refer(_held(one), depth=depth + 1)
+                self._refer(_held(one), depth + 1)
 
     def _class(self, cls: type[Any]) -> None:
-        """Count a class that may have instances.
-
-        Its operators and constructor are not named where they are called.
-        """
-        if issubclass(type(cls), ActorMeta):
-            return  # the methods of another actor run in its own handlers
-        if self._is_home(cls.__module__) and self._own(cls):
-            operators = (value for name in _names_of(cls) if _is_dunder(name) for value in _find(cls, name))
-            self._refer(value for value in operators if type(value) in _METHODS)
-
-    def _own(self, owner: Any) -> bool:
-        """Look up attributes of unknown objects in a class or module, too. Returns whether it is new."""
-        if id(owner) in self._owned:
-            return False
-        self._owned[id(owner)] = owner
-        for name in _names_of(owner):
-            self._owners[name].append(owner)
-            for path, inherited in list(self._paths.get(name, ())):
-                self._look_up(owner, path, inherited=inherited)
-        return True
+        """Count a class that may have instances, and its operators, which are not named at their use."""
+        # The methods of another actor run in its own handlers.
+        if issubclass(type(cls), ActorMeta) or id(cls) in self._owners or not self._is_home(cls.__module__):
+            return
+        self._owners[id(cls)] = cls
+        held = (pair for scope in _scopes(cls) for pair in scope.items())
+        self._refer(value for name, value in held if name.startswith("__") and type(value) in _METHODS)
 
     def _is_home(self, module: object) -> bool:
-        """Whether a module belongs to the app's own packages.
-
-        One that belongs to neither them nor the library is noted.
-        """
+        """Whether a module belongs to the app's own packages."""
         top = _top(module)
-        if top in self._homes or top in _LIBRARY:
-            return top in self._homes
-        is_home = not self._homes.isdisjoint(_places(top))
-        self._foreign |= not is_home
-        return is_home
+        return top in self._homes or (top not in _LIBRARY and not self._homes.isdisjoint(_places(top)))
 
     # --- code ---
 
     def _read(self, function: types.FunctionType) -> None:
-        """Read the names in a function."""
+        """Count what a function names."""
         self._refer(function.__defaults__ or ())
         self._refer((function.__kwdefaults__ or {}).values())
         self._refer(_dict_of(function).values())
@@ -184,46 +150,36 @@ class References:
             self._refer(cells.values())
             return
         for kind, path in _loaded(function.__code__):
-            self._names.update(path)
             if kind == "global" and path[0] in function.__globals__:
-                self._refer((function.__globals__[path[0]],), path[1:])
+                self._name(function.__globals__[path[0]], path[1:])
             elif kind == "enclosing" and path[0] != "__class__" and path[0] in cells:
-                self._refer((cells[path[0]],), path[1:])
+                self._name(cells[path[0]], path[1:])
             elif kind == "import":
                 for module in _imported(path[0], str(function.__globals__.get("__package__") or "")):
-                    self._own(module)
-                    self._refer((module,), path[1:])
+                    self._refer((module,))
+                    self._name(module, path[1:])
             else:
                 if kind == "global":
                     self._builtins.add(path[0])
-                self._unknown(path if kind in ("attribute", "inherited") else path[1:], kind == "inherited")
+                self._unknown(path if kind == "attribute" else path[1:])
 
-    def _follow(self, value: Any, path: Path) -> None:
-        """Count an attribute of a known object."""
+    def _name(self, value: Any, path: Path) -> None:
+        """Count an object, or an attribute of it."""
         for at, name in enumerate(path):
             if issubclass(type(value), (Edge, Declarations)):
                 return  # the name of a topic is not a target
             found = _attribute(value, name)
             if found is _MISSING:
-                self._unknown(path[at:], inherited=False)
+                self._unknown(path[at:])
                 break
             if type(found) in _METHODS and issubclass(type(value), type):
                 self._class(value)  # the method may use other attributes of its class
             value = found
         self._refer((value,))
 
-    def _unknown(self, path: Path, inherited: bool) -> None:
-        """Count an attribute of an unknown object; ``inherited``: perhaps that of a base, by ``super()``."""
-        for at, name in enumerate(path):
-            rest = path[at:]
-            if (rest, inherited) not in self._paths[name]:
-                self._paths[name][rest, inherited] = None
-                for owner in list(self._owners.get(name, ())):
-                    self._look_up(owner, rest, inherited=inherited)
-
-    def _look_up(self, owner: Any, path: Path, *, inherited: bool) -> None:
-        found = _find(owner, path[0])
-        self._refer(found if inherited else found[:1], path[1:])
+    def _unknown(self, path: Path) -> None:
+        """Note the attribute of an unknown object, and attributes of that."""
+        self._paths.update(path[at:] for at in range(len(path)))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -246,7 +202,7 @@ def _loaded(code: types.CodeType) -> tuple[tuple[str, Path], ...]:
             kind, path = found[-1]
             found[-1] = kind, (*path, one.argval)
         elif one.opname in _ATTRIBUTES:
-            found.append(("inherited" if "super" in code.co_names else "attribute", (one.argval,)))
+            found.append(("attribute", (one.argval,)))
         is_open = one.opname in _KINDS or one.opname in _ATTRIBUTES or one.opname == "IMPORT_FROM"
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
@@ -257,22 +213,17 @@ def _loaded(code: types.CodeType) -> tuple[tuple[str, Path], ...]:
 def _imported(name: str, package: str) -> Iterator[types.ModuleType]:
     """The modules that an import in some package may mean: an absolute one, and relative ones."""
     parts = package.split(".") if package else []
-    for count in range(len(parts) + 1):
-        module = sys.modules.get(".".join(filter(None, (*parts[:count], name))))
-        if module is not None:
-            yield module
+    names = (".".join(filter(None, (*parts[:count], name))) for count in range(len(parts) + 1))
+    return (sys.modules[one] for one in names if one in sys.modules)
 
 
 def _attribute(one: Any, name: str) -> Any:
-    """An attribute that an object has itself, or ``_MISSING``. No code of the object runs."""
-    kind = _type_of(one)
-    if issubclass(kind, EnumMeta) and name in _dict_of(one)["_member_map_"]:
-        return _dict_of(one)["_member_map_"][name]
-    if issubclass(kind, type):
+    """An attribute that an object has itself, or ``_MISSING``."""
+    if issubclass(type(one), type):
         return next(iter(_find(one, name)), _MISSING)
     value = _dict_of(one).get(name, _MISSING)
     if value is _MISSING:
-        member = next(iter(_find(kind, name)), None)
+        member = next(iter(_find(type(one), name)), None)
         if type(member).__name__ in _SLOTS:
             return _slot(member, one)
     return value
@@ -307,10 +258,6 @@ def _slot(member: Any, one: Any) -> Any:
 def _find(owner: Any, name: str) -> list[Any]:
     """An attribute of a class, with those that it overrides in the bases, or an attribute of a module."""
     return [held[name] for held in _scopes(owner) if name in held]
-
-
-def _names_of(owner: Any) -> list[str]:
-    return list(dict.fromkeys(name for scope in _scopes(owner) for name in list(scope)))
 
 
 def _scopes(owner: Any) -> list[Mapping[str, Any]]:
@@ -354,7 +301,3 @@ def _places(top: str) -> frozenset[str]:
 
 def _type_of(one: object) -> Any:
     return type(one)  # isinstance would run the code of a proxy
-
-
-def _is_dunder(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast, get_origin
 
 import msgspec
@@ -23,14 +23,15 @@ from tailrace.core.durations import duration, to_ms
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.event_fields import kind_of
-from tailrace.core.values.key_paths import Path
-from tailrace.core.values.keys import key_codec_for, key_getter, key_type_of
+from tailrace.core.values.key_paths import Path, key_getter, key_type_of
+from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.types import spell
 
 IDLE_AFTER: Final = "60s"
 """The default of ``idle_after``."""
 FROM_TYPE: Final = object()
 """The default of ``key``: the fields that the event type marks as the key, if any."""
+_WATERMARKS: Final[Mapping[Any, WatermarkKind]] = {True: "events", False: "none", "upstream": "upstream"}
 _PATH: Final[tuple[type[Any], ...]] = (str, tuple)
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -180,16 +181,9 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     time_kind: TimeKind = event_time.value if isinstance(event_time, TimeSource) else "field"
     late = options.get("late", "handle")
     late_topic = late if isinstance(late, Topic) else None
-    if late_topic is None and late not in ("handle", "drop"):
-        raise DefinitionError(
-            f"{where} has late={late!r}",
-            hint=did_you_mean(
-                late,
-                ("handle", "drop"),
-                'Write late="handle", late="drop", or another topic of the same type.',
-            ),
-        )
-    if late_topic is not None and late_topic.type != type:
+    if late_topic is None:
+        one_of(where, "late", late, ("handle", "drop"), ", or give another topic of the same type")
+    elif late_topic.type != type:
         raise DefinitionError(
             f"{where} sends its late events to {late_topic.name!r}, which holds {late_topic.type_name}",
             hint=f"Declare a topic of {spell(type)} for them.",
@@ -199,17 +193,17 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         raise DefinitionError(f"{where} has repartition=True but no key", hint="Add key=.")
     time_min_ms, time_max_ms = _time_range(where, options.get("time_range", (0, YEAR_2200_MS)))
     return TopicDeclaration(
-        format=_one_of(where, "format", options.get("format", "json"), ("json", "msgpack")),
+        format=one_of(where, "format", options.get("format", "json"), ("json", "msgpack")),
         key=key,
         event_time=event_time,
         time_kind=time_kind,
         out_of_order_ms=_duration(where, "out_of_order", options.get("out_of_order", 0)),
-        watermark=_watermark(where, options.get("watermark", True)),
+        watermark=_WATERMARKS[one_of(where, "watermark", options.get("watermark", True), tuple(_WATERMARKS))],
         follows="watermark" not in options,
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
         late_topic=late_topic,
         idle_after_ms=_duration(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
-        on_error=_one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
+        on_error=one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
         repartition=repartition,
         time_min_ms=time_min_ms,
         time_max_ms=time_max_ms,
@@ -217,27 +211,12 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     )
 
 
-def _watermark(where: str, value: Any) -> WatermarkKind:
-    if isinstance(value, bool):
-        return "events" if value else "none"
-    if value == "upstream":
-        return "upstream"
-    raise DefinitionError(
-        f"{where} has watermark={value!r}",
-        hint=did_you_mean(value, ("upstream",), 'Write True, False or "upstream".'),
-    )
-
-
-def _one_of(where: str, option: str, value: Any, allowed: tuple[Any, ...]) -> Any:
+def one_of(where: str, option: str, value: Any, allowed: tuple[Any, ...], more: str = "") -> Any:
+    """Refuse the value of an option that is not one of the allowed ones."""
     if value not in allowed:
-        raise DefinitionError(
-            f"{where} has {option}={value!r}",
-            hint=did_you_mean(
-                value,
-                [one for one in allowed if isinstance(one, str)],
-                f"Write one of {', '.join(repr(one) for one in allowed)}.",
-            ),
-        )
+        names = [one for one in allowed if isinstance(one, str)]
+        hint = f"Write one of {', '.join(map(repr, allowed))}{more}."
+        raise DefinitionError(f"{where} has {option}={value!r}", hint=did_you_mean(value, names, hint))
     return value
 
 

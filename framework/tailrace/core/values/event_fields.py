@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_origin, get_type_hints
 
 import msgspec
 
@@ -52,10 +52,8 @@ def event_fields(declared: Any) -> Mapping[str, EventField]:
         case "dataclass":
             cls = get_origin(declared) or declared
             hints = get_type_hints(cls, include_extras=True)
-            arguments = dict(zip(getattr(cls, "__parameters__", ()), get_args(declared), strict=False))
             return {
-                one.name: EventField(one.name, one.name, _with_parameters(hints[one.name], arguments))
-                for one in dataclasses.fields(cls)
+                one.name: EventField(one.name, one.name, hints[one.name]) for one in dataclasses.fields(cls)
             }
         case "model":
             return {
@@ -68,14 +66,6 @@ def event_fields(declared: Any) -> Mapping[str, EventField]:
             }
         case None:
             return {}
-
-
-def _with_parameters(declared: Any, arguments: Mapping[Any, Any]) -> Any:
-    """A field's type in a generic class that is given its parameters."""
-    if declared in arguments:
-        return arguments[declared]
-    wanted: tuple[Any, ...] = getattr(declared, "__parameters__", ())
-    return declared[tuple(arguments.get(one, one) for one in wanted)] if wanted else declared
 
 
 def _with_metadata(declared: Any, metadata: Any) -> Any:

@@ -22,25 +22,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from enum import Enum, Flag
+from functools import partial
 from typing import Any, Literal, NoReturn, get_args, get_origin
 from uuid import UUID
 
 import msgspec
 
 from tailrace.core.errors import BadRecordError, DefinitionError
-from tailrace.core.values.key_paths import key_getter, key_type_of, members_of, unwrapped
-from tailrace.core.values.map_keys import MapKeyCodec, map_key_codec_for
+from tailrace.core.values.key_paths import members_of, unwrapped
+from tailrace.core.values.map_keys import fixed_values
 from tailrace.core.values.types import spell
-
-__all__ = [
-    "KeyCodec",
-    "MapKeyCodec",
-    "key_codec_for",
-    "key_getter",
-    "key_type_of",
-    "map_key_codec_for",
-]
 
 _MISSING = (None, msgspec.UNSET)
 _HINTS: dict[Any, str] = {
@@ -79,31 +70,36 @@ class KeyCodec:
 
 def key_codec_for(declared: Any) -> KeyCodec:
     """The codec of a key type. DefinitionError for a type without one byte form."""
-    members = members_of(declared)
-    if len(members) != 1:
+    alternatives = members_of(declared)
+    if len(alternatives) != 1:
         raise DefinitionError(
             f"{spell(declared)} cannot be a key: it is not one type",
             hint="Use one type; a tuple for several fields.",
         )
-    bare: Any = members[0]
-    if bare is str:
-        return _text()
-    if bare is bytes:
-        return _bytes()
-    if bare is int:
-        return _long()
-    if bare in (UUID, date):
-        return _iso(bare)
-    if get_origin(bare) is Literal:
-        return _literal(bare)
-    if isinstance(bare, type) and issubclass(bare, Enum) and not issubclass(bare, Flag):
-        return _enum(bare)
+    bare: Any = alternatives[0]
+    if bare in _SCALARS:
+        return _scalar(bare)
+    if (members := fixed_values(bare)) is not None:
+        return _values(bare, members)
     if get_origin(bare) is tuple:
         return _array(bare)
     raise DefinitionError(
         f"{spell(declared)} cannot be a key",
         hint=_HINTS.get(bare, "A key is a str, bytes, int, UUID, date, an enum, or a tuple of these."),
     )
+
+
+_SCALARS: Mapping[Any, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
+    str: (str.encode, bytes.decode),
+    bytes: (bytes, bytes),
+    int: (
+        partial(int.to_bytes, length=8, byteorder="big", signed=True),
+        partial(int.from_bytes, byteorder="big", signed=True),
+    ),
+    UUID: (lambda key: str(key).encode(), lambda data: UUID(data.decode())),
+    date: (lambda key: key.isoformat().encode(), lambda data: date.fromisoformat(data.decode())),
+}
+"""How keys of these types are written and read."""
 
 
 def _refuse(key: object, declared: Any, why: str = "") -> NoReturn:
@@ -128,122 +124,59 @@ def _unreadable(data: bytes, declared: Any, error: Exception) -> BadRecordError:
     )
 
 
-def _text() -> KeyCodec:
-    def encode(key: Any) -> bytes:
-        if type(key) is not str:
-            _refuse(key, str)
-        try:
-            return key.encode()
-        except UnicodeEncodeError as error:
-            _refuse(key, str, str(error))
-
-    def decode(data: bytes) -> str:
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            raise _unreadable(data, str, error) from None
-
-    return KeyCodec(str, encode, decode, str)
-
-
-def _bytes() -> KeyCodec:
-    def encode(key: Any) -> bytes:
-        if type(key) is not bytes:
-            _refuse(key, bytes)
-        return key
-
-    return KeyCodec(bytes, encode, bytes, bytes)
-
-
-def _long() -> KeyCodec:
-    def encode(key: Any) -> bytes:
-        if type(key) is not int:
-            _refuse(key, int)
-        try:
-            return key.to_bytes(8, "big", signed=True)
-        except OverflowError:
-            _refuse(key, int, "it does not fit 64 bits with a sign")
-
-    def decode(data: bytes) -> int:
-        if len(data) != 8:
-            raise _unreadable(data, int, ValueError(f"{len(data)} bytes instead of 8"))
-        return int.from_bytes(data, "big", signed=True)
-
-    return KeyCodec(int, encode, decode, int)
-
-
-def _iso(kind: type[UUID] | type[date]) -> KeyCodec:
-    read: Callable[[str], Any] = UUID if kind is UUID else date.fromisoformat
+def _scalar(kind: Any) -> KeyCodec:
+    write, read = _SCALARS[kind]
 
     def encode(key: Any) -> bytes:
         if type(key) is not kind:
             _refuse(key, kind)
-        return str(key).encode()
+        try:
+            return write(key)
+        except (OverflowError, UnicodeEncodeError) as error:
+            _refuse(key, kind, str(error))
 
     def decode(data: bytes) -> Any:
         try:
-            key = read(data.decode())
-        except ValueError as error:
+            key = read(data)
+            if write(key) != data:
+                raise ValueError(f"{key} is written differently")
+        except (OverflowError, ValueError) as error:
             raise _unreadable(data, kind, error) from None
-        if str(key).encode() != data:
-            raise _unreadable(data, kind, ValueError(f"{key} is written differently"))
         return key
 
     return KeyCodec(kind, encode, decode, kind)
 
 
-def _enum(cls: type[Enum]) -> KeyCodec:
-    values = {member: member.value for member in cls}
-    form = _form_of_values(cls, list(values.values()))
-    written = {member.name: form.encode(value) for member, value in values.items()}
-    members = {written[member.name]: member for member in cls}
+def _values(declared: Any, members: Mapping[Any, Any]) -> KeyCodec:
+    """Keys with a fixed set of values: an enum's members, by their values, or a Literal's."""
+    kinds: set[Any] = {type(value) for value in members}
+    if kinds not in ({str}, {int}):
+        raise DefinitionError(
+            f"{spell(declared)} cannot be a key", hint="Its values must be all str, or all int."
+        )
+    form = _scalar(*kinds)
+    kind: Any = next(iter(members.values())).__class__
+    written = {member: form.encode(value) for value, member in members.items()}
+    read = {data: member for member, data in written.items()}
 
     def encode(key: Any) -> bytes:
-        if type(key) is not cls:
-            _refuse(key, cls)
-        return written[key.name]
-
-    return KeyCodec(cls, encode, _looked_up(cls, members), cls)
-
-
-def _literal(declared: Any) -> KeyCodec:
-    values = get_args(declared)
-    form = _form_of_values(declared, values)
-
-    def encode(key: Any) -> bytes:
-        if type(key) is not form.type or key not in values:
+        data = written.get(key) if type(key) is kind else None
+        if data is None:
             _refuse(key, declared)
-        return form.encode(key)
+        return data
 
-    members = {form.encode(value): value for value in values}
-    return KeyCodec(declared, encode, _looked_up(declared, members), form.kind)
-
-
-def _form_of_values(declared: Any, values: Any) -> KeyCodec:
-    kinds: set[Any] = {type(value) for value in values}
-    if kinds == {str}:
-        return _text()
-    if kinds == {int}:
-        return _long()
-    raise DefinitionError(
-        f"{spell(declared)} cannot be a key", hint="Its values must be all str, or all int."
-    )
-
-
-def _looked_up(declared: Any, members: Mapping[bytes, Any]) -> Callable[[bytes], Any]:
     def decode(data: bytes) -> Any:
-        try:
-            return members[data]
-        except KeyError:
-            raise _unreadable(data, declared, ValueError("it has no such value")) from None
+        if data not in read:
+            raise _unreadable(data, declared, ValueError("it has no such value"))
+        return read[data]
 
-    return decode
+    return KeyCodec(declared, encode, decode, kind)
 
 
 def _array(declared: Any) -> KeyCodec:
     items = tuple(unwrapped(item) for item in get_args(declared))
     forms = tuple(key_codec_for(item) for item in items if item is not Ellipsis)
-    if len(forms) != len(items) or not items or any(form.type is bytes or _is_array(form) for form in forms):
+    if len(forms) != len(items) or not items or any(form.type is bytes or form.items for form in forms):
         raise DefinitionError(
             f"{spell(declared)} cannot be a key",
             hint="Several fields make a key if each is a str, int, UUID, date or enum, and their number is "
@@ -281,7 +214,3 @@ def _array(declared: Any) -> KeyCodec:
         return key
 
     return KeyCodec(declared, encode, decode, tuple, exact)
-
-
-def _is_array(form: KeyCodec) -> bool:
-    return get_origin(form.type) is tuple

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum, Flag
-from typing import Any, Final, Literal, NamedTuple, NoReturn, get_args, get_origin
+from typing import Any, Literal, NoReturn, get_args, get_origin
 from uuid import UUID
 
 from tailrace.core.errors import CorruptStateError, DefinitionError, DurableValueError
@@ -60,16 +60,23 @@ def map_key_codec_for(declared: Any) -> MapKeyCodec:
         bare = members[0]
         if bare in _SCALARS:
             return _scalar(bare)
-        if get_origin(bare) is Literal:
-            return _values(bare, {value: value for value in get_args(bare)})
-        if isinstance(bare, type) and issubclass(bare, Enum) and not issubclass(bare, Flag):
-            return _values(bare, {member.value: member for member in bare})
+        if (fixed := fixed_values(bare)) is not None:
+            return _values(bare, fixed)
         if get_origin(bare) is tuple and Ellipsis not in get_args(bare):
             return _tuple(bare, [map_key_codec_for(item) for item in get_args(bare)])
     raise DefinitionError(
         f"{spell(declared)} cannot be the key of a map",
         hint="A map's key is a str, bytes, int, bool, UUID, date, datetime, an enum, or a tuple of these.",
     )
+
+
+def fixed_values(declared: Any) -> Mapping[Any, Any] | None:
+    """The values of a Literal, or an enum's members by their values; None for any other type."""
+    if get_origin(declared) is Literal:
+        return {value: value for value in get_args(declared)}
+    if isinstance(declared, type) and issubclass(declared, Enum) and not issubclass(declared, Flag):
+        return {member.value: member for member in declared}
+    return None
 
 
 def _int_bytes(key: int) -> bytes:
@@ -90,45 +97,20 @@ def _bytes_datetime(data: bytes) -> datetime:
     return _EPOCH + _bytes_int(data) * _MICROSECOND
 
 
-def _bool_bytes(key: bool) -> bytes:
-    return b"\1" if key else b"\0"
-
-
-def _bytes_bool(data: bytes) -> bool:
-    return data == b"\1"
-
-
-def _uuid_bytes(key: UUID) -> bytes:
-    return key.bytes
-
-
-def _bytes_uuid(data: bytes) -> UUID:
-    return UUID(bytes=data)
-
-
-def _date_bytes(key: date) -> bytes:
-    return key.toordinal().to_bytes(4, "big")
-
-
-def _bytes_date(data: bytes) -> date:
-    return date.fromordinal(int.from_bytes(data, "big"))
-
-
-class _Scalar(NamedTuple):
-    write: Callable[[Any], bytes]
-    read: Callable[[bytes], Any]
-    size: int | None
-
-
-_SCALARS: Final[Mapping[Any, _Scalar]] = {
-    str: _Scalar(str.encode, bytes.decode, None),
-    bytes: _Scalar(bytes, bytes, None),
-    int: _Scalar(_int_bytes, _bytes_int, 8),
-    bool: _Scalar(_bool_bytes, _bytes_bool, 1),
-    UUID: _Scalar(_uuid_bytes, _bytes_uuid, 16),
-    date: _Scalar(_date_bytes, _bytes_date, 4),
-    datetime: _Scalar(_datetime_bytes, _bytes_datetime, 8),
+_SCALARS: Mapping[Any, tuple[Callable[[Any], bytes], Callable[[bytes], Any], int | None]] = {
+    str: (str.encode, bytes.decode, None),
+    bytes: (bytes, bytes, None),
+    int: (_int_bytes, _bytes_int, 8),
+    bool: (lambda key: b"\1" if key else b"\0", lambda data: data == b"\1", 1),
+    UUID: (lambda key: key.bytes, lambda data: UUID(bytes=data), 16),
+    date: (
+        lambda key: key.toordinal().to_bytes(4, "big"),
+        lambda data: date.fromordinal(int.from_bytes(data, "big")),
+        4,
+    ),
+    datetime: (_datetime_bytes, _bytes_datetime, 8),
 }
+"""How keys of these types are written and read, and their size."""
 
 
 def _refuse(key: object, declared: Any, why: object = "") -> NoReturn:

@@ -12,9 +12,9 @@ any T                                       T, or a union with it
 enum, Literal                               one with more values, or their plain type
 limits, such as ``Meta(ge=0)``              the same, wider ones or none
 list, dict, tuple, map and list state       the same, with what their items may become (keys of a map: grown)
-struct                                      one with more fields, if these have defaults, or with fewer; not
-                                            fewer if forbid_unknown_fields; the same tag
-NamedTuple, array_like struct               the same fields, with what their types may become
+struct                                      one with more fields, if these have defaults, or with fewer; the
+                                            same tag
+NamedTuple, array_like struct               the same
 ==========================================  ================================================================
 
 A row without a field reads the field's default. So the default of a field that some rows lack cannot be
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import msgspec
@@ -211,21 +210,8 @@ def _is_wider(name: str, stored: object, declared: object) -> bool:
 def _evolve_member(path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]) -> TypeSchema:
     if declared.kind == "struct" and not declared.array_like:
         fields, past = evolve_fields(path, (stored.fields, stored.past), declared.fields, changes)
-        if past and declared.closed:
-            names = ", ".join(field.name for field in past)
-            changes.append(
-                Change(
-                    "incompatible",
-                    path,
-                    f"{declared.name} with {names}",
-                    f"{declared.name} with forbid_unknown_fields",
-                    "Declare it without forbid_unknown_fields, or keep the fields.",
-                )
-            )
         return msgspec.structs.replace(declared, fields=fields, past=past)
-    if declared.kind in ("struct", "namedtuple"):
-        return msgspec.structs.replace(declared, fields=_evolve_positions(path, stored, declared, changes))
-    if len(stored.of) != len(declared.of):
+    if len(stored.of) != len(declared.of) or stored.fields != declared.fields:
         changes.append(Change("incompatible", path, str(stored), str(declared), _OTHER_NAME))
         return declared
     of = [
@@ -233,18 +219,6 @@ def _evolve_member(path: str, stored: TypeSchema, declared: TypeSchema, changes:
         for one, other in zip(stored.of, declared.of, strict=True)
     ]
     return msgspec.structs.replace(declared, of=tuple(of))
-
-
-def _evolve_positions(
-    path: str, stored: TypeSchema, declared: TypeSchema, changes: list[Change]
-) -> tuple[FieldSchema, ...]:
-    """The merged fields of a type that is written as an array. Their number cannot change."""
-    if len(declared.fields) != len(stored.fields):
-        what = "a NamedTuple" if declared.kind == "namedtuple" else "an array_like struct"
-        hint = f"Keep the number of fields of {what}, in their order."
-        changes.append(Change("incompatible", path, str(stored), str(declared), hint))
-        return declared.fields
-    return tuple(map(partial(_evolve_field, path, changes=changes), stored.fields, declared.fields))
 
 
 def _dotted(path: str, name: str) -> str:

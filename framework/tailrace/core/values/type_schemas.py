@@ -52,8 +52,6 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     tag_field: str | None = None
     tag: str | int | None = None
     array_like: bool = False
-    closed: bool = False
-    """Whether decoding refuses fields that are not declared."""
     limits: dict[str, str | int | float | bool] = {}
     up: int = 0
 
@@ -181,7 +179,6 @@ def _struct(node: inspect.StructType, around: tuple[type, ...]) -> TypeSchema:
         tag_field=node.tag_field,
         tag=node.tag,
         array_like=node.array_like,
-        closed=node.forbid_unknown_fields,
     )
 
 

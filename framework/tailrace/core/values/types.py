@@ -30,6 +30,7 @@ _NO_SET = "Its order differs between processes: use dict[K, None], or tr.MapStat
 _NO_OMISSION = (
     "It omits a default by object identity, so equal values may have different bytes: remove the option."
 )
+_NO_FORBIDDING = "Rows may have fields of an older declaration: remove the option."
 _REFUSED: dict[type[inspect.Type], str] = {
     inspect.AnyType: "Declare what it holds: a msgspec.Struct, or a union of the types that occur.",
     inspect.ByteArrayType: "Use bytes.",
@@ -129,6 +130,8 @@ def _objection(part: inspect.Type) -> tuple[str, str]:
                     )
         case inspect.StructType() if struct_class(part).__struct_config__.omit_defaults:
             return f"{spell(struct_class(part))} has omit_defaults", _NO_OMISSION
+        case inspect.StructType() if part.forbid_unknown_fields:
+            return f"{spell(struct_class(part))} has forbid_unknown_fields", _NO_FORBIDDING
         case _:
             pass
     return "", ""
