@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueError, HandlerError
+from tailrace.core.errors import DefinitionError, EmittedTypeError, EventValueError, HandlerError, UsageError
 from tailrace.testing import Harness
 
 NAN, INF = math.nan, math.inf
@@ -338,6 +338,14 @@ def test_a_subclass_in_a_field_loses_what_is_its_own() -> None:
         pytest.raises(EmittedTypeError, match="plain is More"),
     ):
         ask(h)
+
+
+def test_an_int_that_no_float_equals_is_not_written_for_a_plain_float() -> None:
+    topic = tr.App("circles").topic("circles", Circle, key=None)
+    assert topic.decode(topic.encode(Circle(2**53))).radius == 2**53
+    for number in (2**53 + 1, -(2**53) - 1, 10**400):
+        with pytest.raises((EventValueError, UsageError)):
+            topic.encode(Circle(number))
 
 
 FINE: list[Any] = [

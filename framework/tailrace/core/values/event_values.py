@@ -32,6 +32,8 @@ from tailrace.core.values.types import CODEC_ERRORS, parts_of, shortened
 
 _UNTYPED = (inspect.AnyType, inspect.CustomType, inspect.ExtType, inspect.RawType, inspect.TypedDictType)
 """Types without a declared content, or whose content cannot be compared."""
+_EXACT = float(2**53)
+"""Every int up to this has an equal float: a larger one in a plain field is compared with what a reader gets."""
 _pack = msgspec.msgpack.Encoder().encode
 
 Encode = Callable[[Any], bytes]
@@ -60,7 +62,10 @@ def json_writer(declared: Any, encode: Encode, checked: Encode) -> Encode:
     """
     if not _may_hold_floats(declared):
         return encode
-    is_finite = _test_of_plain_floats(declared, "((x := v.{0}) is None or x - x == 0)")
+    is_finite = _test_of_plain_floats(
+        declared,
+        f"((x := v.{{0}}) is None or {-_EXACT!r} <= x <= {_EXACT!r} or type(x) is float and x - x == 0)",
+    )
     if is_finite is None:
 
         def write(event: Any) -> bytes:
