@@ -39,7 +39,7 @@ MAIN_ONLY = (
     "tests/state/snapshots/test_dying.py",
     "tests/state/snapshots/test_outages.py",
     "tests/state/snapshots/test_places.py",
-    # Leases, kills and full disks: the other Pythons start, stop and signal services in tests/runtime/test_told_while_starting.py
+    # Kills and full disks: the other Pythons start, stop and signal services in tests/runtime/test_told_while_starting.py
     # and tests/cli.
     "tests/runtime/test_housekeeping.py",
     "tests/runtime/test_worker_process.py",

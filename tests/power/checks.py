@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare
 from tailrace.state.snapshots import Snapshots
-from tests.power.files import after_reboot, log_options
+from tests.power.files import log_options, reboot
 from tests.power.recorded import INPUT, LOG, SNAPSHOTS, STATE, events, outputs, service_options
 from tests.soak import oracle
 from tests.soak.apps import Closed, Passed, Step, Told, first
@@ -60,7 +60,9 @@ def check(
     ``promised``: the marks before the cut, from ``recorded``; ``durable``: those of them that no power cut may break.
     """
     outcome = Outcome()
-    with _warnings() as outcome.said, after_reboot() if rebooted else nullcontext():
+    if rebooted:
+        reboot(root / LOG)
+    with _warnings() as outcome.said:
         outcome.lost = _check_log(root, _ends(promised), _ends(durable), policy)
         _check_snapshots(root, [json.loads(one)["snapshot"] for one in promised if "snapshot" in one])
         _run_to_end(service_options(root, policy, until_end=True))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
+from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 from tailrace.log.options import LogOptions
 
 POLICIES = ("interval", "commit")
@@ -17,8 +15,6 @@ DAMAGED = ("log", "log", "state", "snapshots")
 """The folders whose files are corrupted, the log's twice as often."""
 COMMITS = "log/log.sqlite-wal"
 """The file whose sync makes durable all commits before it, whatever the policy."""
-PACKAGE = "tailrace.log.embedded."
-ANOTHER_BOOT = b"another boot".ljust(36, b".")
 
 
 def log_options(policy: Any) -> LogOptions:
@@ -27,18 +23,8 @@ def log_options(policy: Any) -> LogOptions:
     return LogOptions(fsync=chosen, fsync_interval_s=0.05)
 
 
-@contextmanager
-def after_reboot() -> Generator[None]:
+def reboot(log: Path) -> None:
     """Let the log believe that the machine was booted since it was written, as it is after a power cut."""
-    known = [
-        module for name, module in sys.modules.items() if name.startswith(PACKAGE) and hasattr(module, "boot")
-    ]
-    assert known
-    patches = [patch.object(module, "boot", lambda: ANOTHER_BOOT) for module in known]
-    for one in patches:
-        one.start()
-    try:
-        yield
-    finally:
-        for one in patches:
-            one.stop()
+    note = AppendLock(log).last_note()
+    if note != Note():
+        (log / LOCK).write_bytes(note._replace(boot=b"another boot".ljust(36, b".")).packed())

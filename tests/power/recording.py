@@ -60,19 +60,9 @@ def library() -> Path:
         "no C compiler was found; install one (Debian: apt-get install gcc libc6-dev)"
     )
     target = folder / "recorder.so"
-    command = [
-        compiler,
-        "-O2",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-shared",
-        "-fPIC",
-        "-o",
-        str(target),
-        str(SOURCE),
-    ]
-    done = subprocess.run([*command, "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
+    flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-ldl", "-lpthread")
+    command = [compiler, str(SOURCE), "-o", str(target), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"the recorder does not compile:\n{done.stderr}"
     return target
 

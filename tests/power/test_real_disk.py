@@ -23,14 +23,7 @@ if BEFORE is not None:
     def test_after_a_cut_of_a_real_file_system_everything_starts_and_nothing_durable_is_lost(
         policy: str,
     ) -> None:
-        command = [
-            *(BEFORE or ()),
-            sys.executable,
-            "-m",
-            "tests.power.real_disk",
-            policy,
-            str(FIRST_SEED),
-            "2",
-        ]
+        program = (sys.executable, "-m", "tests.power.real_disk", policy, str(FIRST_SEED), "2")
+        command = [*(BEFORE or ()), *program]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stdout + done.stderr[-3_000:]

@@ -26,7 +26,7 @@ from tailrace.log.archive.layout import FORMAT
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots import Place
 from tests.log.archive import lived
-from tests.log.archive.lived import DAY_MS, PLACES, SMALL, TOPICS, archive_in, grow, history, made, read
+from tests.log.archive.lived import DAY_MS, PLACES, SMALL, TOPICS, archive_in, grow, history, read
 
 dataset: Any = importlib.import_module("pyarrow.dataset")
 filesystems: Any = importlib.import_module("pyarrow.fs")
@@ -341,14 +341,6 @@ def test_an_archive_of_a_newer_format_is_refused(tmp_path, log):
     (tmp_path / "archive" / "_archive.json").write_text(json.dumps({"format": FORMAT + 1}))
     with pytest.raises(NewerFormatError, match=f"format {FORMAT + 1}"):
         archive_in(tmp_path)
-
-
-def test_an_archive_of_another_log_is_refused(tmp_path, log):
-    archive_log(log, archive_in(tmp_path), SMALL)
-    other = made(tmp_path / "other")
-    with pytest.raises(ArchiveError, match="another log"):
-        archive_log(other, archive_in(tmp_path), SMALL)
-    other.close()
 
 
 def test_a_place_without_an_archive_is_told(tmp_path, log):

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.core.errors import RecordTooLargeError
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.embedded import blocks
@@ -67,21 +65,3 @@ def test_each_record_goes_to_the_partition_of_its_key_in_order(seeds: range) -> 
 def test_a_partition_that_is_given_takes_all() -> None:
     outputs = [Output("four", b"k%d" % number, None, 0) for number in range(9)]
     assert Router(COUNTS.__getitem__, 100).split(outputs, 2) == {TopicPartition("four", 2): outputs}
-
-
-def test_keys_are_forgotten_before_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.log.routing._KEYS_REMEMBERED", 5)
-    router = Router(COUNTS.__getitem__, 100)
-    for number in range(50):
-        key = b"k%d" % (number % 12)
-        found = router.split([Output("four", key, None, 0), Output("four", b"k0", None, 0)], None)
-        assert set(found) == {TopicPartition("four", partition_of(one, 4)) for one in (key, b"k0")}
-        assert len(router._numbers[4]) <= 5
-
-
-def test_only_a_record_that_is_too_large_itself_is_refused() -> None:
-    router = Router(COUNTS.__getitem__, 10)
-    router.split([Output("four", b"k" * 9, b"v", 0), Output("four", b"k", b"v" * 9, 0)], None)
-    with pytest.raises(RecordTooLargeError) as caught:
-        router.split([Output("four", b"k", b"v", 0), Output("four", b"key", b"v" * 8, 0)], None)
-    assert caught.value.key == b"key"

@@ -100,20 +100,6 @@ class TestCompaction:
         assert first == list(range(10))
         assert rest == [one.offset for one in everything(log) if one.offset >= 10]
 
-    def test_cleaning_again_and_again_while_the_log_grows_keeps_the_last_of_each_key(self, tmp_path) -> None:
-        log = filled(tmp_path, TopicSettings(1, compacted=True))
-        latest = {one.key: one.value for one in everything(log)}
-        for turn in range(10):
-            writer = log.writer("w")
-            for number in range(30):
-                key, value = b"%d" % (number % 11), b"%d" % turn
-                writer.append([Output("t", key, value, 0)])
-                writer.commit()
-                latest[key] = value
-            log.clean()
-            for one in (log, EmbeddedLog(tmp_path)):
-                assert {one.key: one.value for one in everything(one)} == latest
-
     def test_a_deleted_key_does_not_come_back(self, tmp_path) -> None:
         log = EmbeddedLog(tmp_path)
         log.create_topic("t", TopicSettings(1, compacted=True))

@@ -14,7 +14,6 @@ import pytest
 from tailrace.core.errors import (
     CorruptLogError,
     ForeignLogError,
-    LogMissingError,
     LogUnavailableError,
     NewerFormatError,
     OldFormatError,
@@ -204,12 +203,6 @@ class TestBytes:
         with reader.moment() as rows:
             assert rows.ends("a") == [3]
 
-    def test_a_database_that_was_deleted_does_not_count_as_an_empty_log(self, tmp_path) -> None:
-        made(tmp_path).close()
-        (tmp_path / DATABASE).unlink()
-        with pytest.raises(CorruptLogError, match="is missing"):
-            EmbeddedLog(tmp_path)
-
     def test_what_was_not_committed_is_no_part_of_the_log(self, tmp_path) -> None:
         """Any length of the WAL that a killed process or a lost power may leave: whole commits, without a gap."""
         made(tmp_path / "made", 3).close()
@@ -239,6 +232,7 @@ class TestBeforeSQLite:
         "an empty database": lambda folder: os.truncate(folder / DATABASE, 0),
         "a database of one byte": lambda folder: os.truncate(folder / DATABASE, 1),
         "a database that ends in its header": lambda folder: os.truncate(folder / DATABASE, 99),
+        "a file that is no database": lambda folder: (folder / DATABASE).write_bytes(b"not a database" * 100),
         "a bit of the magic": lambda folder: flipped(folder / DATABASE, 3),
         "a bit of the page size": lambda folder: flipped(folder / DATABASE, 16),
         "a bit of the application id": lambda folder: flipped(folder / DATABASE, 70),
@@ -342,11 +336,6 @@ class TestFolders:
         with pytest.raises(ForeignLogError):
             EmbeddedLog(tmp_path / "thesis.txt")
 
-    def test_a_log_that_is_not_there_is_not_made_by_who_only_wants_to_read(self, tmp_path) -> None:
-        with pytest.raises(LogMissingError, match="no log"):
-            EmbeddedLog(tmp_path / "log", create=False)
-        assert list(tmp_path.iterdir()) == []
-
     def test_a_log_of_another_format_and_another_database_are_each_refused(self, tmp_path) -> None:
         on_disk(tmp_path / "log")
         changed(tmp_path / "log", "PRAGMA user_version = 2")
@@ -358,11 +347,6 @@ class TestFolders:
         changed(tmp_path / "log", "PRAGMA application_id = 7")
         with pytest.raises(ForeignLogError, match="of another kind"):
             EmbeddedLog(tmp_path / "log")
-
-    def test_a_file_that_is_no_database_is_damage(self, tmp_path) -> None:
-        (tmp_path / DATABASE).write_bytes(b"this is not a database" * 100)
-        with pytest.raises(CorruptLogError):
-            EmbeddedLog(tmp_path)
 
     def test_a_creation_that_was_interrupted_is_begun_again(self, tmp_path) -> None:
         (tmp_path / MAKING).write_bytes(b"half a database")

@@ -106,31 +106,6 @@ def test_a_taken_over_worker_in_another_process_is_fenced_at_its_next_act(tmp_pa
     assert log.end_offset("t", 0) == 6
 
 
-def test_a_worker_stopped_past_its_take_over_is_fenced_when_it_wakes(tmp_path) -> None:
-    log = EmbeddedLog(tmp_path)
-    log.create_topic("t", TopicSettings(3))
-    program = """
-log = EmbeddedLog(folder)
-writer = log.writer("x")
-writer.append([Output("t", b"k", b"of the sleeper", 0)])
-say("ready")
-os.kill(os.getpid(), signal.SIGSTOP)
-try:
-    writer.commit()
-except FencedError:
-    say("fenced")
-"""
-    with running(program, tmp_path) as sleeper:
-        assert sleeper.line() == "ready"
-        until(sleeper.is_stopped)
-        owner = log.writer("x")
-        owner.append([Output("t", b"k", b"of the owner", 0)])
-        owner.commit()
-        sleeper.signal(signal.SIGCONT)
-        assert sleeper.line() == "fenced"
-    assert sum(log.end_offset(*place) for place in PLACES) == 1
-
-
 HOLDER = """
 from tailrace.log.embedded.writer import Batch, commit_batch
 
@@ -266,28 +241,6 @@ say(log.end_offset("t", 0))
         ends = [int(one.line()) for one in processes]
     assert max(ends) == 80
     EmbeddedLog(tmp_path / "log").verify()
-
-
-def test_a_reader_in_another_process_reads_along(tmp_path) -> None:
-    log = EmbeddedLog(tmp_path, OPTIONS)
-    log.create_topic("t", TopicSettings(3))
-    program = """
-log = EmbeddedLog(folder, create=False)
-reader = log.reader({TopicPartition("t", 0): 0})
-say("reads")
-expected = 0
-while expected < 2000:
-    assert reader.wait(60)
-    for record in reader.fetch("t", 0, 100).records:
-        assert (record.offset, record.value) == (expected, b"%d" % expected)
-        expected += 1
-say("all")
-"""
-    with running(program, tmp_path) as reader:
-        assert reader.line() == "reads"
-        for number in range(0, 2000, 4):
-            log.append_all([Output("t", b"k", b"%d" % one, 0) for one in range(number, number + 4)], 0)
-        assert reader.line() == "all"
 
 
 def test_a_take_over_that_comes_between_the_check_and_the_lock_still_fences(tmp_path) -> None:

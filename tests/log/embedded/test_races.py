@@ -214,17 +214,6 @@ class TestBehind:
         done = log.clean()
         assert done.blocks_rewritten > 2
 
-    def test_what_it_appends_is_in_the_log(self, logs, tmp_path) -> None:
-        log, idle = logs
-        for turn in range(3):
-            self.go_on(log)
-            assert idle.append("t", b"k", b"ours", 0) == 2 * turn + 1
-        for one in (log, idle, EmbeddedLog(tmp_path)):
-            found = one.reader({T0: 0}).fetch("t", 0, 10).records
-            assert [record.value for record in found] == 3 * [b"theirs", b"ours"]
-            assert one.end_offset("c", 0) == 180
-            one.verify()
-
     def test_it_reads_on_where_it_was(self, logs) -> None:
         log, idle = logs
         place = TopicPartition("c", 0)

@@ -8,11 +8,8 @@
               start               join          end
 
 The two are joined, partition by partition, at the offset where the archive ends: all records below it are read from the
-archive, even those that the log still has. If the log begins after that offset there is a gap, and records before it cannot
-be read: an error names the offsets, and they are never skipped. Without a log the archive alone is the history. Before a
-partition is joined, ``same_log`` checks that the archive is one of this log.
-
-Nothing is written through it.
+archive, even those that the log still has. If the log begins after that offset there is a gap, and an error names the offsets
+of the records that cannot be read. Without a log the archive alone is the history. Nothing is written through it.
 """
 
 from __future__ import annotations
@@ -88,7 +85,7 @@ class ArchivedLog:
         return {**positions, **self.log.resume(note, self._of_log(positions))}
 
     def _of_log(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {place: position for place, position in positions.items() if self._in_log(place.topic)}
+        return {place: position for place, position in positions.items() if self._log_of(place.topic)}
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         """See ``Log.publications``; of the log, where there is one: an archive has them with its records only."""
@@ -127,27 +124,26 @@ class ArchivedLog:
                     "there is no such partition", topic=place.topic, partition=place.partition
                 )
             found = self.archive.chunks(place)
-            if self.log is not None and self._in_log(place.topic):
-                check_same_log(self.archive, self.log, place)
-            if found and self._in_log(place.topic) and self._start_of_log(place) > found[-1].stop:
-                found = []  # a hole: what is before it is no part of this history
+            log = self._log_of(place.topic)
+            if log is not None:
+                check_same_log(self.archive, log, place)
+                if found and log.start_offset(*place) > found[-1].stop:
+                    found = []  # a hole: what is before it is no part of this history
             self._chunks[place] = found
         return found
 
     def start_offset(self, topic: str, partition: int, /) -> int:
         """The oldest offset that is read."""
-        place = TopicPartition(topic, partition)
-        chunks = self.chunks(place)
+        chunks, log = self.chunks(TopicPartition(topic, partition)), self._log_of(topic)
         if chunks:
             return chunks[0].start
-        return self._start_of_log(place) if self._in_log(topic) else 0
+        return 0 if log is None else log.start_offset(topic, partition)
 
     def end_offset(self, topic: str, partition: int, /) -> int:
         """See ``Log.end_offset``; the archive's, where there is no log."""
-        place = TopicPartition(topic, partition)
-        chunks = self.chunks(place)
-        if self.log is not None and self._in_log(topic):
-            return self.log.end_offset(topic, partition)
+        chunks, log = self.chunks(TopicPartition(topic, partition)), self._log_of(topic)
+        if log is not None:
+            return log.end_offset(topic, partition)
         return chunks[-1].stop if chunks else 0
 
     def join(self, place: TopicPartition) -> int:
@@ -167,10 +163,10 @@ class ArchivedLog:
             for record in found.records(chunk.start, chunk.stop - chunk.start):
                 if record.timestamp_ms >= timestamp_ms:
                     return record.offset
-        if self.log is None or not self._in_log(topic):
+        log = self._log_of(topic)
+        if log is None:
             return self.end_offset(topic, partition)
-        found_at = self.log.offset_at(topic, partition, timestamp_ms)
-        return max(found_at, self.join(place))
+        return max(log.offset_at(topic, partition, timestamp_ms), self.join(place))
 
     def stretches(self, place: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
         """The parts of some offsets that can have a record of the wanted times; what comes from the log is one part."""
@@ -189,7 +185,7 @@ class ArchivedLog:
             UnknownTopicError: One of them is not there.
         """
         names = [*topics]
-        if self.log is not None and all(map(self._in_log, names)):
+        if self.log is not None and all(map(self._log_of, names)):
             return self.log.ends(names)
         found = self.archive.ends(names)
         if found is None:
@@ -219,12 +215,9 @@ class ArchivedLog:
         """See ``Log.commit_order``: an archive does not keep it."""
         return ()
 
-    def _in_log(self, topic: str) -> bool:
-        return self.log is not None and topic in self.log.topics()
-
-    def _start_of_log(self, place: TopicPartition) -> int:
-        assert self.log is not None
-        return self.log.start_offset(*place)
+    def _log_of(self, topic: str) -> OneCommitLog | None:
+        """The log, if it has the topic."""
+        return self.log if self.log is not None and topic in self.log.topics() else None
 
     # --- readers and writers
 
@@ -277,7 +270,7 @@ class ArchivedReader:
 
     def _enter_log(self, place: TopicPartition, cursor: _Cursor) -> None:
         joined = self._joined
-        if cursor.position >= joined.join(place) and self._log is not None and joined._in_log(place.topic):
+        if self._log is not None and cursor.position >= joined.join(place) and joined._log_of(place.topic):
             self._log.seek(*place, cursor.position)
             cursor.in_log, cursor.chunk = True, None
 
@@ -297,7 +290,7 @@ class ArchivedReader:
                 topic=topic,
                 partition=partition,
                 offset=cursor.position,
-                hint="Earlier records were neither archived nor kept in the log, or are before a gap in the archive.",
+                hint="Earlier records were neither archived nor kept in the log, or are before a gap between the two.",
             )
         if cursor.position == end:
             return Fetch([], end, unread=False, idle=True)
@@ -335,8 +328,7 @@ class ArchivedReader:
 
     def forget(self, topic: str, partition: int, /) -> None:
         """See ``Reader.forget``."""
-        place = TopicPartition(topic, partition)
-        self._cursors.pop(place, None)
+        self._cursors.pop(TopicPartition(topic, partition), None)
         if self._log is not None:
             self._log.forget(topic, partition)
 

@@ -114,9 +114,8 @@ class _Archiving:
                 for number in range(known[name].partitions if name in archived else 0):
                     check_same_log(archive, self._log, TopicPartition(name, number))
             archive.note_log(self._log.identity.hex())
-            beginnings = {name: {TopicPartition(name, 0): 0} for name in names}
-            all_topics = {place: 0 for one in beginnings.values() for place in one}
-            noted = self._log.note(all_topics)
+            beginnings = {TopicPartition(name, 0): 0 for name in names}
+            noted = self._log.note(beginnings)
             for name in names:
                 before = archived.get(name)
                 if before is not None and before.partitions != known[name].partitions:
@@ -126,13 +125,13 @@ class _Archiving:
                         path=archive.folder.shown,
                         hint="It is the archive of another log: archive into another folder.",
                     )
-                note = archive.topic_note(name) or self._log.note(beginnings[name])
+                note = archive.topic_note(name) or self._log.note({TopicPartition(name, 0): 0})
                 if before != known[name] or note != archive.topic_note(name):
                     archive.note_topic(name, known[name], note)
                 for number, end in enumerate(ends.offsets[name]):
                     self._partition(TopicPartition(name, number), end)
                 self._report.topics += 1
-            self._log.resume(noted, all_topics)
+            self._log.resume(noted, beginnings)
             archive.note_ends(ends)
         return self._report
 

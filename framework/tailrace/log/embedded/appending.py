@@ -1,19 +1,17 @@
 """Writes to the log: one transaction for each commit, under the append lock, completely or not at all.
 
-The steps of a turn, each of which needs the one before: take the lock; begin a transaction; compare the number of commits with
-the note of the last holder; let the caller check that it still holds its id, and write rows; commit; copy the WAL into the
-database, if it has grown; note the number of commits; release the lock.
+The steps of a turn: take the lock; begin a transaction; compare the number of commits with the note of the last
+holder; let the caller write rows; commit; copy the WAL into the database, if it has grown; note the number of
+commits; release the lock. After COMMIT the turn raises no error: what fails then is logged, and tried again.
 
-**The disk.** SQLite appends a commit to the WAL. With ``fsync="commit"`` it waits until the WAL is on the disk. With
-``"interval"`` a thread of this process syncs the WAL, outside of the lock. Before pages are copied into the database the WAL is
-synced, and the database is synced before the WAL begins again. So a power loss takes at most the end of the WAL. After a sync the
-note says how many commits it covers: if one of these is missing later, no power loss has taken it.
+**The disk.** With ``fsync="commit"`` SQLite syncs the WAL in each commit. With ``"interval"`` a thread syncs it,
+outside of the lock. The WAL is synced before pages are copied into the database, and the database before the WAL
+begins again. So a power loss takes at most the end of the WAL. After a sync the note says how many commits it
+covers: if one of these is missing later, no power loss has taken it.
 
-After COMMIT the turn raises no error: the caller would take the commit for failed. What fails then is logged, and tried again.
-
-The kernel reports a failed write-back only once, and takes the bytes for synced then: a later sync that succeeds proves nothing,
-not even about the commits of other processes in the same file. So after a failed sync the next holder of the lock first writes the
-WAL again, the same bytes in the same places, and syncs it. ``Note.in_doubt`` tells it to.
+**A failed sync.** The kernel reports a failed write-back only once, and takes the bytes for synced then: a later
+sync that succeeds proves nothing, for no process. So the next holder of the lock first writes the WAL again, the
+same bytes in the same places, and syncs it. ``Note.in_doubt`` tells it to.
 """
 
 from __future__ import annotations
@@ -51,7 +49,6 @@ _CHECKPOINT_PAGES = 1024
 _URGENT_PAGES = 4 * _CHECKPOINT_PAGES
 """Length from which on it waits for readers, so that the WAL can begin again."""
 _URGENT_MS = 1_000
-_COPIED_AT_ONCE = 1 << 20
 
 _log = logging.getLogger("tailrace.log")
 
@@ -138,7 +135,7 @@ class Appender:
                 self.lock.note = note._replace(synced=covered)
 
     def close(self) -> None:
-        """Stop the thread that syncs at intervals, after a last sync, and close the connection. It is opened again on demand."""
+        """Sync for the last time, and close the connection. It is opened again on demand."""
         thread = self._syncing
         if thread is not None and self._process == os.getpid():
             self._closing.set()
@@ -224,7 +221,7 @@ class Appender:
     # --- the disk
 
     def _checkpoint(self, connection: Connection) -> None:
-        """Copy the WAL into the database, under the lock. If it fails, the commits stay in the WAL, and the next one tries again."""
+        """Copy the WAL into the database. If it fails, the commits stay in the WAL, and a later turn tries again."""
         urgent = self._wal_pages >= _URGENT_PAGES
         mode = apsw.SQLITE_CHECKPOINT_RESTART if urgent else apsw.SQLITE_CHECKPOINT_PASSIVE
         try:
@@ -246,16 +243,16 @@ class Appender:
             connection.set_busy_timeout(BUSY_MS)
 
     def _doubt(self) -> None:
-        self._in_doubt = True
+        self._in_doubt = True  # also if the note cannot be written
         self.lock.note = self.lock.note._replace(in_doubt=True)
 
     def _heal(self) -> None:
         """Write the WAL again and sync it, after a failed sync. See the head of this file."""
         try:
-            with (self.folder / WAL).open("r+b", buffering=0) as file:
-                while data := os.pread(file.fileno(), _COPIED_AT_ONCE, position := file.tell()):
-                    os.pwrite(file.fileno(), data, position)
-                    file.seek(position + len(data))
+            with (self.folder / WAL).open("r+b") as file:
+                data = file.read()
+                file.seek(0)
+                file.write(data)
             self._sync_wal()
         except FileNotFoundError:
             pass

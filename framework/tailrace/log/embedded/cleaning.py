@@ -1,21 +1,19 @@
 """Deletes records: retention moves the start of partitions, compaction keeps the last record of each key.
 
-Theory. Both change rows in short transactions, each of which may be the last: between two of them others commit, and a cleaning
-that is killed has done a part of its work. Retention deletes blocks that are below the start of their partition. Compaction reads
-a partition from its end to its start, notes the records to keep, and then writes runs of neighbouring blocks again as one block,
-with the same offsets.
+Theory. Both work in short transactions, each of which may be the last: others commit in between, and a cleaning may
+be killed. Retention deletes blocks below the start of their partition. Compaction reads a partition from its end to
+its start, notes the records to keep, and writes runs of neighbouring blocks again as one block, with the same offsets.
 
-Runs are rewritten from the oldest to the newest, and none is skipped. So wherever a cleaning ends, a deletion is never removed
-while an older record that it deletes still exists: that record would come back.
+Runs are rewritten from the oldest to the newest, and none is skipped. So wherever a cleaning ends, a deletion is
+never removed while an older record that it deletes still exists: that record would come back.
 
-A reader that has seen the older record must also see the deletion. So a deletion is kept for its time from the cleaning on
-that removed the last older record, not from when it was written. This needs no timestamp for each deletion: up to where a cleaning
-has come, no older records are left. So only two offsets of each partition are stored: how far a cleaning came that is long enough
-ago, and how far the next cleaning came that will be. See ``_Past``.
+A reader that has seen the older record must also see the deletion. So a deletion is kept for its time from the
+cleaning on that removed the last older record. Up to where a cleaning has come, no older records are left. So two
+offsets of each partition are stored: how far a cleaning came that is long enough ago, and how far the next one came
+that will be. See ``_Past``.
 
-Whether a cleaning is worth the work cannot be known without reading all keys. So it is due as in Kafka
-(``min.cleanable.dirty.ratio``): when the bytes added to compacted topics since the last cleaning are half of the bytes that it
-left. While a partition is read, the set of its keys is in memory.
+Compaction is due as in Kafka (``min.cleanable.dirty.ratio``): when the bytes added to compacted topics since the last
+cleaning are half of the bytes that it left. While a partition is read, the set of its keys is in memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Copies a log while it is used: a consistent file that can be read anywhere.
+"""Copies a log while it is used: a consistent file that can be read anywhere. It has no WAL until it is written to.
 
-The processes of a log share memory and locks, which file systems of a network do not carry from machine to machine. There a log
-could be read without its newest commits, or be damaged. So it is refused there. A copy has no WAL until it is written to.
+The processes of a log share memory and locks, which file systems of a network do not carry from machine to machine.
+So a log that is in use is refused there.
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ def copy_log(view: View, folder: Path) -> Copied:
 
 @contextmanager
 def _folder_for(folder: Path) -> Generator[None]:
-    """Create the folder of a copy that is made inside the block. If the block fails, remove what was created."""
-    new = [one for one in (folder, *folder.parents) if not one.exists()]
+    """Create the folder of a copy that is made inside the block. If the block fails, remove what it has written."""
     parts = [folder / name for name in (MAKING, f"{MAKING}-journal", DATABASE)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,8 +91,6 @@ def _folder_for(folder: Path) -> Generator[None]:
         with suppress(OSError):
             for path in parts:
                 path.unlink(missing_ok=True)
-            for path in new:
-                path.rmdir()
         if isinstance(error, OSError):
             raise of_copy(error, folder) from error
         raise

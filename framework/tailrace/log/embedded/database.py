@@ -7,7 +7,7 @@
     <folder>/cleaning            locked while the log is cleaned (``cleaning``)
     <folder>/owners/             who owns which task (``tasks``)
 
-    log            one row: the log's identity, the number of commits, a digest of all small tables, one of all publications
+    log            one row: identity, number of commits, digests of all small tables and of all publications
     topics         by name: number, place of its first partition, settings
     partitions     by place: start, end, highest timestamp, bytes of its blocks
     offsets        by group, topic and partition: the committed offset
@@ -16,22 +16,19 @@
     blocks         by place and first offset: consecutive records of a partition (``rows``)
     publications   by topic, in order: publisher, watermark, the ends from which on it holds
 
-A *place* is the number of a partition among all partitions of the log. Rows of blocks and publications have the place, or the
-number of the topic, in the upper bits of their id, and the offset, or the running number, in the lower ones. So a partition is
-one range of the table.
+A *place* is the number of a partition among all partitions of the log. The id of a block or publication has the place,
+or the number of the topic, in its upper bits, and the offset or running number in the lower ones. So a partition is one
+range of the table.
 
-SQLite has no checksums of its pages. So each row has a checksum of its own. The blocks of a partition follow each other without
-gaps, and digests cover the small tables and the publications, so a row that is missing is found, too.
+SQLite has no checksums of its pages, so each row has one. The blocks of a partition follow each other without gaps, and
+digests cover the small tables and the publications, so a missing row is found, too.
 
-A process must never use a file that is not the log's any more (``open_files``).
+SQLite deletes a WAL beside an empty database, and applies a journal or WAL to whatever database lies beside it. So the
+files are checked before SQLite opens them. A log says in its header that it is in WAL mode before it has a WAL; a copy
+and a new log do not until the first process writes to them. So a copy that was put over the database of a log is found.
 
-SQLite deletes a WAL beside an empty database, and applies a journal or WAL to whatever database lies beside it, also to one of
-another moment. So the files are checked before SQLite opens them. The header of a database says whether it
-is in WAL mode. A log says so on the disk before it has a WAL; a copy and a new log do not until the first process writes to them.
-So if a copy was put over the database of a log, the old WAL beside it is found.
-
-Every process uses the same library: its own copy of SQLite in apsw. SQLite before 3.51.3 can lose commits if several
-connections write to one database (the "WAL-reset bug"), and the SQLite that a Python was built with may be older than that.
+Every process uses the SQLite in apsw: before 3.51.3, SQLite can lose commits if several connections write to one
+database (the "WAL-reset bug"), and the SQLite that a Python was built with may be older than that.
 """
 
 from __future__ import annotations
@@ -196,8 +193,7 @@ def opened(path: Path, *, create: bool = False) -> Connection:
     """A connection to a database as it is.
 
     Raises:
-        LogUnavailableError: The database was open when this process was forked. SQLite in the child would take locks of the
-            parent for its own.
+        LogUnavailableError: It was open when this process was forked: SQLite would take the parent's locks for its own.
     """
     real = Path(os.path.realpath(path))  # as SQLite names it, however the path is spelled
     process = _processes.setdefault(real, os.getpid())
@@ -220,13 +216,12 @@ def forked(folder: Path) -> LogUnavailableError:
 def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
     """A connection to the log. If the file may not be written, it only reads.
 
-    The last connection leaves the WAL as it is: so the log can be read by those who may not write, and no process copies pages
-    into the database without the append lock.
+    The last connection leaves the WAL as it is: no process copies pages into the database without the append lock.
 
     Raises:
         apsw.Error: See ``of_sqlite``.
-        ForeignLogError, NewerFormatError, OldFormatError, CorruptLogError: The file is not a log that this version knows, or the WAL is not its
-            own.
+        ForeignLogError, NewerFormatError, OldFormatError, CorruptLogError: The file is not a log of this version, or
+            the WAL is not its own.
     """
     path = folder / DATABASE
     _check_wal(folder)
@@ -248,10 +243,7 @@ def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
 
 
 def as_wal(connection: Connection, lock: AppendLock) -> None:
-    """Put the database into WAL mode, under the append lock. A new log and a copy of a log are not in that mode.
-
-    This changes one sector of the file. So it needs no journal, and a log never has one.
-    """
+    """Put a new log, or a copy, into WAL mode, under the append lock. This changes one sector, so it needs no journal."""
     if connection.pragma("journal_mode") != "wal":
         folder = Path(connection.filename).parent
         with failing(folder, "syncing the note of the append lock"):
@@ -315,8 +307,7 @@ def _header_of(path: Path) -> bytes:
 def _lacks_wal(folder: Path, header: bytes) -> bool:
     """Whether the header is that of a log with a WAL, and its folder has neither the WAL nor a note.
 
-    A database gets into WAL mode when there is a note on the disk (``as_wal``). So no crash leaves this, only a copy of one file.
-    If there is a note, ``check_note`` finds out what is missing. A WAL of no bytes is one that nobody has written to.
+    A database gets into WAL mode when there is a note on the disk (``as_wal``). So only a copy of one file leaves this.
     """
     return (
         header[18:20] == _WAL_MODE

@@ -41,7 +41,7 @@ _OF_SQLITE = {
     apsw.SQLITE_NOMEM: ("there is not enough memory", "Give the process more of it."),
 }
 _NO_SHARED_MEMORY = (
-    "the file for shared memory beside the log cannot grow: the disk is full, or a file has reached the size that the process allows",
+    "the file for shared memory beside the log cannot grow: the disk is full, or a file has reached its allowed size",
     "Make room, or raise the limit.",
 )
 _DAMAGE = (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_FORMAT, apsw.SQLITE_SCHEMA, apsw.SQLITE_ERROR)
@@ -54,10 +54,9 @@ _NOT_COMMITTED = frozenset(
 
 
 def outcome_is_open(error: apsw.Error) -> bool:
-    """Whether a COMMIT that failed with this error may count once all processes have ended: its last page may be in the WAL.
+    """Whether a COMMIT that failed with this error may count later: its last page may be in the WAL.
 
-    After an error of a write it does not: the page that makes a commit valid is written last, and a part of it does not match
-    its checksum.
+    After an error of a write it does not: a part of the last page, which makes it valid, does not match its checksum.
     """
     return (
         getattr(error, "result", 0) == apsw.SQLITE_IOERR
@@ -67,43 +66,43 @@ def outcome_is_open(error: apsw.Error) -> bool:
 
 def as_log_error(error: OSError, path: Path, doing: str) -> LogUnavailableError:
     """Our error for ``error``. ``doing`` completes "... while ...", for example "appending a commit"."""
-    what, hint = _OUTAGES.get(error.errno or 0, ("the log's folder failed", "Look at the folder and retry."))
-    return _outage(what, doing, path, str(error), hint)
+    return _outage(_known(error), doing, path, error)
 
 
 def of_sqlite(error: apsw.Error, path: Path, doing: str, number: int = 0) -> TailraceError:
-    """Our error for an error of SQLite. ``number`` is the error number of the operating system, if there is one."""
-    code = getattr(error, "result", 0)
-    if code in _DAMAGE:
-        return CorruptLogError(
-            f"the log is damaged, found while {doing}: {error}", path=str(path), hint=DAMAGED
-        )
-    if getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP):
-        return _outage(_NO_SHARED_MEMORY[0], doing, path.parent, str(error), _NO_SHARED_MEMORY[1])
-    what, hint = _OF_SQLITE.get(code, ("the log failed", "Look at the folder and retry."))
-    if code in _TELLS_BY_ERRNO:
-        what, hint = _OUTAGES.get(number, (what, hint))
-    return _outage(what, doing, path.parent, str(error), hint)
+    """Our error for an error of SQLite. ``number``: the error number of the operating system, if there is one."""
+    if getattr(error, "result", 0) in _DAMAGE:
+        said = f"the log is damaged, found while {doing}: {error}"
+        return CorruptLogError(said, path=str(path), hint=DAMAGED)
+    return _outage(_known(error, number), doing, path.parent, error)
 
 
 def of_copy(error: apsw.Error | OSError, folder: Path, number: int = 0) -> LogUnavailableError:
     """Our error for a copy of a log that cannot be written to a folder. ``number``: see ``of_sqlite``."""
-    if isinstance(error, OSError):
-        what, hint = _OUTAGES.get(error.errno or 0, ("the folder failed", ""))
-    else:
-        what, hint = _OF_SQLITE.get(getattr(error, "result", 0), ("the file failed", ""))
-        what, hint = _OUTAGES.get(number, (what, hint))
+    what, hint = _known(error, number)
     if what == _OUTAGES[errno.ENOSPC][0]:
         hint = "Make room, or name a folder on another disk."
     return LogUnavailableError(
         f"the copy in {str(folder)!r} cannot be written: {what}",
-        hint=f"{hint} The incomplete copy is removed. The log is not affected.".strip(),
+        hint=f"{hint} The incomplete copy is removed. The log is not affected.",
     )
 
 
-def _outage(what: str, doing: str, folder: Path, said: str, hint: str) -> LogUnavailableError:
+def _known(error: apsw.Error | OSError, number: int = 0) -> tuple[str, str]:
+    """What has failed, and what to do."""
+    if isinstance(error, OSError):
+        return _OUTAGES.get(error.errno or 0, ("the folder failed", "Look at the folder and retry."))
+    if getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP):
+        return _NO_SHARED_MEMORY
+    code = getattr(error, "result", 0)
+    known = _OF_SQLITE.get(code, ("the log failed", "Look at the folder and retry."))
+    return _OUTAGES.get(number, known) if code in _TELLS_BY_ERRNO else known
+
+
+def _outage(known: tuple[str, str], doing: str, folder: Path, error: Exception) -> LogUnavailableError:
+    what, hint = known
     return LogUnavailableError(
-        f"{what}, while {doing} in {str(folder)!r}: {said}",
+        f"{what}, while {doing} in {str(folder)!r}: {error}",
         hint=f"{hint} Nothing committed is lost, and nothing of this is visible.",
     )
 

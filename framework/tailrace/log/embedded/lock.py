@@ -1,9 +1,9 @@
 """The append lock: only its holder may append, and only its holder copies the WAL into the database.
 
-It is a lock on a file, so the death of its holder frees it at once. It also covers what SQLite's own write lock does not: the
-note, and the time between two transactions. A holder keeps it for one commit, which takes milliseconds. A stopped holder (SIGSTOP,
-a debugger) does not release it. Nobody ends such a process: a process that has waited for ``patience_s`` raises an error that
-names the holder, and the operator continues or ends it. If it is ended, SQLite drops its open transaction.
+It is a lock on a file, so the death of its holder frees it at once. It also covers what SQLite's own write lock does
+not: the note, and the time between two transactions. A holder keeps it for one commit, which takes milliseconds. A
+stopped holder (SIGSTOP, a debugger) does not release it: a process that has waited for ``patience_s`` raises an error
+that names the holder, and the operator continues or ends it. If it is ended, SQLite drops its open transaction.
 
 The file has a note: what the last holder knew of the log. See ``Note``.
 """

@@ -340,7 +340,7 @@ class EmbeddedLog:
         it a log of its machine.
 
         Raises:
-            LogUnavailableError: The copy cannot be written. What was created of it is removed.
+            LogUnavailableError: The copy cannot be written. What was written of it is removed.
             ForeignLogError: The folder holds something, or is in the log's own folder.
         """
         return copy_log(self._view, Path(folder))

@@ -1,7 +1,7 @@
-"""A transaction of the embedded log: collected in memory, encoded as it grows, and written in one transaction of SQLite.
+"""A transaction of the embedded log: collected in memory, encoded as it grows, written in one transaction of SQLite.
 
-No part of an open transaction is in the log. So it never hides the commits of others, an abort leaves no gap, and a writer that
-dies leaves nothing to clean up.
+No part of an open transaction is in the log. So it never hides the commits of others, an abort leaves no gap, and a
+writer that dies leaves nothing to clean up.
 """
 
 from __future__ import annotations
