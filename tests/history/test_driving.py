@@ -134,11 +134,3 @@ def test_other_code_is_told_before_the_first_record_unless_a_base_came_after_it(
         sink = Noted()
         drive_along_tape(replay_in(h, sink), [*before, *records], len(records), sink)
         assert sink.calls[: len(told) + 1] == [*told, "take 0"]
-
-
-def test_state_is_written_less_often_where_writing_takes_long(h: Harness) -> None:
-    task, policy = replay_in(h, Noted()).task, CommitPolicy(entries=None, moved=None, every_s=1e-9)
-    policy.wrote(task, 0.0)
-    assert policy.is_due(task)
-    policy.wrote(task, 1e12)
-    assert not policy.is_due(task)
