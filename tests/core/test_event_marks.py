@@ -64,12 +64,6 @@ def test_a_topic_has_key_and_event_time_of_its_type(app: tr.App) -> None:
     assert topic.time_of(event) == 5
 
 
-def test_what_is_marked_is_declared_as_if_the_topic_had_said_it(app: tr.App) -> None:
-    marked = app.topic("orders", Order)
-    said = tr.App("said").topic("orders", Order, key="shop", key_type=str, event_time="at")
-    assert marked.settings == said.settings
-
-
 def test_several_marked_fields_make_a_tuple_in_their_order(app: tr.App) -> None:
     topic = app.topic("flights", Flight)
     event = Flight("-", "TR", 7, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
@@ -126,14 +120,6 @@ def test_two_event_times_are_refused(app: tr.App) -> None:
         app.topic("twice", Twice)
 
 
-def test_a_type_that_is_no_key_is_refused(app: tr.App) -> None:
-    class Weight(msgspec.Struct):
-        kilograms: tr.Key[float]
-
-    with pytest.raises(tr.DefinitionError, match="float cannot be a key"):
-        app.topic("weights", Weight)
-
-
 def test_what_type_checkers_are_told_of_the_key_is_true(app: tr.App) -> None:
     class Wrong(msgspec.Struct, tr.Keyed[int]):
         shop: tr.Key[str]
@@ -146,18 +132,6 @@ def test_what_type_checkers_are_told_of_the_key_is_true(app: tr.App) -> None:
     with pytest.raises(tr.DefinitionError, match="no field of it is marked as the key"):
         app.topic("unmarked", Unmarked)
     assert app.topic("said", Unmarked, key="shop").key_type is str
-
-
-def test_a_context_of_another_key_is_refused(app: tr.App) -> None:
-    orders = app.topic("orders", Order)
-    with pytest.raises(tr.DefinitionError, match="int"):
-
-        @app.actor
-        class Shop(tr.Actor):
-            @tr.process(orders)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # what is refused here
-            def ordered(self, event: Order, ctx: tr.Context[int]) -> None: ...
-
-        app.plan()
 
 
 def test_a_marked_topic_feeds_an_actor_by_key_and_in_event_time(app: tr.App) -> None:

@@ -80,14 +80,6 @@ def test_a_handler_may_go_without_annotations() -> None:
     assert declaration_of(Aircraft).resolved
 
 
-def test_parameters_may_have_other_names() -> None:
-    class Aircraft(tr.Actor):
-        @tr.process(departures)
-        def departed(self, departure: Departure, context: tr.Context[str]) -> None: ...
-
-    assert handlers(Aircraft)["departed"].key_type is str
-
-
 def test_a_timer_handler_may_take_several_families() -> None:
     class Aircraft(tr.Actor):
         @tr.on_timer("overdue")
@@ -117,28 +109,3 @@ def test_a_message_handler_may_take_several_types() -> None:
 
     assert handlers(Aircraft)["pinged"].message_types == (Ping, Departure)
     assert handlers(Aircraft)["noted"].message_types == (str,)
-
-
-def test_a_query_takes_what_it_likes() -> None:
-    class Aircraft(tr.Actor):
-        legs: int = 0
-
-        @tr.query
-        def more_than(self, legs: int, *, strict: bool = True) -> bool:
-            return self.legs > legs if strict else self.legs >= legs
-
-    assert list(handlers(Aircraft)) == ["more_than"]
-
-
-def test_a_decorated_method_is_still_the_function_it_was() -> None:
-    class Aircraft(tr.Actor):
-        legs: int = 0
-
-        @tr.process(departures)
-        def departed(self, event: Departure, ctx: tr.Context[str]) -> None:
-            self.legs += 1
-
-    aircraft, context = Aircraft(), object()
-    unchecked: Any = aircraft
-    unchecked.departed(Departure("N1"), context)
-    assert aircraft.legs == 1

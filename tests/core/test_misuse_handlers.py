@@ -30,13 +30,6 @@ def process_without_topic(d: Deck) -> None:
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
-@said("@tr.process names no topic. Write @tr.process(topic) with the topics and streams that it takes.")
-def process_with_empty_brackets(d: Deck) -> None:
-    class Aircraft(tr.Actor):
-        @tr.process()
-        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
-
-
 @said(
     "@tr.process was given 'departures', which is not a topic or a stream. Declare it first: topic = "
     "app.topic(name, Event, key=...)."
@@ -57,21 +50,6 @@ def topic_hidden_by_a_field(d: Deck) -> None:
 
     class Aircraft(tr.Actor):
         departures: int = 0
-
-        @tr.process(departures)
-        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
-
-
-@said(
-    "@tr.process was given tr.field(...), which is not a topic or a stream. Declare it first: topic = "
-    "app.topic(name, Event, key=...). If it is declared, a field of the class with the same name hides it: "
-    "rename the field."
-)
-def topic_hidden_by_a_field_that_says_more(d: Deck) -> None:
-    departures = d.departures
-
-    class Aircraft(tr.Actor):
-        departures: list[str] = tr.field(default_factory=list)
 
         @tr.process(departures)
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
@@ -210,19 +188,6 @@ def two_handlers_of_one_timer(d: Deck) -> None:
 
 
 @said(
-    "Aircraft: the methods 'first' and 'second' both take processing-time timers without a name. Keep one"
-    " of them, and let it do the work of both."
-)
-def two_handlers_of_unnamed_timers(d: Deck) -> None:
-    class Aircraft(tr.Actor):
-        @tr.on_processing_timer
-        def first(self, ctx: tr.Context[str]) -> None: ...
-
-        @tr.on_processing_timer
-        def second(self, ctx: tr.Context[str]) -> None: ...
-
-
-@said(
     "the timers of @tr.on_timer cannot be named 'overdue:JFK'. Give it a name without \":\". A timer set as"
     ' "overdue:JFK" belongs to the family "overdue".'
 )
@@ -326,19 +291,6 @@ def keys_of_two_types(d: Deck) -> None:
 
         @tr.process(d.numbers)
         def numbered(self, event: Arrival, ctx: tr.Context) -> None: ...
-
-
-@said(
-    "Aircraft would have keys of two types: str ('departures') and int (Aircraft.fired). All inputs of an "
-    "actor have keys of one type: re-key one of them with an @app.process function."
-)
-def timer_with_another_key(d: Deck) -> None:
-    class Aircraft(tr.Actor):
-        @tr.process(d.departures)
-        def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
-
-        @tr.on_timer
-        def fired(self, ctx: tr.Context[int]) -> None: ...
 
 
 @said(

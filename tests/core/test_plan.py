@@ -169,12 +169,6 @@ def test_messages_are_known_by_name_and_by_type(plan: Plan) -> None:
         ping.decode(actor.messages["Departure"].encode(Departure("N1")))
 
 
-def test_queries_are_found_by_name(plan: Plan) -> None:
-    instance = plan.actors[1].new()
-    instance.legs = 3
-    assert plan.actors[1].queries["status"](instance) == 3
-
-
 def test_a_new_instance_has_its_defaults_and_nothing_else(plan: Plan) -> None:
     actor = plan.actors[1]
     one, other = actor.new(), actor.new()

@@ -6,12 +6,7 @@ from tailrace.core.errors import NewerFormatError, OldFormatError
 
 
 def check_format(what: str, found: int, known: int, *, path: str | None = None, hint: str = "") -> None:
-    """Refuse what another version of Tailrace has written. ``hint`` says what to do with an old format.
-
-    Raises:
-        NewerFormatError: ``found`` is above ``known``.
-        OldFormatError: It is below.
-    """
+    """Refuse what another version of Tailrace has written. ``hint`` says what to do with an old format."""
     if found > known:
         raise NewerFormatError(
             f"{what} has format {found}, but this version of tailrace reads only format {known}",

@@ -128,8 +128,7 @@ def is_local(row: bytes) -> bool:
     return row[:1] == INDEX
 
 
-# --- entries that expire
-# ---------------------------------------------------------------------------------------------
+# --- entries that expire ---
 
 EXPIRES = {EVENT_TIME: b"E", PROCESSING_TIME: b"P"}
 """First byte of an entry's value if it expires; eight bytes of time follow. Others begin with ``STAYS``."""
@@ -195,8 +194,7 @@ def prefix_end(prefix: bytes) -> bytes:
 
 Rows = Mapping[bytes, bytes | None]
 
-# --- messages
-# --------------------------------------------------------------------------------------------------------
+# --- messages ---
 
 encode_envelope = msgspec.msgpack.Encoder().encode
 decode_envelope = msgspec.msgpack.Decoder(tuple[str, str, bytes]).decode

@@ -104,10 +104,8 @@ class _Drawn:
 
     def edges(self) -> tuple[Edge, ...]:
         return tuple(
-            Edge(
-                source, target, kind, tuple(handlers), kind == "takes" and (source, target) in self._feedback
-            )
-            for (source, target, kind), handlers in sorted(self._edges.items(), key=lambda one: one[0])
+            Edge(at, to, kind, tuple(handlers), kind == "takes" and (at, to) in self._feedback)
+            for (at, to, kind), handlers in sorted(self._edges.items(), key=lambda one: one[0])
         )
 
     def add(self, plan: Plan) -> None:
@@ -116,23 +114,13 @@ class _Drawn:
         for topic in plan.topics.values():
             self._topic(topic, inputs.get(topic.name))
         for stream in plan.streams:
-            self._node(
-                Node(_stream(plan, stream), "stream", stream.name, (plan.app,), None, stream.type_name)
-            )
+            self._node(_stream(plan, stream), "stream", stream.name, type=stream.type_name)
         for actor in plan.actors:
-            self._node(
-                Node(
-                    _id("actor", plan.app, actor.name),
-                    "actor",
-                    actor.name,
-                    (plan.app,),
-                    about=tuple(_facts(actor)),
-                )
-            )
+            id_ = _id("actor", plan.app, actor.name)
+            self._node(id_, "actor", actor.name, about=tuple(_facts(actor)))
         if plan.inbox_topic is not None:
-            self._node(
-                Node(_id("inbox", plan.inbox_topic), "inbox", plan.inbox_topic, (plan.app,), plan.partitions)
-            )
+            id_ = _id("inbox", plan.inbox_topic)
+            self._node(id_, "inbox", plan.inbox_topic, partitions=plan.partitions)
         for one in plan.inputs:
             self._input(one)
         for stream, routes in zip(plan.streams, plan.routes_of_stream, strict=True):
@@ -160,7 +148,9 @@ class _Drawn:
                 about=(*known.about, *(fact for fact in about if fact not in known.about)),
             )
             return
-        self._node(Node(id_, "topic", topic.name, (app,), partitions, topic.type_name, key, about))
+        self._node(
+            id_, "topic", topic.name, partitions=partitions, type=topic.type_name, key=key, about=about
+        )
 
     def _input(self, one: InputPlan) -> None:
         if one.is_inbox:
@@ -177,11 +167,7 @@ class _Drawn:
             self._edge(source, _id("topic", one.late_topic.name), "late")
         if one.on_error != "stop":
             name = self._plan.dead_letters_topic
-            self._node(
-                Node(
-                    _id("dead-letters", name), "dead-letters", name, (self._plan.app,), self._plan.partitions
-                )
-            )
+            self._node(_id("dead-letters", name), "dead-letters", name, partitions=self._plan.partitions)
             self._edge(source, _id("dead-letters", name), "dead-letters")
 
     def _taken(self, source: str, route: Route) -> None:
@@ -218,11 +204,11 @@ class _Drawn:
         if route.target is not None:
             return _id("actor", plan.app, route.target.name)
         id_ = _id("function", plan.app, route.name)
-        self._node(Node(id_, "function", route.name, (plan.app,)))
+        self._node(id_, "function", route.name)
         return id_
 
-    def _node(self, node: Node) -> None:
-        self._nodes.setdefault(node.id, node)
+    def _node(self, id_: str, kind: NodeKind, name: str, **facts: Any) -> None:
+        self._nodes.setdefault(id_, Node(id_, kind, name, (self._plan.app,), **facts))
 
     def _edge(self, source: str, target: str, kind: EdgeKind, handler: str | None = None) -> None:
         handlers = self._edges.setdefault((source, target, kind), {})

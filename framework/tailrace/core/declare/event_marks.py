@@ -99,11 +99,7 @@ def marked_key(declared: Any, where: str) -> Path | None:
 
 
 def marked_event_time(declared: Any, where: str) -> str | None:
-    """The field that is marked as the event time, as in ``marked_key``.
-
-    Raises:
-        DefinitionError: As there, or a class marks two fields.
-    """
+    """The field that is marked as the event time, as in ``marked_key``. A class may mark only one."""
     return _shared(
         declared, where, "event_time", [_event_time(member, where) for member in members_of(declared)]
     )

@@ -246,17 +246,13 @@ def struct_default(where: str, default: Any) -> Any:
 
 
 def _safe(where: str, default: Any) -> Any:
-    if _is_mutable(default) and not _is_empty(default):
+    is_empty = default.__class__ in MUTABLE and not default  # msgspec makes a new one for each instance
+    if _is_mutable(default) and not is_empty:
         raise DefinitionError(
             f"{where} has the default {default!r}, which all instances would share",
             hint=f"Write tr.field(default_factory=lambda: {default!r}).",
         )
     return default
-
-
-def _is_empty(default: Any) -> bool:
-    """Whether it is an empty built-in collection: msgspec makes a new one for each instance."""
-    return isinstance(default, MUTABLE) and not default
 
 
 def _is_mutable(default: Any) -> bool:

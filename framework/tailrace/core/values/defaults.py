@@ -25,13 +25,10 @@ class VaryingDefaultError(Exception):
 def encoded_default(
     default: Any, default_factory: Callable[[], Any] | Any, node: inspect.Type | None = None
 ) -> bytes | None:
-    """A field's default as it is stored. None if it has none, ``NOT_CERTAIN`` if the default cannot be
-    created or stored.
+    """A field's default as it is stored: None if it has none, ``NOT_CERTAIN`` if it cannot be made or stored.
 
-    ``node`` is the field's type: an int is stored as a float where the field is one.
-
-    Raises:
-        VaryingDefaultError: Its default_factory returns a different value at each call.
+    ``node`` is the field's type: an int is stored as a float where the field is one. Raises
+    VaryingDefaultError if its default_factory returns a different value at each call.
     """
     if default_factory is msgspec.NODEFAULT:
         return None if default is msgspec.NODEFAULT else _encoded(default, node)

@@ -38,11 +38,7 @@ def kind_of(declared: Any) -> Kind | None:
 
 
 def event_fields(declared: Any) -> Mapping[str, EventField]:
-    """The fields by name, in the order of their declaration. Empty for any other class.
-
-    Raises:
-        NameError: An annotation uses a name that its module does not have.
-    """
+    """The fields by name, in their order; empty for any other class. NameError for an unknown annotation."""
     match kind_of(declared):
         case "struct":
             return {

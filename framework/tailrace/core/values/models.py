@@ -132,11 +132,7 @@ class ModelCodec:
 
 
 def check_model(cls: Any, schema: list[Mapping[str, Any]], where: str) -> None:
-    """Refuse a model whose records would be decoded differently each time. ``where`` begins the message.
-
-    Raises:
-        DefinitionError: With the field.
-    """
+    """Refuse a model whose records would be decoded differently each time. ``where`` begins the message."""
     for part in schema:
         if part.get("root_model"):
             raise DefinitionError(

@@ -7,7 +7,6 @@ attributes, enum values instead of members, tags instead of classes (``name`` is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -127,7 +126,7 @@ def _described(node: inspect.Type, around: tuple[type, ...]) -> TypeSchema:
         case inspect.Metadata():
             return _described(node.type, around)
         case inspect.EnumType():
-            return TypeSchema("enum", node.cls.__name__, values=_values(node.cls))
+            return TypeSchema("enum", node.cls.__name__, values=tuple(sorted(one.value for one in node.cls)))
         case inspect.LiteralType():
             return _literal(node.values)
         case inspect.UnionType():
@@ -153,10 +152,6 @@ def _described(node: inspect.Type, around: tuple[type, ...]) -> TypeSchema:
 
 def _all(around: tuple[type, ...], *nodes: inspect.Type) -> tuple[TypeSchema, ...]:
     return tuple(_described(node, around) for node in nodes)
-
-
-def _values(cls: type[Enum]) -> tuple[str | int, ...]:
-    return tuple(sorted(member.value for member in cls))
 
 
 def _literal(values: Iterable[Any]) -> TypeSchema:
