@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 import tailrace as tr
 from benchmarks.measure import clock
 from tailrace.core.engine.merge import Merge
-from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.records import Head, InputRecord
 from tailrace.core.storage import Store
@@ -38,9 +37,12 @@ class Drive:
 
     def heads(self, events: Sequence[Any], number: int = 0) -> list[Head]:
         """The next events of an input, as heads for the task."""
-        first = self._offsets[number]
+        plan, first = self.task.plan.inputs[number], self._offsets[number]
         self._offsets[number] += len(events)
-        return self.task.heads(number, events, first)
+        keys = [None] * len(events) if plan.key_of is None else list(map(plan.key_of, events))
+        assert plan.key_of is None or plan.key_codec.are_exact(keys), "a decoder looks at them, too"
+        times = repeat(0) if plan.time_of is None else map(plan.time_of, events)
+        return list(zip(range(first, first + len(events)), times, keys, events, repeat(None)))
 
     def run(self, number: int, heads: Sequence[Head]) -> None:
         """Feed heads of one input to the task, and drop the outputs."""
@@ -82,7 +84,7 @@ class Drive:
             ]
             self._offsets[own] += len(records)
             self.run(own, task.decode(own, records))
-            reached_ms = publications(task)[name]
+            reached_ms = task.publications()[name]
             if reached_ms is not None:
                 task.upstream(own, reached_ms)
                 self._drain()

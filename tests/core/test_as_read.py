@@ -26,7 +26,7 @@ def side(values: dict[str, Any], *versions: Fields, at: int = 1) -> tuple[ReadAs
     """
     lives = Lives(plan_of(versions[0]))
     lives.clock(1)
-    lives.report(Set("a", 1, values), Set("other", at, {"kept": 1}))
+    lives.take(Set("a", 1, values), Set("other", at, {"kept": 1}))
     lives.commit()
     for version in versions[1:]:
         lives.start(plan_of(version))
@@ -116,7 +116,7 @@ def test_an_expiry_counts(place: str) -> None:
 def test_a_required_field_has_no_default_to_read() -> None:
     required: Fields = {**KEPT, "name": (str, None)}
     lives = Lives(plan_of(required))
-    lives.report(Set("a", 1, {"name": "x"}))
+    lives.take(Set("a", 1, {"name": "x"}))
     lives.commit()
     reads = ReadAs(lives.plan.actors[0].schema)
     ((_, value),) = lives.state().items()

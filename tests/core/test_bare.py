@@ -11,9 +11,8 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine.query import QueryReader
-from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.errors import QueryError, StateLeakError
-from tailrace.state import MemoryStore
+from tests.core.driven import Driven
 
 MINUTE = 60_000
 GIVES = ("count", "share", "word", "fade", "brief", "lasting", "queue", "timer")
@@ -121,55 +120,34 @@ APP = shelf_app()
 SHELF, LABEL = APP.actors["Shelf"], APP.actors["Label"]
 
 
-class Life:
-    """A task, its store, and all that it has put into its changelog."""
+class Life(Driven):
+    """A task that notes all that it has put into its changelog."""
 
     def __init__(self, **settings: Any) -> None:
-        self.plan = APP.plan()
-        self.store = MemoryStore()
-        self.settings = TaskSettings(**settings)
-        self.offset = 0
-        self.outputs: list[Any] = []
+        super().__init__(APP.plan(), **settings)
         self.logged: list[tuple[bytes, bytes | None]] = []
-        self.task = self.restart()
-
-    def restart(self) -> Task:
-        self.task = Task(self.plan, 0, self.store, self.store.cut, lineage=b"bare", settings=self.settings)
-        return self.task
 
     def report(self, key: str, at: int, *what: str) -> None:
-        heads = self.task.heads(0, [Told(key, at, do) for do in what], self.offset)
-        self.offset += len(heads)
-        taken = 0
-        while taken < len(heads):
-            taken = self.task.run(0, heads, taken)
-            while self.task.draining:
-                self.task.drain()
+        self.take(*(Told(key, at, do) for do in what))
 
-    def commit(self) -> dict[bytes, bytes | None]:
+    def shelves(self) -> dict[bytes, bytes | None]:
         """Commit; what the changelog gets of the shelves."""
-        self.outputs += self.task.take_outputs()
-        batch = self.task.commit_batch()
         there = {row for row, _ in self.store.rows()}
-        for row, value in batch.rows.items():
+        changes = [(row, value) for row, value in self.commit().rows.items() if row[:1] == rows.STATE]
+        for row, value in changes:
             # Of a value, not of what hangs on it: an entry that is set and deleted between two commits is
             # logged.
-            is_value = row[:1] == rows.STATE and not rows.read_state_row(row).rest
+            is_value = not rows.read_state_row(row).rest
             assert value is not None or row in there or not is_value, (
                 f"a deletion of what was not there: {row!r}"
             )
-        self.store.write(batch.rows | batch.index_rows, batch.cut)
-        self.task.committed()
-        self.logged += [(row, value) for row, value in batch.rows.items() if row[:1] == rows.STATE]
+        self.logged += changes
         prefix = rows.actor_prefix("Shelf")
-        return {row[len(prefix) :]: value for row, value in batch.rows.items() if row.startswith(prefix)}
+        return {row[len(prefix) :]: value for row, value in changes if row.startswith(prefix)}
 
     def rows(self, actor: str = "Shelf") -> dict[bytes, bytes]:
         prefix = rows.actor_prefix(actor)
         return {row[len(prefix) :]: value for row, value in self.store.rows() if row.startswith(prefix)}
-
-    def state(self) -> dict[bytes, bytes]:
-        return {row: value for row, value in self.store.rows() if row[:1] == rows.STATE}
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "checked"])
@@ -179,7 +157,7 @@ def life(request: pytest.FixtureRequest) -> Life:
 
 def test_an_instance_that_was_only_looked_at_is_never_stored(life: Life) -> None:
     life.report("a", 0, "look", "look")
-    assert life.commit() == {}
+    assert life.shelves() == {}
     assert {rows.read_state_row(row).actor for row in life.state()} == {"Label"}
     assert QueryReader(life.plan, 0, life.store).instance(SHELF, "a") is None
 
@@ -187,13 +165,13 @@ def test_an_instance_that_was_only_looked_at_is_never_stored(life: Life) -> None
 @pytest.mark.parametrize("do", [*GIVES, "clear and count"])
 def test_one_that_has_anything_is_stored_until_it_is_back_to_its_defaults(life: Life, do: str) -> None:
     life.report("a", 0, do)
-    life.commit()
+    life.shelves()
     assert b"a\0\0" in life.rows()
     life.report("a", 0, "reset")
-    assert life.commit()[b"a\0\0"] is None
+    assert life.shelves()[b"a\0\0"] is None
     assert life.rows() == {}
     life.report("a", 0, "look", do)
-    life.commit()
+    life.shelves()
     assert b"a\0\0" in life.rows()
 
 
@@ -202,41 +180,41 @@ def test_one_that_has_anything_is_stored_until_it_is_back_to_its_defaults(life: 
 def test_what_ends_by_time_takes_the_row_with_it(life: Life, do: str, between: bool) -> None:
     life.report("a", 0, do)
     if between:
-        life.commit()
+        life.shelves()
         assert b"a\0\0" in life.rows()
     life.report("b", 3 * MINUTE + 1, "look")
-    life.commit()
+    life.shelves()
     assert life.rows() == {}
 
 
 def test_the_next_handler_sees_the_defaults_and_nothing_is_deleted_twice(life: Life) -> None:
     life.report("a", 0, "count")
-    life.commit()
+    life.shelves()
     life.report("a", 0, "reset")
-    assert list(life.commit().values()) == [None]
+    assert list(life.shelves().values()) == [None]
     life.report("a", 0, "look")
-    assert life.commit() == {}
+    assert life.shelves() == {}
     life.report("a", 0, "count", "clear")
-    assert life.commit() == {}
+    assert life.shelves() == {}
     life.report("a", 0, "count")
-    assert life.commit()[b"a\0\0"] is not None
+    assert life.shelves()[b"a\0\0"] is not None
 
 
 def test_an_instance_with_a_required_field_is_stored_until_it_is_cleared(life: Life) -> None:
     life.report("a", 0, "look")
-    life.commit()
+    life.shelves()
     assert len(life.rows("Label")) == 1
     life.report("a", 0, "clear")
-    life.commit()
+    life.shelves()
     assert life.rows("Label") == {}
 
 
 def test_a_unit_that_fails_leaves_the_row_as_it_was(life: Life) -> None:
     life.report("a", 0, "count", "lasting")
-    life.commit()
+    life.shelves()
     before = life.state()
     life.report("a", 0, "fail")
-    life.commit()
+    life.shelves()
     assert life.state() == before
 
 
@@ -244,22 +222,19 @@ def test_a_bare_instance_takes_no_memory_after_the_commit() -> None:
     life = Life()
     for number in range(50):
         life.report(f"k{number}", 0, "look", "count", "reset")
-    life.commit()
-    for table in life.task._cells.tables:
-        if table.plan.name != "Label":
-            assert (len(table.live), table._weight) == (0, 0)
+    life.shelves()
+    assert not life.table("Shelf").live
     life.report("a", 0, "count", "lasting")
-    life.commit()
+    life.shelves()
     life.report("a", 0, "reset")
-    life.commit()
-    shelf = next(table for table in life.task._cells.tables if table.plan.name == "Shelf")
-    assert (len(shelf.live), shelf._weight) == (0, 0)
+    life.shelves()
+    assert not life.table("Shelf").live
 
 
 def test_a_query_finds_no_instance_that_is_back_to_its_defaults() -> None:
     life = Life()
     life.report("a", 0, "count", "reset")
-    life.commit()
+    life.shelves()
     reader = QueryReader(life.plan, 0, life.store)
     assert reader.timers(SHELF, "a") == {}
     with pytest.raises(QueryError):
@@ -269,9 +244,8 @@ def test_a_query_finds_no_instance_that_is_back_to_its_defaults() -> None:
 def test_a_checked_run_still_finds_what_is_changed_behind_the_back_of_one_that_is_stored() -> None:
     life = Life(checked=True)
     life.report("a", 0, "word")
-    life.commit()
-    shelf = next(table for table in life.task._cells.tables if table.plan.name == "Shelf")
-    shelf.live["a"].words.append("not mine")
+    life.shelves()
+    life.table("Shelf").live["a"].words.append("not mine")
     with pytest.raises(StateLeakError):
         life.report("a", 0, "look")
 
@@ -289,11 +263,11 @@ def test_what_is_stored_depends_on_the_state_alone_wherever_commits_and_restarts
             once.report(key, at, do)
             often.report(key, at, do)
             if chance.random() < 0.4:
-                often.commit()
+                often.shelves()
                 if chance.random() < 0.4:
-                    often.restart()
-        once.commit()
-        often.commit()
+                    often.start()
+        once.shelves()
+        often.shelves()
         assert often.state() == once.state(), f"seed {seed}"
         assert [one.value for one in often.outputs] == [one.value for one in once.outputs], f"seed {seed}"
         folded = {row: value for row, value in dict(often.logged).items() if value is not None}

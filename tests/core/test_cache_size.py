@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.state import MemoryStore
+from tests.core.driven import Driven
 
 LIMIT = 1 << 20
 LEAST = 460
@@ -40,24 +39,19 @@ class Count(tr.Actor):
         self.text += event.text
 
 
-class Run:
-    """A task on a store in memory, which takes events and commits."""
+class Run(Driven):
+    """A task whose cache is small. It commits after each batch."""
 
     def __init__(self) -> None:
-        self.store = MemoryStore()
-        self.task = Task(
-            app.plan(), 0, self.store, None, lineage=b"x", settings=TaskSettings(cache_bytes=LIMIT)
-        )
+        super().__init__(app.plan(), cache_bytes=LIMIT)
 
-    def take(self, found: Sequence[Event]) -> None:
-        self.task.run(0, self.task.heads(0, found, self.task.positions["events"]))
-        batch = self.task.commit_batch()
-        self.store.write(batch.rows | batch.index_rows, batch.cut)
-        self.task.committed()
+    def batch(self, found: Sequence[Event]) -> None:
+        self.take(*found)
+        self.commit()
 
     def held(self) -> list[Count]:
         """The instances that are held."""
-        (table,) = self.task._cells.tables
+        table = self.table("Count")
         return [*table.live.values(), *table.old.values()]
 
 
@@ -67,18 +61,18 @@ def test_keys_that_come_back_again_and_again_do_not_all_stay(keys: int) -> None:
     run, counted = Run(), Counter[str]()
     for _ in range(60):
         drawn = [f"key-{dice.randrange(keys)}" for _ in range(AT_ONCE)]
-        run.take([Event(key) for key in drawn])
+        run.batch([Event(key) for key in drawn])
         counted.update(drawn)
         assert len(run.held()) * LEAST < LIMIT + AT_ONCE * LEAST
-    (table,) = run.task._cells.tables
+    table = run.table("Count")
     assert {key: table.load(key).count for key in counted} == counted
 
 
 def test_instances_that_grow_count_as_what_they_have_become() -> None:
     run, drawn = Run(), 0
     for _ in range(70):
-        run.take([Event(f"key-{at % 1_000}", "x" * 100) for at in range(drawn, drawn + AT_ONCE)])
+        run.batch([Event(f"key-{at % 1_000}", "x" * 100) for at in range(drawn, drawn + AT_ONCE)])
         drawn += AT_ONCE
     assert sum(len(one.text) for one in run.held()) < LIMIT
-    (table,) = run.task._cells.tables
+    table = run.table("Count")
     assert {len(table.load(f"key-{at}").text) for at in range(1_000)} == {2_100}

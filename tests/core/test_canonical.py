@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
-from tailrace.core.engine.partition_history import PartitionHistory
+from tailrace.core.engine.input_lane import PartitionHistory
 from tailrace.core.engine.redriven import REDRIVEN_HEADER
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import UsageError

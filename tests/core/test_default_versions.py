@@ -35,7 +35,7 @@ KEPT: Fields = {"kept": (int, 0)}
 def upgraded(before: Fields, values: dict[str, Any], *after: Fields) -> Lives:
     """A key that is set under one version, and not touched under the others."""
     lives = Lives(plan_of(before))
-    lives.report(Set("a", 1, {"kept": 1, **values}))
+    lives.take(Set("a", 1, {"kept": 1, **values}))
     lives.commit()
     for fields in after:
         lives.start(plan_of(fields))
@@ -137,7 +137,7 @@ def test_any_changes_of_defaults_read_as_an_oracle_that_looks_at_every_key_at_on
                 given = {name: chance.randrange(3) for name in defaults if chance.random() < 0.4}
                 key = chance.choice("abcd")
                 for one in runs:
-                    one.report(Set(key, at, dict(given)))
+                    one.take(Set(key, at, dict(given)))
                     one.commit()
                 oracle.set(key, given)
             for key in "abcd":
@@ -152,7 +152,7 @@ def test_any_changes_of_defaults_read_as_an_oracle_that_looks_at_every_key_at_on
             if chance.random() < 0.4:
                 defaults[f"f{len(defaults)}"] = chance.randrange(3)
             for one, how in zip(runs, ("local", "restored"), strict=True):
-                one.start(versioned(defaults), how)  # type: ignore[arg-type]  # zip widens the literals
+                one.restart(versioned(defaults), how)  # type: ignore[arg-type]  # zip widens the literals
                 one.commit()
             oracle.start(dict(defaults))
 

@@ -12,6 +12,7 @@ from tailrace.core.engine.task import Task
 from tailrace.core.errors import IncompatibleStateError, UsageError
 from tailrace.core.values.type_schemas import ActorSchema
 from tailrace.state import MemoryStore
+from tests.core.driven import heads_of
 
 
 class Event(msgspec.Struct):
@@ -204,7 +205,7 @@ def orphaned_world() -> tuple[MemoryStore, Any]:
     store = MemoryStore()
     plan, event = app_of(old=True)
     task = Task(plan, 0, store)
-    task.run(0, task.heads(0, [event("a", 1), event("b", 2)], 0))
+    task.run(0, heads_of(task, [event("a", 1), event("b", 2)], 0))
     batch = task.commit_batch()
     store.write({**batch.rows, **batch.index_rows}, batch.cut)
     return store, app_of(old=False)[0]

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.state import MemoryStore
+from tests.core.driven import Driven
 
 NAMES = ("n:1", "n:2")
 
@@ -59,21 +58,16 @@ def clocks_app() -> tr.App:
     return app
 
 
-class Life:
+class Life(Driven):
     """A task beside what a dict of its pending timers says."""
 
     def __init__(self, in_memory: int = 200_000) -> None:
-        self.settings = TaskSettings(timers_in_memory=in_memory)
-        self.plan = clocks_app().plan()
-        self.store = MemoryStore()
-        self.task = Task(self.plan, 0, self.store, lineage=b"moved", settings=self.settings)
+        super().__init__(clocks_app().plan(), timers_in_memory=in_memory)
         self.decode = msgspec.json.Decoder(Rang).decode
         self.pending: dict[tuple[str, str], int] = {}
-        self.offset = 0
 
     def turn(self, turn: Turn) -> None:
-        self.task.run(0, self.task.heads(0, [turn], self.offset))
-        self.offset += 1
+        self.take(turn)
         if not turn.fails:
             self.pending.pop((turn.key, turn.name), None)
             if turn.ahead_ms is not None:
@@ -89,13 +83,6 @@ class Life:
             del self.pending[key, name]
         values = [one.value or b"" for one in self.task.take_outputs() if one.topic == "rings"]
         assert [(one.at, one.key, one.name) for one in map(self.decode, values)] == due
-
-    def commit(self, *, restart: bool) -> None:
-        batch = self.task.commit_batch()
-        self.store.write({**batch.rows, **batch.index_rows}, batch.cut)
-        self.task.committed()
-        if restart:
-            self.task = Task(self.plan, 0, self.store, batch.cut, settings=self.settings)
 
     def finish(self) -> None:
         watermark = max([self.task.watermark, *self.pending.values()])
@@ -126,7 +113,9 @@ def test_a_timer_goes_off_when_it_was_last_set_for(some: list[Any], in_memory: i
     life, at = Life(in_memory), 100
     for step in some:
         if isinstance(step, str):
-            life.commit(restart=step == "restart")
+            life.commit()
+            if step == "restart":
+                life.start()
         else:
             later, key, name, ahead_ms, fails = step
             at += later
@@ -157,7 +146,8 @@ def test_the_end_waits_for_a_timer_that_was_moved_and_not_committed_since() -> N
     life = Life(2)
     life.turn(Turn("k", 100, "n:1", 10))
     life.turn(Turn("l", 100, "n:1", 20))
-    life.commit(restart=True)
+    life.commit()
+    life.start()
     life.turn(Turn("k", 101, "n:1", 5_000))
     life.finish()
     assert life.task.watermark == 5_101

@@ -9,9 +9,11 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.engine import actor_table, input_decoder
-from tailrace.core.engine.task import Task, TaskSettings
+from tailrace.core.engine.task import TaskSettings
+from tailrace.core.engine.value_rows import PLAIN
 from tailrace.history.reading import driving
 from tailrace.state import MemoryStore
+from tests.core.driven import Driven, heads_of
 from tests.history.sales import compared, random_service, told
 
 
@@ -49,55 +51,53 @@ class Store(MemoryStore):
         return super().get_many(rows)
 
 
-def run(task: Task, keys: Sequence[str]) -> None:
-    at = task.positions["events"]
-    task.run(0, task.heads(0, [Event(key) for key in keys], at))
+class Reading(Driven):
+    """A task that caches nothing, on a store that notes how it is read."""
 
+    store: Store
 
-def commit(task: Task, store: Store) -> None:
-    batch = task.commit_batch()
-    store.write(batch.rows | batch.index_rows, batch.cut)
-    task.committed()
+    def __init__(self, store: Store) -> None:
+        super().__init__(app.plan(), store, cache_bytes=0)
 
-
-def task_on(store: Store) -> Task:
-    return Task(app.plan(), 0, store, store.cut, lineage=b"x", settings=TaskSettings(cache_bytes=0))
+    def read(self, keys: Sequence[str]) -> None:
+        self.take(*map(Event, keys))
 
 
 def test_rows_of_keys_that_are_not_live_are_read_in_one_call() -> None:
     store = Store()
-    task = task_on(store)
+    task = Reading(store)
     sets = [[f"{name}{number}" for number in range(100)] for name in "ab"]
     for turn in range(6):
         store.single = 0
         keys = sets[turn % 2]  # those of the other set push them out of the cache
-        run(task, keys + keys)
+        task.read(keys + keys)
         # In the first run nothing is known yet of how many are live.
         assert (store.many, store.single) == (([], 100) if turn == 0 else ([100], 0))
-        commit(task, store)
+        task.commit()
         store.many.clear()
-    again = task_on(store)
-    assert {again._cells.tables[0].load(key).count for keys in sets for key in keys} == {6}
+    again = Reading(store).table("Counter")
+    assert {again.load(key).count for keys in sets for key in keys} == {6}
 
 
 def test_nothing_is_read_ahead_where_the_keys_are_live() -> None:
     store = Store()
-    task, keys = task_on(store), [f"k{number}" for number in range(100)]
+    task, keys = Reading(store), [f"k{number}" for number in range(100)]
     for _ in range(3):
-        run(task, keys)
+        task.read(keys)
     assert len(store.many) <= 1
     assert sum(store.many) == 0
 
 
 def test_what_is_read_ahead_is_forgotten_when_the_store_changes() -> None:
     store = Store()
-    task, keys = task_on(store), [f"k{number}" for number in range(50)]
-    table = task._cells.tables[0]
-    run(task, keys)
-    table.prefetch(task.heads(0, [Event("new")], 0), 0)
-    assert list(table._ahead.values()) == [None]
-    commit(task, store)
-    assert not table._ahead
+    task, keys = Reading(store), [f"k{number}" for number in range(50)]
+    table = task.table("Counter")
+    task.read(keys)
+    table.prefetch(heads_of(task.task, [Event("new")], 0), 0)
+    cut = task.commit().cut
+    row = table.prefix + b"new\0\0"
+    store.write({row: PLAIN + msgspec.msgpack.encode({"count": 7})}, cut)
+    assert table.load("new").count == 7
 
 
 @pytest.mark.one_seed_in(10)  # one takes 60 ms

@@ -58,14 +58,14 @@ def written(ttl: Ttl, at: int = 1) -> Lives:
     """A key that both were written for at ``at``."""
     lives = Lives(plan_of(declared(ttl)))
     lives.clock(1)
-    lives.report(Set("a", at, {"kept": 1, "p": 5, _ENTRY: 5}))
+    lives.take(Set("a", at, {"kept": 1, "p": 5, _ENTRY: 5}))
     lives.commit()
     return lives
 
 
 def passed(lives: Lives, at: int, *, clock: bool = False) -> dict[str, Any]:
     """What is there when event time has come to ``at``, and the clock too if told."""
-    lives.report(Set("other", at + 1, {"kept": 1}))
+    lives.take(Set("other", at + 1, {"kept": 1}))
     if clock:
         lives.clock(at)
     lives.commit()
@@ -78,11 +78,11 @@ BOTH = {"p": 5, _ENTRY: 5}
 @pytest.mark.parametrize("how", ["local", "restored"])
 def test_renewed_before_it_was_undeclared_it_still_expires(how: Restart) -> None:
     lives = written(EVENT)
-    lives.report(Set("a", 60, {"p": 5, _ENTRY: 5}))
+    lives.take(Set("a", 60, {"p": 5, _ENTRY: 5}))
     lives.commit()
-    lives.start(plan_of(declared("undeclared")), how)
+    lives.restart(plan_of(declared("undeclared")), how)
     assert passed(lives, 130) == BOTH
-    lives.start(plan_of(declared(EVENT)), how)
+    lives.restart(plan_of(declared(EVENT)), how)
     assert passed(lives, 159) == BOTH
     assert passed(lives, 160) == {}
 
@@ -172,13 +172,13 @@ def test_any_changes_do_what_the_rule_says_from_local_state_and_from_a_restore(s
                 ticks = chance.random() < 0.5
                 clock += chance.choice((1, 40, 150)) * ticks
                 for number, one in enumerate(runs):
-                    one.report(event)
+                    one.take(event)
                     if ticks:
                         one.clock(clock)
                     if number == 2 or chance.random() < 0.3:
                         one.commit()
                         if number != 1 and chance.random() < 0.4:
-                            one.start(plan, how[number])
+                            one.restart(plan, how[number])
                 oracle.set(Set(event.key, at, values if oracle.is_declared else {}))
                 if ticks:
                     oracle.tick(clock)
@@ -190,5 +190,5 @@ def test_any_changes_do_what_the_rule_says_from_local_state_and_from_a_restore(s
             ttl = chance.choice(((100, domain), (30, domain), "undeclared"))
             plan = plan_of(declared(ttl))
             for number, one in enumerate(runs):
-                one.start(plan, how[number])
+                one.restart(plan, how[number])
             oracle.start(ttl)

@@ -14,11 +14,10 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import decode_schemas
-from tailrace.core.engine.task import Task, TaskSettings
 from tailrace.core.engine.value_rows import joined, raw_fields
 from tailrace.core.errors import IncompatibleStateError
-from tailrace.core.records import InputRecord
 from tailrace.state import MemoryStore
+from tests.core.driven import Driven
 
 MINUTE = 60_000
 
@@ -66,43 +65,20 @@ OLD = {"count": (int, 0), "legs": (int, 7), "words": WORDS, "total": (int, 0)}
 NEW = {"total": (int, 0), "count": (int, 0), "flights": (int, 0)}
 
 
-class Life:
-    """A store, and the task that is on it now."""
-
-    def __init__(self, plan: Plan, store: MemoryStore | None = None, **settings: Any) -> None:
-        self.store = MemoryStore() if store is None else store
-        self.settings = TaskSettings(**settings)
-        self.offset = 100
-        self.start(plan)
-
-    def start(self, plan: Plan, *drop: str) -> Task:
-        self.task = Task(plan, 0, self.store, self.store.cut, lineage=b"x", settings=self.settings, drop=drop)
-        return self.task
+class Life(Driven):
+    """A task of one version of the code after another."""
 
     def report(self, *what: str, key: str = "a", at: int = 0) -> None:
-        heads = self.task.heads(0, [Told(key, at, do) for do in what], self.offset)
-        self.offset += len(heads)
-        records = [(*head[:4], InputRecord(head[0], 0, b"", b"")) for head in heads]
-        taken = 0
-        while taken < len(records):
-            taken = self.task.run(0, records, taken)
-            while self.task.draining:
-                self.task.drain()
+        self.take(*(Told(key, at, do) for do in what))
 
-    def commit(self) -> dict[bytes, bytes | None]:
-        self.task.take_outputs()
-        batch = self.task.commit_batch()
-        self.store.write(batch.rows | batch.index_rows, batch.cut)
-        self.task.committed()
-        return {row: value for row, value in batch.rows.items() if row[:1] == rows.STATE}
+    def changes(self) -> dict[bytes, bytes | None]:
+        """Commit; the rows of actors that it writes."""
+        return {row: value for row, value in self.commit().rows.items() if row[:1] == rows.STATE}
 
     def fields(self, key: str = "a") -> dict[str, Any] | None:
         """The value row of a key, decoded without a declaration."""
         row = self.store.get(rows.actor_prefix("Aircraft") + rows.escaped(key.encode()))
         return None if row is None else msgspec.msgpack.decode(row[1:])
-
-    def state(self) -> dict[bytes, bytes]:
-        return {row: value for row, value in self.store.rows() if row[:1] == rows.STATE}
 
 
 def lived() -> Life:
@@ -146,14 +122,7 @@ class TestAtTheStart:
         renamed = {"flights": (int, tr.field(default=7, name="legs")), "words": WORDS}
         task = life.start(plan_of(renamed))
         assert "Aircraft.legs" not in task.stored.orphans
-        assert life.task._cells.tables[0].load("a").flights == 3
-
-    def test_an_actor_whose_fields_are_all_declared_has_the_plain_codec(self) -> None:
-        life = lived()
-        table = life.start(plan_of(OLD))._cells.tables[0]
-        assert (table.encode, table.decode) == (table.plan.encode, table.plan.decode)
-        table = life.start(plan_of(NEW))._cells.tables[0]
-        assert table.encode != table.plan.encode
+        assert life.table("Aircraft").load("a").flights == 3
 
 
 class TestWhileItIsUndeclared:

@@ -132,7 +132,7 @@ def test_a_record_is_late_for_one_operator_and_in_time_for_another() -> None:
     marks.of_source[:] = [10, 3]
     marks.advance()
     plan = marks._plan.inputs[0]
-    assert marks.common(0) is None
+    assert marks.shared_watermark(0) is None
     assert marks.late_for(plan, 10) == {0}
     assert marks.late_for(plan, 3) == {0, 1}
     assert marks.late_for(plan, 11) == frozenset()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, Literal, cast
 
 import msgspec
@@ -11,9 +10,10 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.query import QueryReader
-from tailrace.core.engine.task import Task, TaskSettings
-from tailrace.core.records import InputRecord
+from tailrace.core.engine.settings import CommitBatch
+from tailrace.core.engine.task import Task
 from tailrace.state import MemoryStore
+from tests.core.driven import Driven
 
 Fields = dict[str, tuple[Any, Any]]
 """Of an actor, by attribute: type and default, None for a collection or for a field without default."""
@@ -67,16 +67,14 @@ def app_of(fields: Fields) -> tr.App:
     return app
 
 
-class Lives:
+class Lives(Driven):
     """A store, what the changelog has, and the task that is on them now."""
 
     def __init__(self, plan: Plan, **settings: Any) -> None:
-        self.store, self.changelog = MemoryStore(), dict[bytes, bytes]()
-        self.settings = TaskSettings(**settings)
-        self.offset = 0
-        self.start(plan)
+        self.changelog = dict[bytes, bytes]()
+        super().__init__(plan, **settings)
 
-    def start(self, plan: Plan, how: Restart = "local", drop: Collection[str] = ()) -> Task:
+    def restart(self, plan: Plan, how: Restart, *drop: str) -> Task:
         """Run this version, on the store as it is or as a restore from the changelog makes it."""
         if how == "restored" and self.store.cut is not None:
             restored = MemoryStore()
@@ -85,42 +83,24 @@ class Lives:
                 index |= rows.derived_index_rows(row, None, value)
             restored.write(cast("dict[bytes, bytes | None]", self.changelog) | index, self.store.cut)
             self.store = restored
-        self.plan = plan
-        self.task = Task(plan, 0, self.store, self.store.cut, lineage=b"x", settings=self.settings, drop=drop)
-        self._drain()
-        return self.task
-
-    def report(self, *events: Set) -> None:
-        heads = self.task.heads(0, events, self.offset)
-        self.offset += len(heads)
-        records = [(*head[:4], InputRecord(head[0], 0, b"", b"")) for head in heads]
-        taken = 0
-        while taken < len(records):
-            taken = self.task.run(0, records, taken)
-            self._drain()
+        return self.start(plan, *drop)
 
     def clock(self, now_ms: int) -> None:
         self.task.clock(now_ms)
-        self._drain()
+        self.drain()
 
-    def _drain(self) -> None:
-        while self.task.draining:
-            self.task.drain()
-
-    def commit(self) -> None:
-        self.task.take_outputs()
-        batch = self.task.commit_batch()
-        self.store.write(batch.rows | batch.index_rows, batch.cut)
+    def commit(self) -> CommitBatch:
+        batch = super().commit()
         for row, value in batch.rows.items():
             if value is None:
                 self.changelog.pop(row, None)
             else:
                 self.changelog[row] = value
-        self.task.committed()
+        return batch
 
     def state(self) -> dict[bytes, bytes]:
         """The committed rows of actors."""
-        found = {row: value for row, value in self.store.rows() if row[:1] == rows.STATE}
+        found = super().state()
         assert found == {row: value for row, value in self.changelog.items() if row[:1] == rows.STATE}
         return found
 

@@ -27,7 +27,7 @@ def lived(fields: Fields, values: dict[str, Any] | None = None) -> Lives:
     """A quiet key ``a`` and a busy one ``b``, set alike by the first version."""
     lives = Lives(plan_of(fields))
     lives.clock(1)
-    lives.report(*(Set(key, 1, {"kept": 1, **(values or {})}) for key in "ab"))
+    lives.take(*(Set(key, 1, {"kept": 1, **(values or {})}) for key in "ab"))
     lives.commit()
     return lives
 
@@ -35,8 +35,8 @@ def lived(fields: Fields, values: dict[str, Any] | None = None) -> Lives:
 def upgraded(lives: Lives, how: Restart, *versions: Fields) -> Lives:
     """Run other versions; under each of them the busy key has an event."""
     for fields in versions:
-        lives.start(plan_of(fields), how)
-        lives.report(Set("b", 1, {"kept": 2}))
+        lives.restart(plan_of(fields), how)
+        lives.take(Set("b", 1, {"kept": 2}))
         lives.commit()
     return lives
 
@@ -50,7 +50,7 @@ def read(lives: Lives, attr: str) -> Any:
 
 def warned(lives: Lives, how: Restart, fields: Fields, said: str = "") -> bool:
     """Whether the start says something of it, with ``said`` in it."""
-    notices = lives.start(plan_of(fields), how).stored.notices
+    notices = lives.restart(plan_of(fields), how).stored.notices
     assert all(said in one for one in notices)
     return bool(notices)
 
@@ -58,7 +58,7 @@ def warned(lives: Lives, how: Restart, fields: Fields, said: str = "") -> bool:
 def refused(lives: Lives, how: Restart, fields: Fields, said: str = "") -> None:
     before = lives.state()
     with pytest.raises(IncompatibleStateError, match=said):
-        lives.start(plan_of(fields), how)
+        lives.restart(plan_of(fields), how)
     assert lives.state() == before
 
 
@@ -82,7 +82,7 @@ def _(how: Restart) -> None:
     lives = lived(ZERO, {"n": 5})
     assert warned(lives, how, KEPT, "Plane.n (int) is stored and no longer declared; its values are kept")
     assert read(upgraded(lives, how, KEPT, ZERO), "n") == 5
-    lives.start(plan_of(KEPT), how, drop=["Plane.n"])
+    lives.restart(plan_of(KEPT), how, "Plane.n")
     lives.commit()
     assert read(upgraded(lives, how, ZERO), "n") == 0
 
@@ -91,7 +91,7 @@ def _(how: Restart) -> None:
 def _(how: Restart) -> None:
     lives = lived(ZERO, {"n": 5})
     upgraded(lives, how, KEPT)
-    lives.report(Set("c", 1, {"kept": 1}))
+    lives.take(Set("c", 1, {"kept": 1}))
     lives.commit()
     assert not warned(lives, how, ZERO)
     assert read(upgraded(lives, how, ZERO), "n") == 5
@@ -201,11 +201,11 @@ def _(how: Restart) -> None:
 @line("a default changes, and a key is not stored")
 def _(how: Restart) -> None:
     lives = lived(ZERO)
-    lives.report(Set("a", 1, {"kept": 0}), Set("b", 1, {"kept": 0}))
+    lives.take(Set("a", 1, {"kept": 0}), Set("b", 1, {"kept": 0}))
     lives.commit()
     assert lives.instance("a") is None
     assert warned(lives, how, SEVEN, "a key without stored values, new or back to its defaults, reads 7")
-    lives.report(*(Set(key, 1, {"kept": 1}) for key in "abc"))
+    lives.take(*(Set(key, 1, {"kept": 1}) for key in "abc"))
     lives.commit()
     assert [lives.instance(key).n for key in "abc"] == [7, 7, 7]
 
@@ -213,7 +213,7 @@ def _(how: Restart) -> None:
 @line("a default changes, and rows are without the field")
 def _(how: Restart) -> None:
     lives = lived(KEPT)
-    lives.start(plan_of(ZERO), how)
+    lives.restart(plan_of(ZERO), how)
     lives.commit()
     refused(lives, how, SEVEN, "Keep the default")
     assert read(upgraded(lives, how, ZERO), "n") == 0
@@ -285,7 +285,7 @@ FADED = {"p": 5, "m[x]": 5}
 
 def passed(lives: Lives, at: int) -> bool:
     """Let event time and the clock pass, and see whether the two of the quiet key have gone: both or neither."""
-    lives.report(Set("other", at + 1, {"kept": 1}))
+    lives.take(Set("other", at + 1, {"kept": 1}))
     lives.clock(at)
     lives.commit()
     found = lives.instance("a")
@@ -294,7 +294,7 @@ def passed(lives: Lives, at: int) -> bool:
 
 
 def rewritten(lives: Lives, at: int) -> Lives:
-    lives.report(Set("a", at, FADED))
+    lives.take(Set("a", at, FADED))
     lives.commit()
     return lives
 
@@ -330,9 +330,9 @@ def _(how: Restart) -> None:
     for meanwhile, then in ((50, 100), (1_000, None)):
         lives = lived(fading(100), FADED)
         assert warned(lives, how, KEPT, "Plane.p (int) is stored and no longer declared")
-        lives.report(Set("other", meanwhile, {"kept": 1}))
+        lives.take(Set("other", meanwhile, {"kept": 1}))
         lives.commit()
-        lives.start(plan_of(fading(100)), how)
+        lives.restart(plan_of(fading(100)), how)
         if then is not None:
             assert not passed(lives, then)
         assert passed(lives, 1_001)

@@ -31,9 +31,9 @@ def _(how: Restart) -> None:
         app.actor(name="Plane")(actor(cls, topic))
         plans.append(app.plan())
     lives = Lives(plans[0])
-    lives.report(Set("a", 1))
+    lives.take(Set("a", 1))
     lives.commit()
-    assert lives.start(plans[1], how).stored.notices == ()
+    assert lives.restart(plans[1], how).stored.notices == ()
     assert lives.instance("a").count == 1
 
 
@@ -74,7 +74,7 @@ def counting(cls: str | None = "Plane", *, on_error: Any = "stop", **options: An
 
 def counted(**options: Any) -> Lives:
     lives = Lives(counting(**options))
-    lives.report(Set("a", 1))
+    lives.take(Set("a", 1))
     lives.commit()
     return lives
 
@@ -82,11 +82,11 @@ def counted(**options: Any) -> Lives:
 @line("an actor is renamed, without `name=`")
 def _(how: Restart) -> None:
     lives = counted()
-    assert lives.start(counting("Aircraft"), how).stored.orphans == ("Plane",)
-    lives.report(Set("a", 1))
+    assert lives.restart(counting("Aircraft"), how).stored.orphans == ("Plane",)
+    lives.take(Set("a", 1))
     lives.commit()
     assert lives.instance("a").count == 1
-    lives.start(counting(), how)
+    lives.restart(counting(), how)
     assert lives.instance("a").count == 1
 
 
@@ -94,11 +94,11 @@ def _(how: Restart) -> None:
 def _(how: Restart) -> None:
     lives = counted()
     before = lives.state()
-    assert lives.start(counting(None), how).stored.orphans == ("Plane",)
-    lives.report(Set("a", 1))
+    assert lives.restart(counting(None), how).stored.orphans == ("Plane",)
+    lives.take(Set("a", 1))
     lives.commit()
     assert lives.state() == before
-    lives.start(counting(None), how, drop=["Plane"])
+    lives.restart(counting(None), how, "Plane")
     lives.commit()
     assert lives.state() == {}
 
@@ -138,7 +138,7 @@ def _(how: Restart) -> None:
     lives = Lives(keyed("tail"))
     lives.commit()
     with pytest.raises(IncompatibleStateError, match="Keep the type of the key"):
-        lives.start(keyed("number"), how)
+        lives.restart(keyed("number"), how)
 
 
 @line("the key of a topic becomes another field")
@@ -146,7 +146,7 @@ def _(how: Restart) -> None:
     lives = Lives(keyed("tail"))
     lives.commit()
     with pytest.raises(IncompatibleStateError, match="Keep the key"):
-        lives.start(keyed("carrier"), how)
+        lives.restart(keyed("carrier"), how)
 
 
 @line("the key of a topic becomes a function, or is one no longer")
@@ -157,7 +157,7 @@ def _(how: Restart) -> None:
         (by_function, "is a function now, it was tail"),
         ("tail", "is tail now, it was a function"),
     ):
-        (notice,) = lives.start(keyed(key), how).stored.notices
+        (notice,) = lives.restart(keyed(key), how).stored.notices
         assert said in notice
         lives.commit()
 
@@ -235,8 +235,8 @@ def _(how: Restart) -> None:
 @line("a handler changes")
 def _(how: Restart) -> None:
     lives = counted()
-    assert lives.start(counting(step=10), how).stored.notices == ()
-    lives.report(Set("a", 2))
+    assert lives.restart(counting(step=10), how).stored.notices == ()
+    lives.take(Set("a", 2))
     lives.commit()
     assert lives.instance("a").count == 11
 
@@ -245,20 +245,20 @@ def _(how: Restart) -> None:
 def _(how: Restart) -> None:
     lives = counted(timer=True, sets=True)
     with pytest.raises(IncompatibleStateError, match="pending timers of the family 'late' and no handler"):
-        lives.start(counting(), how)
-    lives.start(counting(timer=True), how)
-    lives.report(Set("b", 1_000))
+        lives.restart(counting(), how)
+    lives.restart(counting(timer=True), how)
+    lives.take(Set("b", 1_000))
     lives.commit()
     assert lives.instance("a").count == 1_001
-    assert lives.start(counting(), how).stored.notices == ()
+    assert lives.restart(counting(), how).stored.notices == ()
 
 
 @line('a timer\'s handler is removed, with `on_error="dead-letter-all"`')
 def _(how: Restart) -> None:
     lives = counted(timer=True, sets=True)
-    (said,) = lives.start(counting(on_error="dead-letter-all"), how).stored.notices
+    (said,) = lives.restart(counting(on_error="dead-letter-all"), how).stored.notices
     assert "Such timers go to the dead letters when they are due" in said
-    lives.report(Set("b", 1_000))
+    lives.take(Set("b", 1_000))
     (letter,) = lives.task.take_outputs()
     assert letter.topic == "versions.dead-letters"
     lives.commit()
@@ -268,7 +268,7 @@ def _(how: Restart) -> None:
 @line("a timer's handler is added")
 def _(how: Restart) -> None:
     lives = counted()
-    assert lives.start(counting(timer=True, sets=True), how).stored.notices == ()
-    lives.report(Set("a", 2), Set("b", 1_000))
+    assert lives.restart(counting(timer=True, sets=True), how).stored.notices == ()
+    lives.take(Set("a", 2), Set("b", 1_000))
     lives.commit()
     assert lives.instance("a").count == 1_002

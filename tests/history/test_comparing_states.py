@@ -110,7 +110,7 @@ def test_nothing_is_held_but_a_key_at_a_time(world) -> None:
 def of_versions(name: str, *versions: Fields) -> tuple[Lives, Side]:
     """The state that versions have left: of a key with an event under the first, and of one that is back to its defaults."""
     lives = Lives(plan_of(versions[0]))
-    lives.report(Set("a", 1, {"kept": 1}), Set("back", 1, {"kept": 0}))
+    lives.take(Set("a", 1, {"kept": 1}), Set("back", 1, {"kept": 0}))
     lives.commit()
     for version in versions[1:]:
         lives.start(plan_of(version))

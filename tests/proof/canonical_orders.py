@@ -12,10 +12,10 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
+from tailrace.core.engine.input_lane import PartitionHistory
 from tailrace.core.engine.key_split.first_pass import KeySplitPlan
 from tailrace.core.engine.key_split.shard import check, in_order, numbered
 from tailrace.core.engine.merge import Merge
-from tailrace.core.engine.partition_history import PartitionHistory
 from tailrace.core.engine.task import Task
 from tailrace.core.records import Head, InputRecord, Refused
 from tailrace.core.values.partitioner import partition_of

@@ -116,7 +116,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.declare.user_metrics:Metrics._note", "number = len(self._noted)\n    self._undo.append((self._noted, number, MISSING))", "number = len(self._noted)", law=5
     ),
     "a-seed-that-follows-the-slice": Mutation(
-        "core.engine.task:Task._take", "unit.origin = offset", "unit.origin = taken", law=5
+        "core.engine.task:Task._take", "(key, time_ms, offset)", "(key, time_ms, taken)", law=5
     ),
     "timers-beyond-the-horizon-forgotten": Mutation(
         "core.engine.timers:TimerQueue.push", "self._beyond.add((time_ms, self._place, key, name))", "pass", law=5
@@ -159,7 +159,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.key_split.shard:ShardTask._catch_up.at", "queue.due_ms, 0", "queue.due_ms + 1, 0", law=6
     ),
     "a-shard-told-the-watermark-after-its-record": Mutation(
-        "core.engine.key_split.shard:ShardTask._between", "self._stand(columns, entry)", "self._stand(columns, after[at])", law=6
+        "core.engine.key_split.shard:ShardTask._between", "self._stand(series, entry)", "self._stand(series, after[at])", law=6
     ),
     "a-key-in-two-shards": Mutation(
         "core.engine.key_split.first_pass:KeySplitPlan._shard.shard", "shard_of(codec.encode(key), self.shards)", "(self.step + len(known)) % self.shards", law=6
@@ -200,13 +200,13 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # 8: every failure is loud
     "a-refused-record-dropped-in-silence": Mutation(
-        "core.engine.units:Units.refuse", "raise error\n    self.totals.refused += 1", "pass\n    self.totals.refused += 1\n    return", law=8
+        "core.engine.units:Units._refuse", "raise error\n    self.totals.refused += 1", "pass\n    self.totals.refused += 1\n    return", law=8
     ),
     "a-failed-handler-without-a-letter": Mutation(
         "core.engine.units:Units.skip", "self.tape.skips.append(tape.Skip(number, at, list(headers)))\n    self.totals.failed += 1", "self.totals.failed += 1\n    return", law=8
     ),
     "late-events-not-counted": Mutation(
-        "core.engine.task:Task._late", "redriven = self.is_redriven(plan.index, record)\n    self.totals.late += not redriven", "redriven = self.is_redriven(plan.index, record)", law=8
+        "core.engine.task:Task._end_unit", "self.totals.late += self._late_events", "pass", law=8
     ),
     "late-events-dropped-where-they-are-to-be-handled": Mutation(
         "core.engine.task:Task._late", "if redriven or plan.late == 'handle':\n        return to", "if redriven or plan.late == 'handle':\n        return ()", law=8
@@ -237,7 +237,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.declare.flow:_Finder._follows", "one is not None and one.follows and (edge in self._writers)", "False and edge in self._writers", law=9
     ),
     "a-writer-left-out": Mutation(
-        "core.engine.publications:published_by.holding", "one.writers if", "one.writers[:1] if", law=9
+        "core.engine.watermarks:published_by.holding", "one.writers if", "one.writers[:1] if", law=9
     ),
     "a-task-of-the-app-left-out": Mutation(
         "history.reading.upstream_watermarks:Upstream.__init__.tasks", "plan.partitions", "1", law=9

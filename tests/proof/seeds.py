@@ -32,6 +32,14 @@ def told(seed: int, trace: list[str]) -> Generator[None, None, None]:
         raise
 
 
+def each(seeds: range, check: Callable[[int, list[str]], object]) -> None:
+    """Check every seed; a failure says which it was."""
+    for seed in seeds:
+        trace: list[str] = []
+        with told(seed, trace):
+            check(seed, trace)
+
+
 def variant_of(random: Random, *, inputs: int | None = None, messages: bool | None = None) -> Variant:
     count = random.choice((1, 1, 2, 2, 3)) if inputs is None else inputs
     return Variant(

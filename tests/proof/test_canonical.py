@@ -13,7 +13,7 @@ from tailrace.core.engine.task import Task
 from tailrace.state import MemoryStore
 from tests.proof.canonical_orders import check_messages, check_order, check_partition, given, taken
 from tests.proof.runs import LINEAGE
-from tests.proof.seeds import settings_of, told
+from tests.proof.seeds import each, settings_of
 from tests.proof.splitting import between, limit_of
 
 
@@ -21,10 +21,7 @@ from tests.proof.splitting import between, limit_of
 def test_one_partition_comes_to_the_same_bytes_however_it_is_read_and_along_its_own_tape_and_in_shards(
     seeds: range,
 ) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_partition(seed, trace)
+    each(seeds, check_partition)
 
 
 # --- the order itself --------------------------------------------------------------------------------------------
@@ -32,10 +29,7 @@ def test_one_partition_comes_to_the_same_bytes_however_it_is_read_and_along_its_
 
 @pytest.mark.one_seed_in(5)  # one takes 15 ms
 def test_the_order_is_that_of_the_live_merge_with_everything_at_hand(seeds: range) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_order(seed, trace)
+    each(seeds, check_order)
 
 
 # --- messages ----------------------------------------------------------------------------------------------------
@@ -45,10 +39,7 @@ def test_the_order_is_that_of_the_live_merge_with_everything_at_hand(seeds: rang
 def test_an_app_whose_messages_are_delivered_comes_to_the_same_bytes_and_along_its_own_tapes(
     seeds: range,
 ) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_messages(seed, trace)
+    each(seeds, check_messages)
 
 
 # --- limits ------------------------------------------------------------------------------------------------------
@@ -81,7 +72,4 @@ def check_limit(seed: int, trace: list[str]) -> None:
 
 @pytest.mark.one_seed_in(5)  # one takes 25 ms
 def test_the_canonical_order_stops_where_a_replay_along_it_stops(seeds: range) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_limit(seed, trace)
+    each(seeds, check_limit)

@@ -20,16 +20,13 @@ from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog
 from tailrace.testing.simulator import Simulator
 from tests.proof.event_times import _NEVER, check_apart, check_right
-from tests.proof.seeds import told
+from tests.proof.seeds import each
 from tests.proof.webs import pieces, records, web_of
 
 
 @pytest.mark.one_seed_in(5)  # one takes 80 ms
 def test_every_result_of_an_app_of_several_steps_is_that_of_the_oracle(seeds: range) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_right(seed, trace)
+    each(seeds, check_right)
 
 
 def check_circles(seed: int, trace: list[str]) -> None:
@@ -43,10 +40,7 @@ def check_circles(seed: int, trace: list[str]) -> None:
 
 @pytest.mark.one_seed_in(5)  # one takes 40 ms
 def test_apps_with_circles_come_to_the_same_bytes_again_under_kills(seeds: range) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_circles(seed, trace)
+    each(seeds, check_circles)
 
 
 # --- an actor's results are its own -------------------------------------------------------------------------------
@@ -54,10 +48,7 @@ def test_apps_with_circles_come_to_the_same_bytes_again_under_kills(seeds: range
 
 @pytest.mark.one_seed_in(10)  # one takes 0.1 s
 def test_what_an_actor_comes_to_is_the_same_bytes_whatever_other_actors_its_app_has(seeds: range) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_apart(seed, trace)
+    each(seeds, check_apart)
 
 
 # --- what is published holds ----------------------------------------------------------------------------------------

@@ -8,12 +8,9 @@ from __future__ import annotations
 import pytest
 
 from tests.proof.independent import check_seed
-from tests.proof.seeds import told
+from tests.proof.seeds import each
 
 
 @pytest.mark.one_seed_in(5)  # one takes 25 ms
 def test_independent_runs_over_one_input_give_the_same_bytes(seeds: range) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_seed(seed, trace)
+    each(seeds, check_seed)

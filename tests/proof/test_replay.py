@@ -12,7 +12,7 @@ from tailrace.state import RocksStore, StateIdentity
 from tests.proof.apps import build
 from tests.proof.first_runs import first_run, replayed
 from tests.proof.runs import assert_equal, follow
-from tests.proof.seeds import Records, told, variant_of
+from tests.proof.seeds import Records, each, variant_of
 
 
 def check_seed(seed: int, trace: list[str]) -> None:
@@ -37,7 +37,4 @@ def check_seed(seed: int, trace: list[str]) -> None:
 def test_the_same_causes_give_the_same_bytes_whatever_the_batching_and_wherever_a_crash_struck(
     seeds: range,
 ) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_seed(seed, trace)
+    each(seeds, check_seed)

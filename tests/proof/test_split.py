@@ -9,16 +9,13 @@ import pytest
 from tailrace.core.errors import UnsplittableError
 from tests.proof.apps import build
 from tests.proof.first_runs import first_run
-from tests.proof.seeds import Records, told, variant_of
+from tests.proof.seeds import Records, each, variant_of
 from tests.proof.splitting import assert_same, between, check_whole, limit_of, split
 
 
 @pytest.mark.one_seed_in(5)  # one takes 80 ms
 def test_a_task_split_by_key_comes_to_the_same_bytes_as_the_whole(seeds: range) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_whole(seed, trace)
+    each(seeds, check_whole)
 
 
 def check_limit(seed: int, trace: list[str]) -> None:
@@ -66,15 +63,9 @@ def check_part(seed: int, trace: list[str]) -> None:
 
 @pytest.mark.one_seed_in(10)  # one takes 60 ms
 def test_any_part_of_a_tape_can_be_split_unless_it_ends_in_the_middle_of_a_drain(seeds: range) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_part(seed, trace)
+    each(seeds, check_part)
 
 
 @pytest.mark.one_seed_in(10)  # one takes 90 ms
 def test_a_split_stops_where_a_replay_stops(seeds: range) -> None:
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            check_limit(seed, trace)
+    each(seeds, check_limit)

@@ -1,4 +1,4 @@
-"""A state folder that is full, damaged or somebody else's, under a running partition: nothing is lost, and it resumes."""
+"""A state folder that is full, of another task or ahead of its log, under a running partition: nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
-from tailrace.core.errors import CorruptStateError, ForeignStateError
+from tailrace.core.errors import ForeignStateError
 from tailrace.core.storage import Store
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.runtime.partition import Partition
@@ -58,12 +58,6 @@ def results(log: MemoryLog) -> list[tuple[bytes | None, bytes | None]]:
     return [(record.key, record.value) for record in log.read("results")]
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
-    """All files but those in which RocksDB tells of itself, and locks."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("LO")]
-    return {path: path.read_bytes() for path in files}
-
-
 def finished(log: MemoryLog, store: Store) -> None:
     """Read everything, and hold it against a run that had no trouble, and against its own replay."""
     partition = partition_on(log, store)
@@ -80,33 +74,6 @@ def finished(log: MemoryLog, store: Store) -> None:
         pass
     calm.revoke()
     assert results(log) == results(clean)
-
-
-def test_a_damaged_folder_is_refused_as_it_is_and_without_it_the_task_is_restored_from_the_log(
-    tmp_path: Path,
-) -> None:
-    log, identity = filled_log(), StateIdentity(PLAN.app, 0)
-    partition = partition_on(log, RocksStore(tmp_path / "state", identity))
-    partition.poll(20)
-    partition.revoke()
-    (current,) = (tmp_path / "state").rglob("CURRENT")
-    current.write_bytes(b"damage")
-    before = contents(tmp_path)
-    with pytest.raises(CorruptStateError):
-        RocksStore(tmp_path / "state", identity)
-    assert contents(tmp_path) == before
-    finished(log, RocksStore(tmp_path / "another", identity))
-
-
-def test_the_folder_of_another_task_is_refused_and_the_task_goes_on_with_its_own(tmp_path: Path) -> None:
-    log, identity = filled_log(), StateIdentity(PLAN.app, 0)
-    RocksStore(tmp_path / "foreign", StateIdentity("other", 0)).close()
-    partition = partition_on(log, RocksStore(tmp_path / "own", identity))
-    partition.poll(20)
-    partition.revoke()
-    with pytest.raises(ForeignStateError):
-        RocksStore(tmp_path / "foreign", identity)
-    finished(log, RocksStore(tmp_path / "own", identity))
 
 
 def test_rows_of_another_task_in_a_folder_of_this_one_are_refused_by_its_path(tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ def test_a_row_without_a_field_shows_what_the_code_reads_from_it() -> None:
     """Told by the schema of its task: another may not have seen the field yet."""
     kept: Fields = {"kept": (int, 0)}
     lives = Lives(plan_of(kept))
-    lives.report(Set("a", 1, {"kept": 1}))
+    lives.take(Set("a", 1, {"kept": 1}))
     lives.commit()
     before = decode_schemas(lives.store.get(rows.SCHEMA_ROW) or b"")["Plane"]
     lives.start(plan_of({**kept, "n": (int, 7)}))

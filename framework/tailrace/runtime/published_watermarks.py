@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from tailrace.core.declare.plan import Published
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import Task
 
 
@@ -28,7 +27,7 @@ class PublishedWatermarks:
 
     def wanted(self) -> dict[str, int | None]:
         """What the next commit publishes."""
-        wanted = publications(self._task)
+        wanted = self._task.publications()
         # What it no longer writes holds nobody back any more.
         wanted |= {name: None for name in self._last if name not in wanted}
         for one in self._task.plan.published:
@@ -42,7 +41,7 @@ class PublishedWatermarks:
 
     def promised(self) -> dict[str, int]:
         """What others go by that was published before. Where nobody is held back now, it is what was published before that."""
-        said, found = publications(self._task), dict[str, int]()
+        said, found = self._task.publications(), dict[str, int]()
         for one in self._task.plan.published:
             if one.name in self._last:
                 marks = (self._last[one.name], said[one.name], self._reached(one))

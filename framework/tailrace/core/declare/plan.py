@@ -14,7 +14,7 @@ from typing import Any
 
 from tailrace.core.declare.topic import Edge, Late, OnError, Stream, TimeKind, Topic, WatermarkKind
 from tailrace.core.errors import UsageError
-from tailrace.core.handling.collection_plans import CollectionPlan, MapPlan
+from tailrace.core.handling.entries import CollectionPlan, MapPlan
 from tailrace.core.values.keys import KeyCodec
 from tailrace.core.values.type_schemas import ActorSchema
 

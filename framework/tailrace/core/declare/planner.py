@@ -27,7 +27,7 @@ from tailrace.core.declare.plan import (
 from tailrace.core.declare.schema import describe
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
-from tailrace.core.handling.collection_plans import CollectionPlan, MapPlan
+from tailrace.core.handling.entries import CollectionPlan, MapPlan
 from tailrace.core.names import by_key_of, changelog_of, dead_letters_of, inbox_of, redriven_of, tape_of
 from tailrace.core.records import CHANNEL
 from tailrace.core.values.codec import ValueCodec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.engine.instance_extras import EarlierDeclaration, Parts, StoredActor, TimerId
-from tailrace.core.engine.unit_books import Rows, UnitBooks
+from tailrace.core.engine.instance_cache import InstanceCache, Rows
+from tailrace.core.engine.instance_extras import NO_PAST, EarlierDeclaration, Parts, TimerId
 from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields
 from tailrace.core.errors import (
     CorruptStateError,
@@ -42,35 +42,15 @@ _ONE_IN = 4
 """Read rows ahead if one record in this many has a key that is not live: the search takes time, too."""
 
 
-class Table(StoredActor):
+class Table:
     """The instances of one actor in one task."""
 
-    __slots__ = (
-        "_ahead",
-        "_asked",
-        "_bare",
-        "_blank",
-        "_each",
-        "_expected",
-        "_has_parts",
-        "_new",
-        "_weight",
-        "decode",
-        "dirty",
-        "encode",
-        "encode_key",
-        "encode_unsettled",
-        "fields",
-        "images",
-        "live",
-        "moved",
-        "old",
-        "seal",
-        "simple",
-    )
-
-    def __init__(self, cells: UnitBooks, plan: ActorPlan, past: EarlierDeclaration, *, checked: bool) -> None:
-        super().__init__(cells, plan, past)
+    def __init__(
+        self, cells: InstanceCache, plan: ActorPlan, past: EarlierDeclaration, *, checked: bool
+    ) -> None:
+        self.cells, self.plan, self.past = cells, plan, past
+        self.state = cells.state
+        self.prefix = rows.actor_prefix(plan.name)
         self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # unknown to type checkers
         self.encode, self.encode_unsettled, self.decode = plan.encode, plan.encode_unsettled, plan.decode
         if self.past.fields:
@@ -209,10 +189,7 @@ class Table(StoredActor):
         return image
 
     def settle(self, instance: Any, image: bytes | None) -> None:
-        """Seal in full.
-
-        Drop cleared instances, check types, renew expiries, and decode again if a type is no fixed point.
-        """
+        """Seal in full: drop it if it was cleared, check types, renew expiries, decode it again if needed."""
         plan, cells = self.plan, self.cells
         key = instance._tr_key
         if plan.required and (plan.index, key) in cells.cleared and self._is_forgotten(instance):
@@ -349,10 +326,7 @@ class Table(StoredActor):
         return full.partition(":")[0], full
 
     def expire(self, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
-        """Remove a field or an entry that has expired. Returns whether anything has changed.
-
-        What is not declared any more does not change: its expiry stays.
-        """
+        """Remove a field or an entry that has expired, if it is still declared. Returns whether it did."""
         parts, kind = self.parts(instance), name[1:2]
         if kind == b"v":
             timer, field = parts.timers.get((domain, name)), name[2:].decode()
@@ -484,3 +458,15 @@ class Table(StoredActor):
 
 def _nothing_to_seal(instance: Any) -> None:
     """For an actor without plain fields."""
+
+
+def give_tables(
+    cells: InstanceCache, plan: Plan, past: Mapping[str, EarlierDeclaration], *, checked: bool = False
+) -> None:
+    """Give a cache its tables. ``past``: by name of the actor, stored state that other declarations wrote.
+
+    ``checked``: look for state that was changed outside of its handlers.
+    """
+    cells.tables = tuple(
+        Table(cells, one, past.get(one.name, NO_PAST), checked=checked) for one in plan.actors
+    )

@@ -66,10 +66,7 @@ class ReadAs:
 
 
 def read_the_same(one: ReadAs, was: KeyRows, other: ReadAs, now: KeyRows) -> bool:
-    """Whether two versions read the same state of a key.
-
-    A field that only one of them declares must have its default there.
-    """
+    """Whether two versions read the same state of a key; a field of only one must have its default."""
     before, after = one.read(was), other.read(now)
     fields = [raw_fields(side[b""][1:]) if b"" in side else {} for side in (before, after)]
     before.pop(b"", None)

@@ -37,9 +37,8 @@ from collections.abc import Generator, Iterator, Sequence
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
 from tailrace.core.engine.delivery import Deliver, Delivery
-from tailrace.core.engine.input_lane import InputLane
+from tailrace.core.engine.input_lane import InputLane, PartitionHistory
 from tailrace.core.engine.merge import TOLERANCE_MS, limit_of
-from tailrace.core.engine.partition_history import PartitionHistory
 from tailrace.core.engine.replay import Limit
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
@@ -337,10 +336,7 @@ class Canonical:
             moved = yield from self._raise(delivery)
 
     def _wake(self, task: Task, one: InputPlan) -> None:
-        """Restart the idle time of an own input whose watermark comes from its events.
-
-        A record was just delivered to it.
-        """
+        """Restart the idle time of an own input that moves its own watermark: it has got a record."""
         if one.is_inbox or one.watermark == "upstream" or not one.moves:
             return
         for lane in self._lanes:

@@ -22,7 +22,6 @@ from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.engine.publications import publications
 from tailrace.core.engine.task import Task
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
@@ -48,10 +47,7 @@ class Delivered(NamedTuple):
 
 
 class Delivery:
-    """The records in transit between the tasks of one app.
-
-    ``ends``, by task: the end of the recorded past of own inputs.
-    """
+    """The records in transit between the tasks of one app. ``ends``, by task: of the recorded own inputs."""
 
     def __init__(self, tasks: Sequence[Task], ends: Sequence[Mapping[str, int]], deliver: Deliver) -> None:
         plan = tasks[0].plan
@@ -110,7 +106,7 @@ class Delivery:
     def risen(self) -> Iterator[tuple[int, int | None]]:
         """The sources whose writers have a new watermark, with its value; None holds no reader back."""
         for place in self._stale:
-            self._published[place] = publications(self._tasks[place])
+            self._published[place] = self._tasks[place].publications()
         self._stale.clear()
         sources = self._tasks[0].plan.sources
         for name in self._following:

@@ -15,8 +15,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.durations import to_datetime
 from tailrace.core.errors import TailraceError
-from tailrace.core.handling.collection_plans import CollectionPlan, MapPlan
-from tailrace.core.handling.entries import decode_bounds
+from tailrace.core.handling.entries import CollectionPlan, MapPlan, decode_bounds
 
 Picture = dict[str, str]
 
@@ -101,7 +100,6 @@ def _fields(actor: ActorPlan, value: bytes) -> Picture:
 
 
 def _stored_fields(value: bytes) -> Picture:
-    """The fields as they are stored."""
     try:
         stored: dict[str, Any] = msgspec.msgpack.decode(value[1:], type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError):
@@ -117,9 +115,7 @@ def _timer(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
     except msgspec.MsgspecError:
         return {f"{kind} {name!r}": repr(value)}
     if name[:1] == rows.EXPIRY:
-        stored = name[2:].decode(errors="replace")
-        attr = next((one.attr for one in actor.ttls if one.name == stored), stored)
-        return {f"{attr} expires": due}
+        return {f"{entry_name(actor, name[1:])} expires": due}
     if name[:1] == b"u":
         return {f"{kind} at {due}": "set"}
     return {f"{kind} {name[1:].decode(errors='replace')!r}": due}

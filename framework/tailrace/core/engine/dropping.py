@@ -10,14 +10,13 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, product
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.core import rows
 from tailrace.core.declare.schema import timer_family
-from tailrace.core.durations import to_datetime
+from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.value_rows import KeyRows, without
-from tailrace.core.errors import TailraceError
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import ActorPlan, Plan
@@ -53,7 +52,7 @@ class PendingTimers:
         kind = "processing-time timers" if self.family.startswith("processing-") else "timers"
         return (
             f"{self.actor} has pending {kind} {which} and no handler for "
-            f"them (the first is due at {_instant(self.time_ms)}, key {self.key!r})"
+            f"them (the first is due at {instant(self.time_ms)}, key {self.key!r})"
         )
 
     @property
@@ -76,46 +75,29 @@ def pending_timers(
     Reads the index, which has one row for each pending timer: one or two seconds for a million.
     """
     found: dict[str, PendingTimers] = {}
-    for actor in plan.actors:
-        for domain in (rows.EVENT_TIME, rows.PROCESSING_TIME) if actor.name in families else ():
-            _look_through(actor, domain, state, families[actor.name], found)
+    wanted = [actor for actor in plan.actors if actor.name in families]
+    for actor, domain in product(wanted, (rows.EVENT_TIME, rows.PROCESSING_TIME)):
+        prefix = rows.index_prefix(domain, actor.name.encode())
+        passed = {rows.EXPIRY}
+        for row, _ in state.scan(prefix, rows.prefix_end(prefix)):
+            # The key follows the time, and an escaped key ends with the first two zeros.
+            name = row[row.index(b"\0\0", len(prefix) + 8) + 2 :]
+            # All timers named by their time are of one kind, and so are all expiries.
+            kind = name.partition(b":")[0] if name[:1] == b"n" else name[:1]
+            if kind in passed:
+                continue
+            passed.add(kind)
+            family = _family(domain, name)
+            if family not in actor.schema.timers and family in families[actor.name]:
+                time_ms, _, key_bytes, _ = rows.read_index_row(row)
+                key = actor.key_codec.decode(key_bytes)
+                one = PendingTimers(actor.name, family, actor.cls.__name__, key, time_ms)
+                found.setdefault(one.name, one)
     return found
-
-
-def _look_through(
-    actor: ActorPlan,
-    domain: int,
-    state: StateReader,
-    wanted: Collection[str],
-    found: dict[str, PendingTimers],
-) -> None:
-    """Add the pending timers of one actor and domain to ``found``."""
-    prefix = rows.index_prefix(domain, actor.name.encode())
-    passed: set[bytes] = set()
-    for row, _ in state.scan(prefix, rows.prefix_end(prefix)):
-        # The key follows the time, and an escaped key ends with the first two zeros.
-        name = row[row.index(b"\0\0", len(prefix) + 8) + 2 :]
-        # All timers named by their time are of one kind, and so are all expiries.
-        kind = name.partition(b":")[0] if name[:1] == b"n" else name[:1]
-        if kind in passed:
-            continue
-        family = "" if kind == rows.EXPIRY else _family(domain, name)
-        passed.add(kind)
-        if kind != rows.EXPIRY and family not in actor.schema.timers and family in wanted:
-            time_ms, _, key, _ = rows.read_index_row(row)
-            one = PendingTimers(actor.name, family, actor.cls.__name__, actor.key_codec.decode(key), time_ms)
-            found.setdefault(one.name, one)
 
 
 def _family(domain: int, name: bytes) -> str:
     return timer_family(domain, "" if name[:1] == b"u" else name[1:].decode().partition(":")[0])
-
-
-def _instant(time_ms: int) -> str:
-    try:
-        return to_datetime(time_ms).isoformat()
-    except TailraceError:
-        return f"{time_ms} ms"
 
 
 # --- state that is dropped

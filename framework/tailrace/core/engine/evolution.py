@@ -71,10 +71,7 @@ def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Ch
 
 
 def evolved(actor: str, stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[str]]:
-    """The schema to store for the actor from now on, and the notices about it for an operator.
-
-    Raises IncompatibleStateError, with a hint, if the stored state cannot be read.
-    """
+    """``evolve``, with notices for an operator. Raises IncompatibleStateError for incompatible changes."""
     schema, changes = evolve(stored, declared)
     wrong = [change for change in changes if change.kind == "incompatible"]
     if wrong:

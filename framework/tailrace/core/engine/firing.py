@@ -30,8 +30,6 @@ from tailrace.core.errors import UsageError
 class Due:
     """When the next timer of several queues is due. It has only the ``due_ms`` of a queue."""
 
-    __slots__ = ("_queues",)
-
     def __init__(self, queues: Sequence[TimerQueue]) -> None:
         self._queues = queues
 
@@ -113,7 +111,6 @@ class Firing:
         return found
 
     def _fire(self, domain: int, entry: Entry, table: Table) -> None:
-        """Fire the timer or expiry that a queue entry names, if it is still valid."""
         units = self.units
         time_ms, _, key_bytes, name = entry
         key = table.plan.key_codec.decode(key_bytes)
@@ -173,7 +170,7 @@ class Firing:
 
     def latest_ms(self, actor: int) -> int:
         """The time of the latest pending event-time timer of an actor."""
-        table = self.units.cells.tables[actor]
+        table: Table = self.units.cells.tables[actor]
         moved_ms = table.latest_moved_ms(rows.EVENT_TIME)
         for time_ms, _, key_bytes, name in self.events[actor].latest_first():
             if time_ms <= moved_ms:

@@ -6,8 +6,8 @@ Also ``BoundInput``, a task's data about an input: the handlers of its heads, an
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import chain, repeat
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_dateti
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.redriven import REDRIVEN_HEADER, Addressees
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.errors import BadRecordError, TailraceError
+from tailrace.core.errors import BadReason, BadRecordError, TailraceError
 from tailrace.core.records import FOR_OTHERS, Delivery, Head, InputRecord, Refused
 
 _RUN_WORTH_READING_AHEAD = 32
@@ -82,19 +82,19 @@ INDIRECT: Final = DirectCall(None, None, None, _never, _never, _never, _never, _
 class BoundInput:
     """One input of one task: values common to all of its records, computed once, as runs may be short.
 
-    ``judged``: its records may be late. ``moving``: they move a watermark, to their event time minus ``lag``.
+    ``judged``: its records may be late. They move the input's watermark to their event time minus ``lag``.
     """
 
-    __slots__ = ("direct", "inbox", "judged", "lag", "moving", "plan", "routes", "salt", "tables")
+    __slots__ = ("direct", "inbox", "judged", "lag", "plan", "routes", "salt", "tables")
 
     def __init__(self, plan: InputPlan, partition: int, tables: Sequence[Table], marks: Watermarks) -> None:
         self.plan, self.tables = plan, tables
         place = f"{plan.name}/{partition}".encode()
         self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
         """Separates this input partition from others in the random seeds of its records."""
-        self.inbox, self.moving = plan.is_inbox, bool(plan.moves)
-        self.judged = (self.moving and not plan.repartitioned) or (self.inbox and marks.judges_messages())
-        self.lag = plan.out_of_order_ms + 1 if plan.watermark != "upstream" else NEVER
+        self.inbox = plan.is_inbox
+        self.judged = bool(plan.moves and not plan.repartitioned) or (self.inbox and marks.judges_messages())
+        self.lag = plan.out_of_order_ms + 1 if plan.moves and plan.watermark != "upstream" else NEVER
         self.routes: Sequence[BoundRoute] = [self._bound(route) for route in plan.routes]
         self.direct = DirectCall.of(self.routes)
 
@@ -115,8 +115,6 @@ class BoundInput:
 class InputDecoder:
     """Makes heads from the records of one input."""
 
-    __slots__ = ("_actors", "_addressees", "_plan")
-
     def __init__(self, plan: Plan, input_plan: InputPlan, addressees: Addressees) -> None:
         self._plan = input_plan
         self._addressees = addressees
@@ -129,30 +127,24 @@ class InputDecoder:
         at_once = self._sound(records)
         if at_once is not None:
             return at_once
-        heads: list[Head] = []
-        decode, head = self._plan.decode, self._head
-        for record in records:
-            offset, timestamp_ms, _, value, headers = record
-            if headers and self._addressees.passes_over(self._plan.index, headers):
-                heads.append((offset, None, None, FOR_OTHERS, record))
-                continue
-            if value is None:
-                heads.append((offset, None, None, Refused("undecodable", "the record has no value"), record))
-                continue
-            try:
-                event = decode(value)
-            except msgspec.ValidationError as error:
-                heads.append((offset, None, None, Refused("wrong-type", str(error)), record))
-            except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-                heads.append((offset, None, None, Refused("undecodable", str(error)), record))
-            except MemoryError:
-                raise
-            except Exception as error:  # noqa: BLE001  # a validator of the user refuses the record
-                detail = f"{type(error).__name__}: {error}"
-                heads.append((offset, None, None, Refused("undecodable", detail), record))
-            else:
-                heads.append(head(offset, timestamp_ms, event, record))
-        return heads
+        return [self._decoded(record) for record in records]
+
+    def _decoded(self, record: InputRecord) -> Head:
+        if record.headers and self._addressees.passes_over(self._plan.index, record.headers):
+            return record.offset, None, None, FOR_OTHERS, record
+        if record.value is None:
+            return _refused(record, "undecodable", "the record has no value")
+        try:
+            event = self._plan.decode(record.value)
+        except msgspec.ValidationError as error:
+            return _refused(record, "wrong-type", str(error))
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+            return _refused(record, "undecodable", str(error))
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a validator of the user refuses the record
+            return _refused(record, "undecodable", f"{type(error).__name__}: {error}")
+        return self._head(event, record)
 
     def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
         """Make heads in bulk; None if a record may be refused or skipped, or has no time of its own."""
@@ -173,21 +165,6 @@ class InputDecoder:
             return None
         return list(zip(offsets, times, keys, events, records, strict=True)) if sound else None
 
-    def of_events(self, events: Iterable[Any], first_offset: int) -> list[Head]:
-        """Heads of decoded events at consecutive offsets. Their timestamps count as 0."""
-        plan = self._plan
-        key_of, time_of = plan.key_of, plan.time_of
-        if key_of is None or time_of is None:
-            return [self._head(offset, 0, event, None) for offset, event in enumerate(events, first_offset)]
-        events = list(events)
-        times: list[Any] = list(map(time_of, events))
-        keys = list(map(key_of, events))
-        offsets = range(first_offset, first_offset + len(events))
-        sound = events and None not in times and plan.key_codec.are_exact(keys)
-        if not (sound and self._in_range(times)):
-            return [self._head(offset, 0, event, None) for offset, event in zip(offsets, events, strict=True)]
-        return list(zip(offsets, times, keys, events, repeat(None)))
-
     def _in_range(self, times: Sequence[int]) -> bool:
         """Whether all times are within the allowed range. There must be at least one."""
         plan, earliest_ms, latest_ms = self._plan, min(times), max(times)
@@ -199,39 +176,32 @@ class InputDecoder:
             return True
         return not any(SECONDS_FIRST_MS <= one <= SECONDS_LAST_MS for one in times)
 
-    def _head(self, offset: int, timestamp_ms: int, event: Any, record: InputRecord | None) -> Head:
-        plan = self._plan
+    def _head(self, event: Any, record: InputRecord) -> Head:
+        plan, offset = self._plan, record.offset
         try:
-            if plan.key_of is None:
-                key = None if record is None else record.key
-            else:
-                key = plan.key_of(event)
+            key = record.key if plan.key_of is None else plan.key_of(event)
+            if plan.key_of is not None:
                 if key is None:
-                    return (
-                        offset,
-                        None,
-                        None,
-                        Refused("missing-key", f"the key of {event!r:.200} is None"),
-                        record,
-                    )
+                    return _refused(record, "missing-key", f"the key of {event!r:.200} is None")
                 if not plan.key_codec.are_exact((key,)):
                     plan.key_codec.encode(key)  # raises BadRecordError
             if plan.time_kind == "arrival":
                 return offset, None, key, event, record
-            time_ms = timestamp_ms if plan.time_of is None else plan.time_of(event)
+            time_ms = record.timestamp_ms if plan.time_of is None else plan.time_of(event)
         except BadRecordError as error:
-            return offset, None, None, Refused(error.reason, error.what, error.hint), record
+            return _refused(record, error.reason, error.what, error.hint)
         except Exception as error:  # noqa: BLE001  # the user may give functions for key and event time
             detail = f"key or event time of {event!r:.200} cannot be computed: {error}"
-            return offset, None, None, Refused("bad-key", detail), record
+            return _refused(record, "bad-key", detail)
         if time_ms is None:
-            return offset, None, None, Refused("missing-time", f"{event!r:.200} has no event time"), record
+            return _refused(record, "missing-time", f"{event!r:.200} has no event time")
         if not plan.time_min_ms <= time_ms <= plan.time_max_ms:
             detail = f"the event time {time_ms} ms is outside of {plan.time_min_ms} to {plan.time_max_ms} ms"
-            return offset, None, None, Refused("bad-time", detail + _as_date(time_ms)), record
+            return _refused(record, "bad-time", detail + _as_date(time_ms))
         if plan.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS and plan.topic is not None:
-            refused = Refused("bad-time", *seconds_taken_for_ms(time_ms, plan.topic.settings.event_time))
-            return offset, None, None, refused, record
+            return _refused(
+                record, "bad-time", *seconds_taken_for_ms(time_ms, plan.topic.settings.event_time)
+            )
         return offset, time_ms, key, event, record
 
     def _message(self, record: InputRecord) -> Head:
@@ -242,11 +212,14 @@ class InputDecoder:
             key = actor.key_codec.decode(record.key or b"")
             delivery = Delivery(message.route, message.decode(encoded))
         except KeyError as error:
-            refused = Refused("wrong-type", f"a message for {error}, which this app does not have")
-            return record.offset, None, None, refused, record
+            return _refused(record, "wrong-type", f"a message for {error}, which this app does not have")
         except (msgspec.MsgspecError, ValueError, TailraceError) as error:
-            return record.offset, None, None, Refused("undecodable", str(error)), record
+            return _refused(record, "undecodable", str(error))
         return record.offset, record.timestamp_ms, key, delivery, record
+
+
+def _refused(record: InputRecord, reason: BadReason, detail: str, hint: str = "") -> Head:
+    return record.offset, None, None, Refused(reason, detail, hint), record
 
 
 def _as_date(time_ms: int) -> str:

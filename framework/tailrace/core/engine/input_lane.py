@@ -1,47 +1,52 @@
-"""One input of one task in canonical order: its buffered heads, and their places in the order."""
+"""One input of one task in canonical order (see ``canonical``): its buffered heads, and their places."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Literal, TypeAlias
 
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.engine.intake import Intake
-from tailrace.core.engine.partition_history import PartitionHistory
+from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 
+RecordOrigin: TypeAlias = Literal["sent", "redriven", "others"]
+"""Origin of a record of an own input: this app sent it, it was redriven for this app, or others wrote it."""
 
-class InputLane:
-    """One input of one task: its buffered heads, and their places in the order.
 
-    ``delivered``: the tasks deliver the records of this input; the lane has only the records that others have
-    written to it.
+def written_by_others(_name: str, _record: InputRecord, /) -> RecordOrigin:
+    """Treat no record as this app's."""
+    return "others"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHistory:
+    """The records that one partition reads in canonical order: of each input (by name), those before an offset in ``ends``.
+
+    ``upstream``: per source, the watermarks that its writers have published, in ascending order, as pairs of
+    the position where the watermark takes effect and the watermark; None: the writers hold no reader back. An
+    inbox without an end in ``ends`` is not read.
     """
 
-    __slots__ = (
-        "_highest",
-        "_inbox",
-        "_intake",
-        "_past",
-        "at",
-        "by_clock",
-        "delivered",
-        "end",
-        "heads",
-        "idle_after_ms",
-        "judged",
-        "marks",
-        "name",
-        "number",
-        "resting_since_ms",
-        "sources",
-        "stamps",
-        "task",
-        "times",
+    source: Source
+    ends: Mapping[str, int]
+    upstream: Mapping[str, Sequence[tuple[int, int | None]]] = field(
+        default_factory=dict[str, Sequence[tuple[int, int | None]]]
     )
+    record_origin: Callable[[str, InputRecord], RecordOrigin] = written_by_others
+    """For own inputs that are delivered: records that the app sent are left out, and a redriven record is
+    placed after all records before it.
+    """
+
+
+class InputLane:
+    """``delivered``: the tasks deliver the records of this input; the lane has only the records that others have
+    written to it.
+    """
 
     def __init__(
         self,

@@ -26,22 +26,30 @@ commit leaves none dirty.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.instance_extras import NO_PAST, EarlierDeclaration
+from tailrace.core import rows
+from tailrace.core.declare.context import Context
+from tailrace.core.declare.current_unit import CurrentUnit
+from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.timers import TimerQueue
-from tailrace.core.engine.unit_books import Rows, UnitBooks
-from tailrace.core.handling.entries import MISSING
+from tailrace.core.handling.entries import MISSING, Entries
 from tailrace.core.storage import StateReader
 
+Rows = dict[bytes, bytes | None]
 
-class InstanceCache(UnitBooks):
-    """All instances of a task, and the current unit."""
 
-    __slots__ = ("cache_bytes", "tables")
+class InstanceCache:
+    """All instances of a task, and what it notes to undo the current unit and for the next commit.
+
+    ``queues`` by time domain and actor. ``reload`` decodes every touched instance again. ``reading``: for
+    queries, which change nothing.
+    """
+
+    context: Context[Any]
+    tables: tuple[Any, ...]
+    """The ``actor_table.Table`` of each actor, by its number."""
 
     def __init__(
         self,
@@ -52,21 +60,58 @@ class InstanceCache(UnitBooks):
         *,
         cache_bytes: int,
         reload: bool = False,
-        checked: bool = False,
         reading: bool = False,
-        past: Mapping[str, EarlierDeclaration] | None = None,
     ) -> None:
-        """``queues`` by time domain and actor. ``reload`` decodes every touched instance again. ``checked``
-        looks for state that was changed outside of its handlers.
+        self.state, self.queues = state, queues
+        self.partition, self.partitions = partition, plan.partitions
+        self.cache_bytes, self.reload, self.reading = cache_bytes, reload, reading
+        self.unit = CurrentUnit()
+        self.epoch: int = 1
+        self.undo: list[tuple[dict[Any, Any], Any, Any]] = []
+        self.touched: list[tuple[Any, Any, bytes | None]] = []
+        """Table, key and image of each instance that the unit has touched."""
+        self.cleared: dict[tuple[int, Any], None] = {}
+        """Actor and key of each ``clear`` call."""
+        self.touched_collections: list[Entries] = []
+        self.dirty_collections: dict[Entries, None] = {}
+        self.armed: Rows = {}
+        """Index rows of expiring entries, set or removed since the last commit."""
 
-        ``past``: by name of the actor, stored state that other declarations have written.
+    def expiry(self, domain: int, ttl_ms: int) -> int:
+        """The time at which a value written now expires.
+
+        In a timer handler it counts from the timer's own time, however far the watermark has advanced when it
+        fires: a late firing must not affect the result. For a late event it counts from the watermark:
+        otherwise the value would expire at once.
         """
-        super().__init__(plan, partition, state, queues, reload=reload, reading=reading)
-        self.cache_bytes = cache_bytes
-        earlier = past or {}
-        self.tables = tuple(
-            Table(self, actor, earlier.get(actor.name, NO_PAST), checked=checked) for actor in plan.actors
-        )
+        context = self.context
+        if domain == rows.PROCESSING_TIME:
+            return context.now + ttl_ms
+        if self.unit.fired is not None:
+            return context.event_time + ttl_ms
+        return max(context.event_time, context.watermark) + ttl_ms
+
+    def arm(self, domain: int, time_ms: int, actor: ActorPlan, key: bytes, name: bytes) -> None:
+        """Schedule the check of an entry for the time when it expires."""
+        self.armed[rows.index_row(domain, time_ms, actor.name.encode(), key, name)] = b""
+        self.queues[domain][actor.index].push(time_ms, key, name)
+
+    def disarm(self, domain: int, time_ms: int, actor: ActorPlan, key: bytes, name: bytes) -> None:
+        """Remove an expiry that has come up."""
+        self.armed[rows.index_row(domain, time_ms, actor.name.encode(), key, name)] = None
+
+    def begin(self) -> None:
+        """Begin a unit: drop the undo records of the unit before."""
+        self.undo.clear()
+        self.touched.clear()
+        if self.cleared:
+            self.cleared.clear()
+
+    def seal_collections(self) -> None:
+        """Seal the entries that the handler touched."""
+        for entries in self.touched_collections:
+            entries.seal()
+        self.touched_collections.clear()
 
     def rollback(self) -> None:
         """Undo the current unit: everything is reset to its state when the unit began."""
@@ -80,7 +125,7 @@ class InstanceCache(UnitBooks):
                 target[key] = old
         # The first image counts: a key that was cleared and touched again in the unit has a second, empty
         # one.
-        first: dict[tuple[int, Any], tuple[Table, bytes | None]] = {}
+        first: dict[tuple[int, Any], tuple[Any, bytes | None]] = {}
         for table, key, image in self.touched:
             first.setdefault((table.plan.index, key), (table, image))
         for (_, key), (table, image) in first.items():

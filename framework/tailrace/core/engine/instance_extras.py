@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.engine.unit_books import UnitBooks
-from tailrace.core.handling.collection_plans import CollectionPlan
 from tailrace.core.handling.collections import ListState, MapState
-from tailrace.core.handling.entries import Entries, ListEntries
+from tailrace.core.handling.entries import CollectionPlan, Entries, ListEntries
 
 
 class EarlierDeclaration(NamedTuple):
@@ -30,19 +27,6 @@ TimerId = tuple[int, bytes]
 """Time domain and timer name in bytes."""
 
 
-class StoredActor:
-    """An actor as one task stores it: its plan, its earlier declarations, and the prefix of its rows."""
-
-    __slots__ = ("cells", "past", "plan", "prefix", "state")
-
-    def __init__(self, cells: UnitBooks, plan: ActorPlan, past: EarlierDeclaration) -> None:
-        self.cells = cells
-        self.plan = plan
-        self.past = past
-        self.state = cells.state
-        self.prefix = rows.actor_prefix(plan.name)
-
-
 class Parts:
     """The collections and pending timers of an instance."""
 
@@ -59,10 +43,9 @@ class Parts:
         "written",
     )
 
-    def __init__(
-        self, table: StoredActor, key: Any, key_bytes: bytes, *, fresh: bool, has_timers: bool
-    ) -> None:
+    def __init__(self, table: Any, key: Any, key_bytes: bytes, *, fresh: bool, has_timers: bool) -> None:
         self.table = table
+        """The ``actor_table.Table`` of its actor."""
         self.key = key
         self.key_bytes = key_bytes
         self.prefix: bytes = table.prefix + rows.escaped(key_bytes)

@@ -27,8 +27,6 @@ _offset_of = itemgetter(0)
 class Intake:
     """One input of one task, read in windows and returned in runs."""
 
-    __slots__ = ("_at", "_heads", "_name", "_next", "_number", "_read", "_source", "_task", "_window")
-
     def __init__(
         self, task: Task, number: int, source: Source, start: int, window: int | None = None
     ) -> None:

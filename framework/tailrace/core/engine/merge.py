@@ -36,8 +36,6 @@ class Merge:
     ``next_run`` until it returns None.
     """
 
-    __slots__ = ("_at", "_heads", "_tolerance_ms", "_unread", "_waited_for")
-
     def __init__(self, inputs: tuple[InputPlan, ...], tolerance_ms: int = TOLERANCE_MS) -> None:
         self._heads: list[Sequence[Head]] = [()] * len(inputs)
         self._at = [0] * len(inputs)
@@ -60,10 +58,7 @@ class Merge:
         return len(self._heads[number]) - self._at[number]
 
     def next_run(self, most: int = 1 << 62) -> tuple[int, Sequence[Head]] | None:
-        """The next run: an input and its heads, at most ``most``.
-
-        None if there are no heads, or the merge waits for an input.
-        """
+        """The next input and its heads, at most ``most``; None if it has no heads, or waits for an input."""
         ready: list[tuple[int, int]] = []
         for number, heads in enumerate(self._heads):
             if self._at[number] < len(heads):

@@ -16,16 +16,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from tailrace.core import rows
-from tailrace.core.declare.context import Context
-from tailrace.core.declare.plan import ActorPlan, Plan, Route
-from tailrace.core.engine import tape
+from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import timer_named, timer_of
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.units import TIMER, NewFailures, Units
 from tailrace.core.engine.value_rows import KeyRows
-from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.records import Headers, InputRecord, RawOutput
 
 
@@ -99,18 +96,8 @@ class Watch:
     met: set[Any] = field(default_factory=set[Any], kw_only=True)
     """The keys of ``keys`` that had a record or a timer."""
 
-    def units(
-        self,
-        plan: Plan,
-        partition: int,
-        cells: InstanceCache,
-        context: Context[Any],
-        marks: Watermarks,
-        totals: tape.Totals,
-        log: tape.Tape,
-    ) -> Units:
+    def units(self, *of_units: Any) -> Units:
         """The units of a watched task. With all keys and no observer, they are as fast as a service's."""
-        of_units = (plan, partition, cells, context, marks, totals, log)
         watched = self.observer is not None or self.keys is not None
         units = _WatchedUnits(self, *of_units) if watched else Units(*of_units)
         units.new_failures = self.new_failures
@@ -132,8 +119,6 @@ def rows_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
 
 class _WatchedUnits(Units):
     """Units that report to an observer."""
-
-    __slots__ = ("_at", "_event", "_input", "_record", "_timer", "_watch")
 
     direct = False
 
@@ -170,7 +155,6 @@ class _WatchedUnits(Units):
         super().record(number, offset, record, to, key, event, mark)
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
-        """See ``Units.invoke``."""
         if self._watch.observer is None:
             super().invoke(route, table, key, event)
             return
@@ -180,7 +164,6 @@ class _WatchedUnits(Units):
         self._event = before
 
     def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
-        """See ``Units.invoke_timer``."""
         self._at_timer(timer[0])
         if self._watch.keys is not None:
             self._watch.met.add(self.context.key)
@@ -194,7 +177,6 @@ class _WatchedUnits(Units):
         )
 
     def expire(self, table: Table, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
-        """See ``Units.expire``."""
         expired = super().expire(table, instance, domain, time_ms, name)
         if expired and self._watch.observer is not None:
             self._input, self._at, self._event, self._timer = TIMER, time_ms, None, (None, domain)
@@ -206,10 +188,7 @@ class _WatchedUnits(Units):
     # --- failures
 
     def timer_skip(self, fired: int, table: Table, time_ms: int, /) -> Headers | None:
-        """See ``Units.timer_skip``.
-
-        If keys are left out, timers cannot be counted: the dead letter identifies the timer.
-        """
+        """If keys are left out, timers cannot be counted: the dead letter identifies the timer."""
         if self._watch.keys is None:
             return super().timer_skip(fired, table, time_ms)
         named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)
@@ -220,7 +199,6 @@ class _WatchedUnits(Units):
         return None
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
-        """See ``Units.skip``."""
         headers = self.skips[number, at] if headers is None else headers
         if number == TIMER and self.unit.fired is not None:
             self._at_timer(self.unit.fired[0])

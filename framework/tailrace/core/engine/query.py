@@ -7,6 +7,7 @@ from typing import Any
 
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.engine.actor_table import give_tables
 from tailrace.core.engine.evolution import past_of
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.instance_extras import EarlierDeclaration
@@ -78,9 +79,8 @@ class QueryReader:
     def _load(self, plan: ActorPlan, key: Any) -> tuple[Any, Any] | None:
         if self._past is None:
             self._past = past_of(self._plan, self._state)
-        cells = InstanceCache(
-            self._plan, self._partition, self._state, (), cache_bytes=1 << 20, reading=True, past=self._past
-        )
+        cells = InstanceCache(self._plan, self._partition, self._state, (), cache_bytes=1 << 20, reading=True)
+        give_tables(cells, self._plan, self._past)
         cells.context = Context(self._plan, b"", 0)
         table = cells.tables[plan.index]
         instance = table.load(key)

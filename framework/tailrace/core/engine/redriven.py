@@ -78,8 +78,6 @@ def redriven_ids(headers: Headers, topic: str) -> list[str]:
 class Addressees:
     """Decides which redriven records a task handles, by input."""
 
-    __slots__ = ("_own", "_predecessors", "_private", "_topic", "sorted_out")
-
     def __init__(self, plan: Plan, predecessors: Mapping[str, tape.Predecessor]) -> None:
         self._topic = plan.dead_letters_topic
         self._predecessors = {dead_letters_of(app): one for app, one in predecessors.items()}

@@ -21,7 +21,7 @@ the next cause always came after the drain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -180,7 +180,6 @@ class Replay:
         return True
 
     def _look_ahead(self, causes: Sequence[Sequence[int]]) -> None:
-        """Note up to which offsets the inputs will be read."""
         task = self.task
         ends = {one.name: task.positions[one.name] for one in task.plan.inputs}
         for code, *arguments in causes:
@@ -255,7 +254,7 @@ class Replay:
     def _feed(self, number: int, heads: Sequence[Head], *, last: bool) -> bool:
         """Let the task take records, all of them or until the watermark limit is reached."""
         whole = self._limit.watermark_ms is None
-        for portion in (heads,) if whole else self._portions(number, heads):
+        for portion in (heads,) if whole else ([head] for head in heads):
             taken = 0
             while taken < len(portion):
                 taken = self.task.run(number, portion, taken)
@@ -263,20 +262,6 @@ class Replay:
             if self._at_watermark():
                 return False
         return True
-
-    def _portions(self, number: int, heads: Sequence[Head]) -> Iterator[Sequence[Head]]:
-        """Split the records: each with which the watermark may reach the limit ends its portion."""
-        plan, limit_ms = self.task.plan.inputs[number], self._limit.watermark_ms
-        if limit_ms is None or not plan.moves:
-            yield heads
-            return
-        first, known = 0, plan.watermark == "events"
-        enough_ms = limit_ms + plan.out_of_order_ms + 1
-        for at, head in enumerate(heads, 1):
-            if not known or head[1] is None or head[1] >= enough_ms:
-                yield heads[first:at]
-                first = at
-        yield heads[first:]
 
     def _at_watermark(self) -> bool:
         limit_ms = self._limit.watermark_ms
@@ -345,7 +330,6 @@ class Replay:
         return self._numbers[name]
 
     def _operator(self, then: int) -> int:
-        """The number of an operator now, given its number when the tape was written."""
         name = self._operators[then]
         found = next((one.index for one in self.task.plan.operators if one.name == name), None)
         if found is None:
@@ -374,13 +358,9 @@ class Replay:
         self.missing += wanted - found
         if found == wanted or self._after_deleted:
             return
-        counts = [
-            (name, start, end, len(self._source(name, start, end)))
-            for name, start, end in self._stretches
-            if start < end
-        ]
-        gaps = [one for one in counts if one[2] - one[1] > one[3]]
-        if not gaps:
+        left = [(*one, len(self._source(*one))) for one in self._stretches if one[1] < one[2]]
+        gaps = [one for one in left if one[2] - one[1] > one[3]]
+        if found > wanted or not gaps:
             raise ReplayDivergedError(
                 f"commit {record.number} of app {task.plan.app!r} partition {task.partition} came out "
                 f"differently: it has taken {wanted:,} records, and its causes on the tape give {found:,}",
@@ -389,18 +369,12 @@ class Replay:
         places = "; ".join(
             f"{name}, offsets {start:,} to {end - 1:,}: {n:,} left" for name, start, end, n in gaps
         )
-        name, start = gaps[0][:2]
-        now = (
-            f"{wanted - found:,} of them are missing in the log now"
-            if found < wanted
-            else f"the log now has {found:,}"
-        )
         raise OffsetGoneError(
-            f"commit {record.number} of app {task.plan.app!r} has taken {wanted:,} records, and {now} "
-            f"({places})",
-            topic=name,
+            f"commit {record.number} of app {task.plan.app!r} has taken {wanted:,} records, and "
+            f"{wanted - found:,} of them are missing in the log now ({places})",
+            topic=gaps[0][0],
             partition=task.partition,
-            offset=start,
+            offset=gaps[0][1],
             hint="A compacted topic loses all but the last record of each key. Without the others this "
             "history cannot be replayed. Read them from an archive (--archive), or rebuild from a later "
             "snapshot (--from-snapshot) or in canonical order (--order canonical). The last reads the "
@@ -441,5 +415,4 @@ class Replay:
 
 
 def _taken(totals: tape.Totals) -> int:
-    """The number of records that a task has taken, whatever became of them."""
     return totals.records + totals.refused + totals.for_others

@@ -37,6 +37,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from typing import TypeVar
 
 import msgspec
 
@@ -212,6 +213,7 @@ def causes_of(codes: Sequence[int]) -> Iterator[Sequence[int]]:
         at = stop
 
 
+_Read = TypeVar("_Read")
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 encode = _encoder.encode
 _format = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -221,20 +223,12 @@ _tape = msgspec.msgpack.Decoder(TapeRecord)
 
 def decode_cut(data: bytes) -> Cut:
     """Read a cut. Raises NewerFormatError, OldFormatError or CorruptStateError."""
-    _check(data, "cut")
-    try:
-        return _cut.decode(data)
-    except msgspec.MsgspecError as error:
-        raise CorruptStateError(f"a cut cannot be read: {error}") from error
+    return _decoded("cut", data, _cut)
 
 
 def decode_tape(data: bytes) -> TapeRecord:
     """Read a tape record. Raises NewerFormatError, OldFormatError or CorruptStateError."""
-    _check(data, "tape record")
-    try:
-        return _tape.decode(data)
-    except msgspec.MsgspecError as error:
-        raise CorruptStateError(f"a tape record cannot be read: {error}") from error
+    return _decoded("tape record", data, _tape)
 
 
 def identity_within(before: bytes, number: int) -> bytes:
@@ -242,18 +236,17 @@ def identity_within(before: bytes, number: int) -> bytes:
     return identity_of(before, b"within", number)
 
 
-def _check(data: bytes, what: str) -> None:
+def _decoded(what: str, data: bytes, decoder: msgspec.msgpack.Decoder[_Read]) -> _Read:
     try:
         number = msgspec.msgpack.decode(_format.decode(data)[0], type=int)
+        check_format(f"a {what}", number, FORMAT)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, IndexError) as error:
         raise CorruptStateError(f"a {what} cannot be read: {error}") from error
-    check_format(f"a {what}", number, FORMAT)
 
 
 class Tape:
     """Records the causes since the last commit."""
-
-    __slots__ = ("_last_run", "causes", "number", "skips")
 
     def __init__(self, number: int) -> None:
         self.number = number

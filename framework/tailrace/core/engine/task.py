@@ -23,7 +23,10 @@ A *unit* is a record with all its handlers, or one firing. It succeeds as a whol
 it: outputs, fields, entries and timers. The app decides whether a failure stops the task, or goes to the dead
 letters and on the tape. A failed record has been read and advances the watermark; a failed timer is used up.
 
-There is one loop over records, ``_take``. Both passes of a split by key use it (see ``key_split``).
+There is one loop over records, ``_take``: live, in a replay, and in both passes of a split by key (see
+``key_split``). For each record it judges the lateness, runs the unit, moves the watermark and fires the timers
+that are due. Most inputs have one route to one actor whose table is not checked. For these, the code of
+``Units.invoke`` is inlined: the calls would take a quarter of the time per event. What is rare is in methods.
 
 Results wait in the task until a driver takes them: ``take_outputs`` at any time, ``commit_batch`` for a
 commit, and ``committed`` after it succeeded. To abort, the driver drops the task and makes a new one from the
@@ -32,14 +35,14 @@ store. Handlers cannot observe slices, commits and restarts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
-from tailrace.core.engine.input_decoder import INDIRECT, BoundRoute
+from tailrace.core.engine.input_decoder import INDIRECT, BoundRoute, DirectCall
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.task_state import ORIGIN_HEADER, TaskState
 from tailrace.core.errors import UsageError
@@ -48,6 +51,8 @@ from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 __all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings"]
 
 NOBODY: Final[frozenset[int]] = frozenset()
+NOT_TOUCHED: Final[bytes | None] = b""
+"""Instead of an image: the instance has not been touched."""
 
 
 class Task(TaskState):
@@ -61,15 +66,16 @@ class Task(TaskState):
     ``watch`` shows what the task does. IncompatibleStateError: the stored state cannot be read as declared.
     """
 
+    _late_events = 0
+    """1 if the current record is late, to be counted when it is taken."""
+    _straight: DirectCall = INDIRECT
+    """The direct call of the current run."""
+
     # --- causes ---
 
     def decode(self, number: int, records: Sequence[InputRecord]) -> list[Head]:
         """Decode records of an input. A record that cannot be decoded gives a head that ``run`` refuses."""
         return self._decoders[number].decode(records)
-
-    def heads(self, number: int, events: Iterable[Any], first_offset: int) -> list[Head]:
-        """Heads of events that are already decoded, at consecutive offsets starting with ``first_offset``."""
-        return self._decoders[number].of_events(events, first_offset)
 
     def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
         """Take an input's records in order, from ``heads[start]``. Returns the index of the first not taken.
@@ -181,14 +187,18 @@ class Task(TaskState):
         unit.watermark, ceiling = (marks.highest(number), 0) if shared is None else shared
         if shared is not None:
             context.watermark = unit.watermark
+        self._straight = one.direct if units.direct and not units.skips and not units.apart else INDIRECT
         unit.salt, unit.draws, unit.random, context.is_late = one.salt, 0, None, False
+        unit.route, unit.table = self._straight.route, self._straight.table
         unhandled, others, unit.taken = totals.refused + totals.for_others, totals.for_others, start
         try:
             self._take(number, heads, start, ceiling)
         finally:
             taken = unit.taken
+            if shared is not None:
+                marks.set_after_run(number, marks.of_source[number], unit.watermark)
             context.is_late = False
-            units.late, units.apart = NOBODY, False
+            self._late_events, units.late, units.apart = 0, NOBODY, False
             totals.records += taken - start - (totals.refused + totals.for_others - unhandled)
             if taken - start == totals.for_others - others:
                 marks.idle[number] = slept  # no record was taken that could have woken the input
@@ -207,48 +217,29 @@ class Task(TaskState):
         return islice(heads, start, None)
 
     def _take(self, number: int, heads: Sequence[Head], start: int, ceiling: int) -> None:
-        """The hot loop. Every record of every task passes through it: live, in a replay, and split by key.
-
-        For each record: judge its lateness, run its unit, move the watermark, fire the timers that are due.
-        Most inputs have one route to one actor whose table is not checked. For these, the code of
-        ``Units.invoke`` is inlined: the calls would take a quarter of the time per event. The number of
-        records taken is in ``unit.taken`` afterwards.
-        """
         one, cells, context, unit = self._inputs[number], self._cells, self._context, self._unit
-        units, firing, marks, totals = self._units, self._firing, self._watermarks, self.totals
-        plan, routes, inbox, judged = one.plan, one.routes, one.inbox, one.judged
-        moving, lag, apart = one.moving, one.lag, units.apart
-        (events, processing), outputs, chained = self._due[number], unit.outputs, unit.chained
-        undo, touched, epoch, collections = cells.undo, cells.touched, cells.epoch, cells.touched_collections
-        straight = one.direct if units.direct and not units.skips and not apart else INDIRECT
-        direct, route, table, call, load, touch, encode, seal, settle, full = straight
-        live = {} if table is None else table.live
-        unit.route, unit.table = route, table
-        own, taken = marks.of_source[number], start
-        late, counted = False, totals.late
+        units, marks, (events, processing) = self._units, self._watermarks, self._due[number]
+        routes, inbox, judged, lag, apart = one.routes, one.inbox, one.judged, one.lag, units.apart
+        outputs, chained, undo, touched = unit.outputs, unit.chained, cells.undo, cells.touched
+        direct, _, table, call, load, touch, encode, seal, settle, full = self._straight
+        live, epoch, collections = {} if table is None else table.live, cells.epoch, cells.touched_collections
+        own, taken, late = marks.of_source[number], start, False
         try:
             for offset, time_ms, key, event, record in self._between(number, heads, start):
                 if time_ms is None:
                     if event is FOR_OTHERS or type(event) is Refused:
-                        units.unhandled(number, event, record)
-                        taken += 1
+                        taken += units.unhandled(number, event, record)
                         continue
                     time_ms = context.now
-                to, watermark = routes, unit.watermark
+                to, watermark, mark, image = routes, unit.watermark, len(outputs), NOT_TOUCHED
                 if inbox:
                     to, event = one.takers(event), event.message
-                context.key = key
-                context.event_time = time_ms
-                unit.origin = offset
+                context.key, context.event_time, unit.origin = key, time_ms, offset
                 if undo or touched:
                     cells.begin()
-                mark = len(outputs)
-                image: bytes | None = b""
                 try:
                     if time_ms <= watermark and judged:
-                        counted = totals.late
-                        to = self._late(plan, event, to, time_ms, record)
-                        late = context.is_late
+                        to, late = self._late(one.plan, event, to, time_ms, record), True
                     if to is direct:
                         instance = live.get(key)
                         if instance is None:
@@ -266,46 +257,73 @@ class Task(TaskState):
                         units.record(number, offset, record, to, key, event, mark)
                     if chained:
                         units.deliver_chained(key)
-                        unit.route, unit.table = route, table
                 except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
-                    if image != b"" and table is not None:
-                        touched.insert(0, (table, key, image))  # before the instances that streams touched
-                    late = late or context.is_late
-                    units.failed(error, mark, number, offset, record)
-                    unit.salt, unit.route, unit.table = one.salt, route, table
+                    late = self._failed(error, mark, number, offset, record, image)
                 taken += 1
-                if late:
-                    late = context.is_late = False
-                    units.late = NOBODY
-                if unit.draws:
-                    unit.draws, unit.random = 0, None
-                if time_ms - lag > own and moving:
+                if late or unit.draws:
+                    late = self._end_unit()
+                if time_ms - lag > own:
                     own = time_ms - lag
                     if apart:
-                        marks.of_source[number] = own
-                        marks.advance(plan.moves)
-                        unit.watermark = watermark = marks.highest(number)
+                        watermark = self._moved_apart(number, own)
                     elif own > watermark and ceiling > watermark:
                         watermark = own if own < ceiling else ceiling  # noqa: FURB136  # faster
                         context.watermark = unit.watermark = watermark
                 elif not undo:
                     continue  # no watermark has moved, and no timer can have been set
-                if watermark >= events.due_ms or context.now >= processing.due_ms:
-                    if not apart:
-                        marks.set_after_run(number, own, watermark)
-                    firing.drain()
-                    if firing.draining:
-                        break
-                    unit.salt, unit.draws, unit.random = one.salt, 0, None
-                    unit.route, unit.table, context.watermark = route, table, watermark
+                is_due = watermark >= events.due_ms or context.now >= processing.due_ms
+                if is_due and self._left_draining(number, own, watermark):
+                    break
         finally:
-            unit.taken = taken
-            if late:  # the record was not taken, and its lateness will be judged again
-                totals.late = counted
-            if not apart:
-                marks.set_after_run(number, own, unit.watermark)
+            unit.taken, marks.of_source[number] = taken, own
 
     # --- parts of a step ---
+
+    def _failed(
+        self,
+        error: Exception,
+        mark: int,
+        number: int,
+        offset: int,
+        record: InputRecord | None,
+        image: bytes | None,
+    ) -> bool:
+        """Undo a failed unit. Raises the error, or writes a dead letter and returns True."""
+        if image is not NOT_TOUCHED:  # a direct call; goes before the instances that streams touched
+            self._cells.touched.insert(0, (self._straight.table, self._context.key, image))
+        self._units.failed(error, mark, number, offset, record)
+        unit, straight = self._unit, self._straight
+        unit.salt, unit.route, unit.table = self._inputs[number].salt, straight.route, straight.table
+        return True
+
+    def _end_unit(self) -> bool:
+        """Reset what a late event or a random draw has left, and count the event. Returns False."""
+        self.totals.late += self._late_events
+        self._late_events = 0
+        self._units.late, self._context.is_late = NOBODY, False
+        self._unit.draws, self._unit.random = 0, None
+        return False
+
+    def _moved_apart(self, number: int, source_ms: int) -> int:
+        """Move the watermarks of operators that differ. Returns the highest of those that are concerned."""
+        marks = self._watermarks
+        marks.of_source[number] = source_ms
+        marks.advance(self.plan.inputs[number].moves)
+        self._unit.watermark = highest = marks.highest(number)
+        return highest
+
+    def _left_draining(self, number: int, source_ms: int, watermark: int) -> bool:
+        """Fire the timers that are due after a record. Returns whether some are left."""
+        firing, unit, straight = self._firing, self._unit, self._straight
+        if not self._units.apart:
+            self._watermarks.set_after_run(number, source_ms, watermark)
+        firing.drain()
+        if firing.draining:
+            return True
+        self._context.watermark = watermark
+        unit.salt, unit.draws, unit.random = self._inputs[number].salt, 0, None
+        unit.route, unit.table = straight.route, straight.table
+        return False
 
     def _late(
         self,
@@ -315,17 +333,17 @@ class Task(TaskState):
         time_ms: int,
         record: InputRecord | None,
     ) -> Sequence[BoundRoute]:
-        """Note a late event and return its routes: all of its handlers, or those for which it is not late.
+        """Judge an event and return its routes: all of its handlers, or those for which it is not late.
 
         With a late topic, the event goes to that topic instead of the omitted handlers. A late record that
         was redriven goes to its handlers and is not counted: its producer did not cause the delay.
         """
-        units = self._units
+        units, self._late_events = self._units, 0
         late = self._watermarks.late_for(plan, time_ms, to[0][0].operator) if units.apart else None
         if late is not None and not late:
             return to
         redriven = self.is_redriven(plan.index, record)
-        self.totals.late += not redriven
+        self._late_events = int(not redriven)
         self._context.is_late = True
         units.late = late or NOBODY
         if redriven or plan.late == "handle":

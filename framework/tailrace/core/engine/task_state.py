@@ -16,6 +16,7 @@ from tailrace.core.declare.checked_context import CheckedContext
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.actor_table import give_tables
 from tailrace.core.engine.evolution import stored_state
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.input_decoder import BoundInput, InputDecoder
@@ -25,7 +26,7 @@ from tailrace.core.engine.redriven import Addressees
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.timers import TimerQueue
 from tailrace.core.engine.units import Units
-from tailrace.core.engine.watermarks import Watermarks
+from tailrace.core.engine.watermarks import Watermarks, published_by
 from tailrace.core.errors import CorruptStateError, UsageError
 from tailrace.core.records import Headers, InputRecord, Output, output_of
 from tailrace.core.storage import StateReader
@@ -99,17 +100,12 @@ class TaskState:
         self._firing.draining = self._firing.is_due()
 
     def _new_cells(self, state: StateReader, timers: tuple[Timers, Timers]) -> InstanceCache:
-        settings = self.settings
-        return InstanceCache(
-            self.plan,
-            self.partition,
-            state,
-            timers,
-            cache_bytes=settings.cache_bytes,
-            reload=settings.reload,
-            checked=settings.checked,
-            past=self.stored.past,
+        settings, plan = self.settings, self.plan
+        cells = InstanceCache(
+            plan, self.partition, state, timers, cache_bytes=settings.cache_bytes, reload=settings.reload
         )
+        give_tables(cells, plan, self.stored.past, checked=settings.checked)
+        return cells
 
     def _new_context(self) -> Context[Any]:
         settings, unit = self.settings, self._cells.unit
@@ -156,6 +152,12 @@ class TaskState:
         includes timers of actors that reach the operator by streams.
         """
         return self._watermarks.published_ms(operator, self._firing.held_ms)
+
+    def publications(self) -> dict[str, int | None]:
+        """The watermarks of the next commit, by topic and channel; None if it holds no reader back."""
+        return published_by(
+            self.plan, {one.index: self.published_ms(one.index) for one in self.plan.operators}
+        )
 
     @property
     def now(self) -> int:

@@ -114,10 +114,7 @@ class TimerQueue:
                 self._horizon_ms = cut
 
     def latest_first(self) -> Iterator[Entry]:
-        """All entries, the latest first, including outdated ones. Reads the whole index.
-
-        A timer that was moved since the last commit may appear only at its old time.
-        """
+        """All entries, with those of the index, the latest first; one moved since the commit at its old time."""
         entries = set(self._heap) | self._beyond
         entries.update(self._indexed(-FOREVER, FOREVER))
         return iter(sorted(entries, reverse=True))

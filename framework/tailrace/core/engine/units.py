@@ -64,22 +64,6 @@ class NewFailures(Protocol):
 class Units:
     """Runs the handlers of a task's units, and undoes units that fail."""
 
-    __slots__ = (
-        "apart",
-        "cells",
-        "context",
-        "late",
-        "marks",
-        "new_failures",
-        "partition",
-        "plan",
-        "replaying",
-        "skips",
-        "tape",
-        "totals",
-        "unit",
-    )
-
     direct: ClassVar = True
     """Whether a task may call handlers itself if a unit consists of a single call."""
 
@@ -122,7 +106,7 @@ class Units:
         mark: int,
     ) -> None:
         """Run the handlers of a record. If the record is to be skipped, undo its outputs and run nothing."""
-        if self.skips and self.is_skipped(number, offset):
+        if (number, offset) in self.skips:
             del self.unit.outputs[mark:]
             self.skip(number, offset, record)
         else:
@@ -130,10 +114,6 @@ class Units:
                 self.invoke(route, table, key, event)
             if record is not None and record.headers and self.plan.inputs[number].repartitioned:
                 self._hand_on(record.headers, mark)
-
-    def is_skipped(self, number: int, offset: int) -> bool:
-        """Whether a record failed in the first run and must be skipped."""
-        return (number, offset) in self.skips
 
     def _hand_on(self, headers: Headers, mark: int) -> None:
         """Copy the redriven header to records that are forwarded by key."""
@@ -194,6 +174,7 @@ class Units:
         """Deliver events that were emitted to streams, in the order of emission, within the same unit."""
         unit, tables = self.unit, self.cells.tables
         chained, salt, deliveries = unit.chained, unit.salt, 0
+        route, table = unit.route, unit.table
         while chained:
             stream, event = chained.popleft()
             deliveries += 1
@@ -204,9 +185,10 @@ class Units:
                     hint="A handler of the stream emits to it again without end.",
                 )
             unit.salt = salt + deliveries
-            for route in self.plan.routes_of_stream[stream.index]:
-                self.invoke(route, None if route.target is None else tables[route.target.index], key, event)
-        unit.salt = salt  # not needed after a failure: the next unit sets its own
+            for to in self.plan.routes_of_stream[stream.index]:
+                self.invoke(to, None if to.target is None else tables[to.target.index], key, event)
+        # Not needed after a failure: the next unit sets its own.
+        unit.salt, unit.route, unit.table = salt, route, table
 
     # --- failures ---
 
@@ -263,18 +245,16 @@ class Units:
             letter = (letter[0], record.key, record.value, record.timestamp_ms, record.headers + headers)
         self.unit.outputs.append(letter)
 
-    def unhandled(self, number: int, why: Any, record: InputRecord | None) -> None:
-        """Skip a record that no handler gets: refused, or redriven for another app (``FOR_OTHERS``)."""
+    def unhandled(self, number: int, why: Any, record: InputRecord | None) -> int:
+        """Skip a record that no handler gets: refused, or redriven for another app. Returns 1, for this one."""
         if why is FOR_OTHERS:
             self.totals.for_others += 1
         else:
-            self.refuse(number, why, record)
+            self._refuse(number, why, record)
+        return 1
 
-    def refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
-        """Reject a record that no handler can get: raise BadRecordError, or write its dead letter.
-
-        The tape does not need it: the rejection follows from the record's bytes.
-        """
+    def _refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
+        """Raise BadRecordError, or write a dead letter. The tape does not need it: the record tells."""
         plan = self.plan.inputs[number]
         error = BadRecordError(
             refused.detail,

@@ -17,8 +17,7 @@ the operator's watermark. So one record may be late for one operator and not for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
@@ -26,28 +25,8 @@ from tailrace.core.engine.tape import Cut
 from tailrace.core.records import CHANNEL
 
 
-class Noted(NamedTuple):
-    """For a cut, by name: watermarks of sources, idle sources, the lowest operator watermark."""
-
-    watermarks: dict[str, int]
-    idle: list[str]
-    watermark: int
-
-
 class Watermarks:
     """The watermarks of a task: ``of_source`` and ``of_operator``, by their numbers in the plan."""
-
-    __slots__ = (
-        "_alike",
-        "_concerned",
-        "_judged",
-        "_plan",
-        "_sources",
-        "ended_operators",
-        "idle",
-        "of_operator",
-        "of_source",
-    )
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -73,14 +52,11 @@ class Watermarks:
         self.of_operator = [known.get(one.name, NO_WATERMARK) for one in self._plan.operators]
         self.advance([one.index for one in self._plan.operators if one.name not in known])
 
-    def noted(self) -> Noted:
-        """The values that a cut stores."""
+    def noted(self) -> tuple[dict[str, int], list[str], int]:
+        """For a cut, by name: watermarks of sources, idle sources, the lowest operator watermark."""
         names = self._plan.sources
-        return Noted(
-            dict(zip(names, self.of_source, strict=True)),
-            [name for name, idle in zip(names, self.idle, strict=True) if idle],
-            self.lowest,
-        )
+        watermarks = dict(zip(names, self.of_source, strict=True))
+        return watermarks, [name for name, idle in zip(names, self.idle, strict=True) if idle], self.lowest
 
     @property
     def lowest(self) -> int:
@@ -113,33 +89,17 @@ class Watermarks:
             return min(*held, self.of_operator[operator] + 1) - 1
         return None if self.holds_nobody_back(operator) else self.of_operator[operator]
 
-    def common(self, number: int) -> int | None:
-        """The watermark of all operators that an input concerns; None if they differ, or if the input moves
-        only some of them.
+    def shared_watermark(self, number: int) -> tuple[int, int] | None:
+        """The watermark of all operators that an input concerns, and how far the input alone can raise it.
 
-        In most apps they are equal most of the time.
+        None if operators differ in either, or if the input moves only some of them.
         """
         if not self._alike[number]:
             return None
-        operators, of_operator = self._concerned[number], self.of_operator
-        mark = of_operator[operators[0]]
-        for operator in operators[1:]:
-            if of_operator[operator] != mark:
-                return None
-        return mark
-
-    def shared_watermark(self, number: int) -> tuple[int, int] | None:
-        """The common watermark, and the limit up to which the input alone can raise it.
-
-        None if operators differ in either.
-        """
-        mark = self.common(number)
-        if mark is None:
-            return None
-        operators = self._concerned[number]
-        ceiling = self.ceiling(operators[0], number)
-        for operator in operators[1:]:
-            if self.ceiling(operator, number) != ceiling:
+        first, *others = self._concerned[number]
+        mark, ceiling = self.of_operator[first], self.ceiling(first, number)
+        for operator in others:
+            if self.of_operator[operator] != mark or self.ceiling(operator, number) != ceiling:
                 return None
         return mark, ceiling
 
@@ -149,10 +109,7 @@ class Watermarks:
         return max(of_operator[one] for one in self._concerned[number])
 
     def ceiling(self, operator: int, but: int) -> int:
-        """The lowest watermark of an operator's counting sources except ``but``.
-
-        ``but`` cannot raise the operator above it.
-        """
+        """The lowest watermark of an operator's counting sources except ``but``, which is its limit."""
         least = 1 << 62
         for source in () if self.ended_operators[operator] else self._sources[operator]:
             mark = self.of_source[source]
@@ -203,3 +160,16 @@ def _judged(plan: Plan) -> Iterator[int]:
         senders = tuple(one.index for one in plan.operators if actor.cls in one.sends)
         if senders == writers[channel]:
             yield actor.index
+
+
+def published_by(plan: Plan, operators: Mapping[int, int | None]) -> dict[str, int | None]:
+    """The watermarks that a task publishes for its topics and channels, given those of its operators.
+
+    No event up to them will follow. None: the operator or topic holds no reader back.
+    """
+    found: dict[str, int | None] = {}
+    for one in plan.published:
+        holding = [mark for writer in one.writers if (mark := operators[writer]) is not None]
+        mark = min(holding, default=None)
+        found[one.name] = mark if mark is None or mark == NO_WATERMARK else mark - one.out_of_order_ms
+    return found

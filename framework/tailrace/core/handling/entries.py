@@ -16,15 +16,15 @@ Changes of ``live`` and ``pending`` are dictionary assignments, recorded only in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, DurableValueError, UsageError
-from tailrace.core.handling.collection_plans import CollectionPlan
-from tailrace.core.storage import StateReader
+from tailrace.core.values.map_keys import MapKeyCodec
 from tailrace.core.values.types import CODEC_ERRORS
 
 K = TypeVar("K")
@@ -37,61 +37,46 @@ _KEEP_LIVE = 1024
 """Maximum number of live entries kept in a collection across a commit; with more, all are read again."""
 
 
-class Books(Protocol):
-    """What a task notes of the unit under way and of the next commit; the engine's ``UnitBooks`` are."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionPlan:
+    """A ``MapState`` or ``ListState`` field. ``check`` normalises or refuses a value, None if not needed.
 
-    reading: bool
-    undo: list[tuple[dict[Any, Any], Any, Any]]
-    touched_collections: list[Entries]
-    dirty_collections: dict[Entries, None]
+    ``encode`` is for settled values, ``encode_unsettled`` for those that a handler may have left.
+    ``immutable``: values cannot be changed in place, and the live value equals its decoded encoding.
+    """
 
-    def expiry(self, domain: int, ttl_ms: int, /) -> int:
-        """When what is written now expires."""
-        ...
+    attr: str
+    name: str
+    encode: Callable[[Any], bytes]
+    encode_unsettled: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+    immutable: bool
+    check: Callable[[Any], Any] | None
+    ttl_ms: int | None = None
+    ttl_domain: int = rows.EVENT_TIME
+    """``rows.EVENT_TIME`` or ``rows.PROCESSING_TIME``."""
 
-    def arm(self, domain: int, time_ms: int, actor: Any, key: bytes, name: bytes, /) -> None:
-        """Have an entry looked at when it expires."""
-        ...
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapPlan(CollectionPlan):
+    """A ``MapState`` field."""
 
-class OwnerActor(Protocol):
-    """What entries need of the actor that declares their collection."""
-
-    @property
-    def plan(self) -> Any:
-        """The actor's plan."""
-        ...
-
-    @property
-    def state(self) -> StateReader:
-        """The committed rows."""
-        ...
-
-    @property
-    def cells(self) -> Books:
-        """The books of the task."""
-        ...
+    key_codec: MapKeyCodec
 
 
 class Owner(Protocol):
-    """The instance that a collection belongs to; the engine's ``Parts`` of one is."""
+    """What entries need of the instance that they belong to; the engine's ``Parts`` implements it."""
 
     key: Any
     key_bytes: bytes
     prefix: bytes
     fresh: bool
-
-    @property
-    def table(self) -> OwnerActor:
-        """Its actor."""
-        ...
+    table: Any
+    """The engine's table of the actor, with its ``plan``, the ``state`` and the task's ``cells``."""
 
 
 class Entries:
-    """The entries of one collection of one key, by their encoded names.
-
-    An entry's name is the part of its row's name after the collection's prefix.
-    """
+    """The entries of one collection of one key, by their names: what follows its prefix in a row's name."""
 
     __slots__ = ("_live", "_parts", "_pending", "_prefix", "_touched", "_written", "plan", "sizes")
 
@@ -117,7 +102,8 @@ class Entries:
             return pending  # type: ignore[no-any-return]  # the sentinel is Any
         if self._parts.fresh:
             return None
-        return self._parts.table.state.get(self._prefix + name)
+        stored: bytes | None = self._parts.table.state.get(self._prefix + name)
+        return stored
 
     def read(self, name: bytes) -> Any:
         """The live value, or MISSING."""
@@ -242,10 +228,7 @@ class Entries:
         parts.table.cells.arm(domain, expiry_ms, parts.table.plan, parts.key_bytes, timer)
 
     def expire(self, name: bytes, domain: int, time_ms: int) -> bool:
-        """Handle the timer of an expiry. Returns whether the entry had expired.
-
-        An expired entry is removed. For a renewed entry a new timer is set.
-        """
+        """Remove an expired entry, or set a timer for a renewed one. Returns whether it had expired."""
         stored = self._stored(name)
         expiry = None if stored is None else rows.unpack_entry(stored)[1]
         if expiry is None or expiry.domain != domain or expiry.time_ms < time_ms:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.core.engine.partition_history import PartitionHistory, RecordOrigin
+from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
 from tailrace.core.engine.redriven import redriven_ids, redrives_in
 from tailrace.core.engine.replay import Source
 from tailrace.core.records import InputRecord

@@ -25,8 +25,8 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.publications import published_by
 from tailrace.core.engine.task import Task
+from tailrace.core.engine.watermarks import published_by
 from tailrace.core.records import CHANNEL
 from tailrace.history.reading.stretches import scan
 from tailrace.history.reading.tape_records import tape_record

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.engine.publications import published_by
+from tailrace.core.engine.watermarks import published_by
 from tailrace.core.errors import FencedError, StateInUseError, TopicMismatchError
 from tailrace.core.names import transactional_id
 from tailrace.core.records import CHANNEL

@@ -6,20 +6,14 @@ here. The theory is in ``first_pass``.
 
 from __future__ import annotations
 
-import sys
 import zlib
-from array import array
-from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord
-
-Columns: TypeAlias = tuple[list[int], list[list[int]], list[int]]
-"""Of a series: steps, watermarks by operator, clock readings."""
 
 _SEED: Final = 0x7A11_24CE
 """Makes the choice of a shard independent of the choice of a partition, and of other uses of the same hash.
@@ -40,60 +34,29 @@ def is_of_shard(row: bytes, shard: int, shards: int) -> bool:
     return True
 
 
-def pack(kind: str, values: Iterable[int]) -> bytes:
-    """Numbers of an ``array`` type code as bytes, little-endian."""
-    packed = array(kind, values)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tobytes()
-
-
-def unpack(kind: str, data: bytes) -> list[int]:
-    """The inverse of ``pack``."""
-    packed: array[int] = array(kind)
-    packed.frombytes(data)
-    if sys.byteorder == "big":
-        packed.byteswap()
-    return packed.tolist()
-
-
 class Series(msgspec.Struct, array_like=True, frozen=True):
     """The steps of a chunk that moved a watermark or the clock, with the new values, which never decrease.
 
-    The first entry has the values at the start of the chunk, and the step that set them. The columns are
-    64-bit, see ``pack``; ``watermarks`` has one for each operator.
+    The first entry has the values at the start of the chunk, and the step that set them. ``watermarks`` has
+    one column for each operator.
     """
 
-    steps: bytes
-    watermarks: list[bytes]
-    clocks: bytes
-
-    @classmethod
-    def of(cls, steps: Sequence[int], watermarks: Sequence[Sequence[int]], clocks: Sequence[int]) -> Series:
-        """A series from these columns."""
-        return cls(pack("q", steps), [pack("q", one) for one in watermarks], pack("q", clocks))
-
-    def columns(self) -> Columns:
-        """Steps, watermarks by operator, clock readings."""
-        return (
-            unpack("q", self.steps),
-            [unpack("q", one) for one in self.watermarks],
-            unpack("q", self.clocks),
-        )
+    steps: list[int]
+    watermarks: list[list[int]]
+    clocks: list[int]
 
 
 class ShardRecords(msgspec.Struct, array_like=True, frozen=True):
     """The records of one shard in one chunk, as columns.
 
-    ``steps`` count from ``first`` (32 bits), ``inputs`` are the numbers of inputs (16 bits), ``before`` and
-    ``after`` are entries of the chunk's series (32 bits). ``skips`` are theirs, by number of the input.
+    ``inputs`` are the numbers of inputs, ``before`` and ``after`` entries of the chunk's series. ``skips``
+    are theirs, by number of the input.
     """
 
-    first: int
-    steps: bytes
-    inputs: bytes
-    before: bytes
-    after: bytes
+    steps: list[int]
+    inputs: list[int]
+    before: list[int]
+    after: list[int]
     records: list[InputRecord]
     skips: list[tape.Skip]
 

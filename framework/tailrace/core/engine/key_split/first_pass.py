@@ -34,12 +34,10 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.key_split.chunks import (
     Chunk,
-    Columns,
     Overview,
     Series,
     ShardRecords,
     gained,
-    pack,
     shard_of,
 )
 from tailrace.core.engine.replay import Limit, Replay, Source
@@ -76,8 +74,6 @@ class EmptyState:
 class _NoHandlers(Units):
     """Units that call no handler."""
 
-    __slots__ = ()
-
     direct = False
 
     def record(
@@ -90,7 +86,7 @@ class _NoHandlers(Units):
         event: Any,
         mark: int,
     ) -> None:
-        """Do nothing."""
+        pass
 
 
 class KeySplitPlan(Task):
@@ -131,7 +127,7 @@ class KeySplitPlan(Task):
         self._chunk = 0
         self._first = 1
         self._known: list[dict[Any, int]] = [{} for _ in plan.inputs]
-        self._series: Columns = ([0], [[one] for one in self._watermarks.of_operator], [self.now])
+        self._series = Series([0], [[one] for one in self._watermarks.of_operator], [self.now])
         self._rows: list[list[_Row]] = [[] for _ in range(shards)]
         self._skips: list[list[tape.Skip]] = [[] for _ in range(shards)]
 
@@ -153,7 +149,7 @@ class KeySplitPlan(Task):
             self.plan.inputs[number].moves,
         )
         add: list[Callable[[_Row], None]] = [rows.append for rows in self._rows]
-        at, watermark, of_operator = len(self._series[0]) - 1, unit.watermark, list(marks.of_operator)
+        at, watermark, of_operator = len(self._series.steps) - 1, unit.watermark, list(marks.of_operator)
         for head in islice(heads, start, None):
             yield head
             offset, _, key, event, record = head
@@ -179,11 +175,9 @@ class KeySplitPlan(Task):
             add[shard]((step, number, before, at, record))
 
     def _note(self, step: int, clock_ms: int) -> None:
-        """Add the values of watermarks and clock at the end of a step."""
-        steps, series, clocks = self._series
-        steps.append(step)
-        clocks.append(clock_ms)
-        for column, mark in zip(series, self._watermarks.of_operator, strict=True):
+        self._series.steps.append(step)
+        self._series.clocks.append(clock_ms)
+        for column, mark in zip(self._series.watermarks, self._watermarks.of_operator, strict=True):
             column.append(mark)
 
     def finish(self, operator: int, to_ms: int | None = None) -> None:
@@ -208,29 +202,25 @@ class KeySplitPlan(Task):
         """Finish the current chunk. A chunk without steps is added only if it is the first."""
         if self.step < self._first and self._chunk:
             return
-        steps, watermarks, clocks = self._series
-        dealt = [
-            _columns(rows, self._first, skips) for rows, skips in zip(self._rows, self._skips, strict=True)
-        ]
-        series = Series.of(steps, watermarks, clocks)
+        dealt = [_columns(rows, skips) for rows, skips in zip(self._rows, self._skips, strict=True)]
+        series = self._series
         self._chunks.append(Chunk(self._chunk, self._first, self.step, series, dealt))
         self._chunk += 1
         self._first = self.step + 1
-        self._series = (steps[-1:], [one[-1:] for one in watermarks], clocks[-1:])
+        self._series = Series(series.steps[-1:], [one[-1:] for one in series.watermarks], series.clocks[-1:])
         self._rows = [[] for _ in range(self.shards)]
         self._skips = [[] for _ in range(self.shards)]
 
     def _advance(self) -> None:
         super()._advance()  # no timer is pending here, so this drains nothing
         self.step += 1
-        _, watermarks, clocks = self._series
-        if self.now != clocks[-1] or [one[-1] for one in watermarks] != self._watermarks.of_operator:
+        marks = [one[-1] for one in self._series.watermarks]
+        if self.now != self._series.clocks[-1] or marks != self._watermarks.of_operator:
             self._note(self.step, self.now)
         if self.step - self._first >= self._chunk_steps:
             self.close_chunk()
 
     def _shard(self, number: int, key: Any, event: Any) -> int:
-        """The shard of a new key."""
         plan, known = self.plan.inputs[number], self._known[number]
         codec = plan.key_codec if not plan.is_inbox else event.route.target.key_codec
         try:
@@ -244,20 +234,11 @@ class KeySplitPlan(Task):
         return shard
 
 
-def _columns(rows: list[_Row], first: int, skips: list[tape.Skip]) -> ShardRecords:
-    """Convert rows to columns."""
-    if not rows:
-        return ShardRecords(first, b"", b"", b"", b"", [], skips)
-    steps, inputs, before, after, records = zip(*rows, strict=True)
-    return ShardRecords(
-        first,
-        pack("I", [step - first for step in steps]),
-        pack("H", inputs),
-        pack("I", before),
-        pack("I", after),
-        list(records),
-        skips,
+def _columns(rows: list[_Row], skips: list[tape.Skip]) -> ShardRecords:
+    steps, inputs, before, after, records = (
+        map(list, zip(*rows, strict=True)) if rows else ([] for _ in range(5))
     )
+    return ShardRecords(steps, inputs, before, after, records, skips)
 
 
 class FirstPass(Replay):

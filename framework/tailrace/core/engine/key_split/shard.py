@@ -38,13 +38,11 @@ from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.input_decoder import NEVER
 from tailrace.core.engine.key_split.chunks import (
-    Columns,
     Overview,
     Series,
     ShardRecords,
     gained,
     summed,
-    unpack,
 )
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
@@ -69,8 +67,6 @@ class Ordered(NamedTuple):
 
 class _ShardFiring(Firing):
     """Fires the timers of a shard, and notes the order of each firing among those of all shards."""
-
-    __slots__ = ("place", "step", "tags")
 
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
@@ -108,13 +104,8 @@ def _place(domain: int, entry: Entry) -> bytes:
 class _SeriesWatermarks(Watermarks):
     """Watermarks that only the series moves."""
 
-    __slots__ = ()
-
     def shared_watermark(self, number: int) -> tuple[int, int] | None:
-        """See ``Watermarks.shared_watermark``. Only a single operator has a common watermark.
-
-        Several operators may part within a run.
-        """
+        """Only a single operator has a common watermark here: several may part within a run."""
         concerned = self.concerned(number)
         return (self.of_operator[concerned[0]], NO_WATERMARK) if len(concerned) == 1 else None
 
@@ -122,7 +113,7 @@ class _SeriesWatermarks(Watermarks):
 class _Places(NamedTuple):
     """The place of each record of a run in the whole task: step, and series entries before and after it."""
 
-    columns: Columns
+    series: Series
     steps: list[int]
     before: list[int]
     after: list[int]
@@ -174,7 +165,7 @@ class ShardTask(Task):
         for one in self._inputs:
             one.lag = NEVER
         self._due = [(Due(()), Due(()))] * len(plan.inputs)
-        self._places = _Places(([], [], []), [], [], [])
+        self._places = _Places(Series([], [], []), [], [], [])
 
     def take(self, series: Series, part: ShardRecords) -> list[Ordered]:
         """Run one chunk. Returns the outputs in their order.
@@ -184,25 +175,22 @@ class ShardTask(Task):
             UnsplittableError: The same for a timer that may have fired after the last commit.
             HandlerError, BadRecordError: The same, if this is not a replay and the app stops on failures.
         """
-        columns = series.columns()
         self._stands = -1
-        inputs = unpack("H", part.inputs)
-        before, after = unpack("I", part.before), unpack("I", part.after)
-        steps = [part.first + step for step in unpack("I", part.steps)]
+        steps, before, after = part.steps, part.before, part.after
         self._units.skips = {(skip.input, skip.number): tuple(skip.headers) for skip in part.skips}
         first = 0
         try:
-            for number, group in groupby(inputs):
+            for number, group in groupby(part.inputs):
                 last = first + sum(1 for _ in group)
                 heads = self.decode(number, part.records[first:last])
                 self._inputs[number].prefetch(heads, 0)
-                self._places = _Places(columns, steps[first:last], before[first:last], after[first:last])
+                self._places = _Places(series, steps[first:last], before[first:last], after[first:last])
                 at = 0
                 while at < len(heads):
                     at = self._run(number, heads, at)
                     self._finish_drain()
                 first = last
-            while not self._catch_up(columns, len(columns[0]) - 1):
+            while not self._catch_up(series, len(series.steps) - 1):
                 self._finish_drain()
         except ReplayDivergedError as error:
             if self._firing.step == self._overview.steps:
@@ -230,15 +218,15 @@ class ShardTask(Task):
 
         It ends early if a drain is left unfinished.
         """
-        columns, steps, before, after = self._places
+        series, steps, before, after = self._places
         firing, marks, unit, context = self._firing, self._watermarks, self._unit, self._context
         undo, watermark, stood = self._cells.undo, NO_WATERMARK, -1
         for at in range(start, len(heads)):
             head, entry = heads[at], before[at]
             if entry != self._stands:
-                if not self._catch_up(columns, entry):
+                if not self._catch_up(series, entry):
                     return
-                self._stand(columns, entry)
+                self._stand(series, entry)
             if stood != entry:
                 stood, watermark = entry, marks.highest(number)
             context.watermark = unit.watermark = watermark
@@ -246,40 +234,35 @@ class ShardTask(Task):
             yield head
             firing.tag()
             if after[at] != entry:
-                self._stand(columns, after[at])
+                self._stand(series, after[at])
             elif not undo:
                 continue  # no watermark has moved, and no timer can have been set
             if self._is_due() and not self._drain():
                 return
 
     def _is_due(self) -> bool:
-        """Whether any timer may be due now."""
         firing, of_operator = self._firing, self._watermarks.of_operator
         return self.now >= firing.clock_due_ms() or any(
             mark >= queue.due_ms for mark, queue in zip(of_operator, firing.events, strict=False)
         )
 
-    def _stand(self, columns: Columns, entry: int) -> None:
+    def _stand(self, series: Series, entry: int) -> None:
         """Set the clock and the watermarks of all operators to an entry of the series."""
         self._stands = entry
-        self._context.now = columns[2][entry]
-        self._watermarks.of_operator[:] = [column[entry] for column in columns[1]]
+        self._context.now = series.clocks[entry]
+        self._watermarks.of_operator[:] = [column[entry] for column in series.watermarks]
 
-    def _catch_up(self, columns: Columns, last: int) -> bool:
-        """Fire timers due at the end of steps up to entry ``last`` of the series, each at its step.
-
-        Returns False if a drain is left unfinished: call it again afterwards.
-        """
-        steps, watermarks, clocks = columns
+    def _catch_up(self, series: Series, last: int) -> bool:
+        """Fire timers due up to entry ``last``, each at its step. False: call it again after the drain."""
         firing = self._firing
         while True:
-            at = bisect_left(clocks, firing.clock_due_ms(), 0, last + 1)
-            for column, queue in zip(watermarks, firing.events, strict=False):
+            at = bisect_left(series.clocks, firing.clock_due_ms(), 0, last + 1)
+            for column, queue in zip(series.watermarks, firing.events, strict=False):
                 at = min(at, bisect_left(column, queue.due_ms, 0, last + 1))
             if at > last:
                 return True
-            self._stand(columns, at)
-            firing.step, firing.place = steps[at], b""
+            self._stand(series, at)
+            firing.step, firing.place = series.steps[at], b""
             if not self._drain():
                 return False
 
@@ -292,7 +275,6 @@ class ShardTask(Task):
         return finished
 
     def _finish_drain(self) -> None:
-        """Fire the rest of the timers that are due in the present step."""
         while self._firing.draining:
             if self.pause is not None:
                 self.pause()
