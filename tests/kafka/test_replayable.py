@@ -80,22 +80,6 @@ def test_records_that_were_deleted_are_named_and_nothing_is_replayed_without_the
     tailrace("rebuild", APP, "--log", log, "--archive", tmp_path / "archive", "--to", into, "--workers", 1)
 
 
-@pytest.mark.parametrize(
-    ("pays", "kept"),
-    [
-        (TopicSettings(PLAN.partitions, retention_bytes=1 << 30), "1,073,741,824 bytes of a partition"),
-        (TopicSettings(PLAN.partitions, compacted=True), "the last record of each key"),
-    ],
-)
-def test_an_input_that_will_not_stay_whole_is_noted(log: KafkaLog, tmp_path: Path, pays, kept) -> None:
-    lived(log, tmp_path, pays)
-    found = replay(PLAN, log, ReplayOptions(compare=True, any_environment=True))
-    assert found.differences.count == 0
-    assert [note for note in found.notes if f"pays keeps only {kept}" in note]
-    notes = rebuild(asked(log, tmp_path), LocalEngine(1)).notes
-    assert [note for note in notes if f"pays keeps only {kept}" in note]
-
-
 def test_a_reading_that_took_longer_than_brokers_leave_a_topic_alone_is_an_error(log: KafkaLog) -> None:
     """Rows could be missing. The brokers may compact as soon as the lag is over."""
     log.create_topic("bank.changelog", TopicSettings(1, compacted=True))

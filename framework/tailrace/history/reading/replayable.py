@@ -1,19 +1,14 @@
-"""Since when an app can be replayed: whether the log has all that its tasks have read, and whether it will keep it.
+"""Whether the log still has all that the tasks of an app have read.
 
-    an input                                    a replay or a rebuild along the tape
-    has lost records that it begins with        is refused, with the first record that the log still has, and its time
-    deletes records by age or size              is noted: it is possible until the log deletes what it begins with
-    is compacted                                the same. Along the tape a record that is missing is an error (``core.engine.replay``)
-
-A task begins with its first record, or with the snapshot that it was started from. An archive holds what the log has deleted.
+A replay or a rebuild along the tape is refused if an input has lost records that it begins with, with the first one that is left. It
+begins with a task's first record, or with the snapshot that the task was started from. An archive holds what the log has deleted. What
+the log will delete, by age, size or compaction, is noted by ``tailrace topics plan`` (``log.topic_rules``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from tailrace.core.declare.plan import Plan
-from tailrace.core.durations import spelled
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import OffsetGoneError
 from tailrace.history.reading.stretches import first
@@ -59,24 +54,3 @@ def gone(log: Log, name: str, number: int, began: int, what: str, hint: str) -> 
         offset=began,
         hint=hint,
     )
-
-
-def until_when(plan: Plan, log: Log) -> Iterator[str]:
-    """Notes about inputs that the log will not keep whole."""
-    known = log.topics()
-    for one in plan.inputs:
-        settings = known.get(one.name)
-        if settings is None:
-            continue
-        kept: list[str] = []
-        if settings.retention_ms is not None:
-            kept.append(f"records for {spelled(settings.retention_ms)}")
-        if settings.retention_bytes is not None:
-            kept.append(f"{settings.retention_bytes:,} bytes of a partition")
-        if settings.compacted:
-            kept.append("the last record of each key")
-        if kept:
-            yield (
-                f"{one.name} keeps only {' and '.join(kept)}: once the log has removed a record, this history is replayed from an "
-                "archive or a snapshot alone"
-            )

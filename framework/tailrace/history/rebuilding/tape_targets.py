@@ -19,7 +19,7 @@ from tailrace.history.reading.end_offsets import (
     check_end_offsets,
     check_forwarded,
 )
-from tailrace.history.reading.replayable import BEFORE_SNAPSHOT, WITHOUT_DELETED, check_kept, gone, until_when
+from tailrace.history.reading.replayable import BEFORE_SNAPSHOT, WITHOUT_DELETED, check_kept, gone
 from tailrace.history.reading.stretches import first
 from tailrace.history.rebuilding.job import Settled
 from tailrace.history.rebuilding.past import HistorySource
@@ -58,7 +58,6 @@ def settle_along_tape(
     notes += [_COUNTED_ALL] if notes else []
     notes += _begun_with(request, beginnings)
     notes += [_NOT_COMPARED] if request.partial and own_inputs(plan) else []
-    notes += until_when(plan, past.log) if request.source.archive is None else ()
     for number, cut in cuts.items():
         notes += behind_last_commit(plan, request.until, number, cut)
     return replace(settled, notes=(*settled.notes, *notes))

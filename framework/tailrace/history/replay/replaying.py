@@ -31,7 +31,6 @@ from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.beginnings import taped_beginning
 from tailrace.history.reading.end_offsets import check_after_beginning, check_end_offsets, check_forwarded
-from tailrace.history.reading.replayable import until_when
 from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.replay.partition_replay import PartitionReplay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
@@ -90,7 +89,6 @@ def replay(
     check_same_topics(log, noted, topics)
     if options.compare:
         _note_comparisons(options, report)
-    report.note(*until_when(plan, log))
     report.seconds = time.perf_counter() - begun_s
     return report
 

@@ -22,12 +22,11 @@ import msgspec
 
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.names import redriven_of
-from tailrace.history.reading.app_topics import followed_topics, needed_topics, oldest_ms
-from tailrace.log.admin import Circumstances, Finding, NeededTopic, Role, TopicDetails
-from tailrace.log.interface import StoredLog, TopicPartition, TopicSettings
+from tailrace.history.reading.app_topics import followed_topics, needed_topics
+from tailrace.log.admin import Circumstances, Finding, NeededTopic, Role
+from tailrace.log.interface import StoredLog, TopicSettings
 from tailrace.log.options import NewTopics
 from tailrace.log.topic_rules import POLICY
 
@@ -52,8 +51,6 @@ class PlannedTopic(msgspec.Struct):
     config: dict[str, str]
     """Settings on Kafka: those that it has, or is created with."""
     findings: list[Finding]
-    replayable_since_ms: int | None = None
-    """Of an input whose beginning is deleted: the timestamp of the oldest record."""
 
     @property
     def is_right(self) -> bool:
@@ -158,10 +155,6 @@ class _Planning:
             for one in self._admin.findings(need, found, self._about(app, need)):
                 all_said.setdefault(one.setting, one)
         said = [self._allowed(one) for one in all_said.values()]
-        since_ms = None
-        if any(role in ("input", "in-app") for role in roles.values()) and (gone := self._gone(name, found)):
-            since_ms, note = gone
-            said.append(note)
         refused = any(one.level != "note" and not one.is_safe for one in said)
         safe = any(one.is_safe for one in said)
         settings = found.settings
@@ -180,7 +173,6 @@ class _Planning:
                 for one in sorted(self._admin.new_config(TopicSettings(1)).keys() & found.config.keys())
             },
             said,
-            since_ms,
         )
 
     def _missing(self, name: str, needs: Mapping[str, NeededTopic], roles: dict[str, Role]) -> PlannedTopic:
@@ -229,26 +221,6 @@ class _Planning:
     def _is_empty(self, topic: str) -> bool:
         count = self._found[topic].settings.partitions
         return all(self._log.end_offset(topic, number) == 0 for number in range(count))
-
-    def _gone(self, topic: str, found: TopicDetails) -> tuple[int | None, Finding] | None:
-        """The beginning of an input that the log has deleted."""
-        starts = {
-            number: self._log.start_offset(topic, number) for number in range(found.settings.partitions)
-        }
-        gone = {number: at for number, at in starts.items() if at}
-        if not gone:
-            return None
-        oldest = [
-            one for number in gone if (one := oldest_ms(self._log, TopicPartition(topic, number))) is not None
-        ]
-        since_ms = max(oldest, default=None)
-        since = (
-            "no record is left" if since_ms is None else f"history is replayable since {instant(since_ms)}"
-        )
-        offsets = ", ".join(f"{at:,} of partition {number}" for number, at in gone.items())
-        return since_ms, Finding(
-            "note", "oldest offset", offsets, "", f"older records are deleted, and {since}"
-        )
 
 
 def in_short(planned: Collection[PlannedTopic]) -> str:
