@@ -1,21 +1,18 @@
 """Retiring an app: its tasks publish that they no longer hold readers back, because they will not run again.
 
-Theory. The watermark of a topic is the least of the last watermarks of its publishers (see ``upstream_watermarks``). Readers
-wait for a publisher that is down, since it may resume. A publisher that was replaced by another app, or given up, would hold
-its readers back without a limit. To retire it means to publish None in its place, through its own transactional id: readers
-then use the other publishers, or, if there are none, the last watermark.
+Theory. The watermark of a topic is the least of its publishers' (see ``upstream_watermarks``). Readers wait for a
+publisher that is down, since it may resume. One that was replaced by another app, or given up, would hold them back
+without a limit. To retire it means to publish None in its place, through its own transactional id: readers then use
+the other publishers, or, if there are none, the last watermark.
 
     a task that has published     publishes None for each of its topics
-    a task that never has         the same, for the topics of the other tasks: readers wait for it as soon as one of these
-                                  has published
-    a channel of messages         is left unchanged: only tasks of the same app follow it, and they need it if they run again
+    a task that never has         the same, for the topics of the others: readers wait for it once they have published
+    a channel of messages         is left unchanged: only tasks of the same app follow it
 
 A rebuild that has written topics is an app of this kind, ``rebuild-<snapshot>``. It notes for each of its topics that
-everything is published. The first live service that reads or writes one of them then retires the rebuild. Another rebuild
-finds the topics unchanged.
+everything is published. The first live service that reads or writes one of them then retires the rebuild.
 
-Retiring changes nothing else of the app. An app that is started again resumes at its last commit: its tasks find that the
-last published watermarks differ from their own, and publish again with their first commit.
+An app that is started again resumes at its last commit, and publishes its watermarks again.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ class RetiredTopic(NamedTuple):
 
 
 class Retirement(NamedTuple):
-    """The result of retiring an app. ``publishers`` are the transactional ids of the tasks that were retired."""
+    """The result of retiring an app. ``publishers``: the transactional ids of the retired tasks."""
 
     app: str
     publishers: list[str]

@@ -32,7 +32,7 @@ _OVERHEAD_BYTES: Final = 200
 
 
 class OverlayStore:
-    """A store in front of ``store``, which it owns. Writes after ``commits`` commits or ``most_bytes`` bytes."""
+    """A store in front of ``store``, which it owns. Writes after so many ``commits``, or ``most_bytes`` bytes."""
 
     def __init__(self, store: Store, commits: int, most_bytes: int) -> None:
         self._store = store

@@ -42,7 +42,7 @@ _FIRST_CHUNK, _CHUNK = 16, 1024
 class RocksStore:
     """The rows of one task in a folder of their own, which is locked until ``close``.
 
-    An absent or empty folder is initialised. Raises the errors of ``StateFolder``; the folder is then unchanged.
+    An absent or empty folder is initialised. Raises the errors of ``StateFolder``, and leaves it unchanged then.
     Corruption of rows raises CorruptStateError when they are read. ``memory`` is shared by the stores of a
     process (default: a budget of its own).
     """
@@ -105,7 +105,7 @@ class RocksStore:
         return self._scan(FIRST_ROW, options)
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
-        """Apply a batch and its cut atomically; None deletes a row. After a failed write, all further ones fail."""
+        """Apply a batch and its cut atomically; None deletes a row. After a failure, all further writes fail."""
         if self._failure is not None:
             raise self._failure
         refuse_reserved(rows)

@@ -88,7 +88,7 @@ class Differences:
 def first_apart(
     one: Iterable[T], other: Iterable[T], by: Callable[[T], Any] = lambda item: item
 ) -> tuple[T | None, T | None] | None:
-    """The first pair that differs ``by`` a part of it, None past the end of a sequence; None if all are equal."""
+    """The first pair that differs ``by`` a part of it, None past the end of one side; None if all are equal."""
     for pair in zip_longest(one, other):
         if pair[0] is None or pair[1] is None or by(pair[0]) != by(pair[1]):
             return pair

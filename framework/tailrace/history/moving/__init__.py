@@ -1,1 +1,1 @@
-"""Moving apps from one log to another: where an app lives, what is copied, and the comparison of both logs."""
+"""Moving apps from one log to another: what is copied, and the comparison of both logs."""

@@ -1,13 +1,13 @@
 """Copies of topics: the same records at the same offsets, so all that refers to an offset stays right.
 
-Theory. Positions in cuts and groups, causes on the tape, seeds of randomness, dead letters, snapshots and archives refer to offsets.
-They need no translation if every record keeps its own. A partition begins on the target where it begins on the source. A copy that was
-interrupted continues where the target's partition ends, after the last record that both should have was compared.
+Theory. Positions, causes on the tape, seeds of randomness, dead letters, snapshots and archives refer to offsets.
+They need no translation if every record keeps its own. A partition begins on the target where it begins on the
+source. An interrupted copy continues at the end of the target's partition, if both have the same last record.
 
-The changelog is different. It is compacted, so its offsets mean nothing, but for one thing: a state folder or a snapshot that stands at
-a position of it must find every later change behind that position. So the copy begins behind the end of the source, and has the
-last value of each row, deletions included. A task's rows and its cut are one commit under its transactional id. Then the rows
-and the cut that the target has are compared with the source's, by a digest.
+The changelog is compacted, so its offsets mean nothing, but for one thing: a state folder or a snapshot that stands
+at a position of it must find every later change behind it. So the copy begins behind the end of the source, and has
+the last value of each row, deletions included. A task's rows and its cut are one commit under its transactional id,
+and are then compared with the source's, by a digest.
 """
 
 from __future__ import annotations
@@ -136,8 +136,9 @@ def copy_state(
     end: int,
     left: Mapping[str, int],
 ) -> int:
-    """Copy the state of a task, if the target does not have it yet, and compare it. Returns the number of rows. ``end``: of the source's
-    changelog. ``left``: where the task has left inputs. Raises OffsetGoneError or AppMovedError.
+    """Copy the state of a task, if the target does not have it yet, and compare it. Returns the number of rows.
+    ``end``: of the source's changelog. ``left``: where the task has left inputs.
+    Raises OffsetGoneError or AppMovedError.
     """
     place = TopicPartition(plan.changelog_topic, number)
     state = fold(source, place, beginning(source, place), end)

@@ -1,27 +1,28 @@
 """Moves apps from one log to another. This file has the order of the steps.
 
-Theory. A move makes the target the log on which the history of the apps continues. All that refers to the history stays valid, as
-every record keeps its offset (``copying``). An app lives on one log at any time (``residence``). Each step depends on the one before::
+Theory. A move makes the target the log on which the history of the apps continues. All that refers to the history
+stays valid, as every record keeps its offset (``copying``). An app lives on one log at any time (``residence``). Each
+step depends on the one before::
 
-    1  nobody runs the apps on the source     else it is refused. Their transactional ids are taken over, which ends what a killed
-                                              process has left open
-    2  the target may have them               not if it has one of their topics from before, or if another app that runs on the
-                                              source writes what they follow: they would wait for its watermarks
+    1  nobody runs the apps on the source     else it is refused. Their transactional ids are taken over, which ends
+                                              what a killed process has left open
+    2  the target may have them               not if it has records of theirs from before, or if an app that stays
+                                              writes what they follow: they would wait for its watermarks
     3  ``arriving`` on the target             from here on they cannot be started there
-    4  the topics are copied                  this may take long; problems with records or settings are found here
-    5  ``left`` on the source                 from here on they cannot be started there. A process that has looked before this is
-                                              looked for again
+    4  the topics are copied                  this may take long; problems with records or settings show here
+    5  ``left`` on the source                 from here on they cannot be started there; a process that has looked
+                                              before is looked for again
     6  the rest is copied                     what came since the copy, up to ends that are final
-    7  state, watermarks, positions           the rows and the cut of each task are one commit, and are compared
+    7  state, watermarks, positions           rows and cut of each task are one commit, and are compared
     8  the ends of all topics are compared
     9  ``arrived`` on the target              from here on they can be started there
 
-A move that is killed continues with the same command: topics where the target's end; what step 7 has done for a task or a topic is
-there as a whole, or not at all. A move that is given up leaves its copies behind, and the target must be emptied before another one.
-The same holds for a log that the app has lived on before: its records are older, and are not completed.
+A move that is killed continues with the same command: topics where the target's end; what step 7 has done for a task
+or a topic is there as a whole, or not at all. A move that is given up leaves its copies behind: the target must be
+emptied before another one. The same holds for a log that the app has lived on before.
 
-What is not moved: consumer groups of others, state folders (a service restores from the changelog, or uses a folder that is a copy),
-the versions of the code that have run (see ``runtime.task_notes``), snapshots and archives (they remain valid for both logs).
+What is not moved: consumer groups of others, state folders, the versions of the code that have run (see
+``runtime.task_notes``), snapshots and archives (they remain valid for both logs).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def move_apps(
 
 
 def give_up_move(plans: Sequence[Plan], source: StoredLog, target: StoredLog) -> None:
-    """Let apps run on the source again whose move has not ended. Copies stay on the target; nothing can be started there.
+    """Let apps run on the source again whose move has not ended. On the target, copies stay that cannot run.
     Raises AppMovedError: an app has arrived on the target.
     """
     apps = [plan.app for plan in plans]
@@ -140,7 +141,7 @@ class _Moving:
     # --- may it be moved?
 
     def _check_target(self, names: Sequence[str]) -> None:
-        """Refuse a target that has records in the topics, other than those of an interrupted move of these apps."""
+        """Refuse a target with records in the topics, except for those of an interrupted move of these apps."""
         begun = [_is(self._target, app, "arriving", self._source) for app in self._apps]
         if all(begun):
             return
@@ -290,7 +291,7 @@ def _has_arrived(app: str, source: StoredLog, target: StoredLog) -> bool:
 
 @contextmanager
 def stopped(plans: Sequence[Plan], log: StoredLog) -> Generator[None]:
-    """See that no process runs the apps on a log. Where tasks do not move, none can begin to, inside the block.
+    """Check that no process runs the apps on a log. Where tasks do not move, none can begin to, in the block.
     Raises TaskOwnedError: a process runs one of them.
     """
     with ExitStack() as held:

@@ -1,1 +1,1 @@
-"""The past of an app as it is stored: stretches of topics, changelogs and tapes, where a task begins, and how it is driven."""
+"""The past of an app as it is stored: stretches, changelogs, tapes; where a task begins, how it is driven."""

@@ -41,7 +41,7 @@ def origin_of(record: InputRecord, app: bytes) -> Origin | None:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The last commit of a partition in its changelog: the cut, and the position after it. No cut: it never committed."""
+    """The last commit of a partition: its cut, and the position after it in the changelog. No cut: none yet."""
 
     cut: bytes | None
     position: int
@@ -51,7 +51,7 @@ class Committed:
 
 @dataclass(slots=True)
 class Emitted:
-    """The outputs of a partition as hashes: one for each output under its running number, 0 for one that was not found."""
+    """The outputs of a partition as hashes, by their running numbers; 0 for one that was not found."""
 
     hashes: array[int] = field(default_factory=lambda: array("q"))
     twice: dict[int, str] = field(default_factory=dict[int, str])
@@ -99,7 +99,7 @@ class AppHistory:
         return Committed(found.value, found.offset + 1)
 
     def tapes(self, partition: int, stop: int) -> Iterator[tape.TapeRecord]:
-        """The tape of a partition, as far as the log still has it, up to record number ``stop`` (exclusive)."""
+        """The tape of a partition that the log still has, up to record number ``stop`` (exclusive)."""
         place = TopicPartition(self.plan.tape_topic, partition)
         for decoded in tape_records(place, scan(self.log, *place)):
             if decoded.number >= stop:
@@ -113,8 +113,8 @@ class AppHistory:
         return source(self.log, partition)
 
     def emitted(self, partitions: Collection[int]) -> tuple[dict[int, Emitted], bool]:
-        """The outputs of partitions, as hashes, from one read of all topics that the app writes to; and whether the log has deleted
-        none of these topics' records.
+        """The outputs of partitions, from one read of all topics that the app writes to; and whether the log has
+        deleted none of them.
         """
         found = {number: Emitted() for number in partitions}
         tasks = {f"{self.plan.app}/{number}".encode(): one for number, one in found.items()}

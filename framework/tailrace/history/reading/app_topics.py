@@ -1,4 +1,4 @@
-"""The topics of a plan. The internal topics are created; the topics that the app reads and writes must match the plan."""
+"""The topics of a plan. Internal topics are created; those that the app reads and writes must match the plan."""
 
 from __future__ import annotations
 

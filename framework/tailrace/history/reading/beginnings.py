@@ -4,15 +4,14 @@ Theory. A ``Beginning`` holds this, and one function loads its rows into an empt
 
     a task begins with        when                               its cut
     empty state               there is no snapshot for it        none; it begins at offsets of its inputs
-    the base on its tape      it was started from a snapshot     the snapshot's, at the positions and counts in the tape
-                                                                 record that names the base
+    the base on its tape      it was started from a snapshot     the snapshot's, at the positions and counts of the
+                                                                 tape record that names the base
     a requested snapshot      a rebuild continues from it        the snapshot's own
 
-A task that was started from a snapshot has a tape record without causes that names it, as the *base* of what follows (see
-``snapshots.start_from_snapshot``). History before the last such record does not lead to the history after it. A requested
-snapshot must be of the same history: with the same base, and at a commit of the tape. Canonical order has no tape, so any
-snapshot is accepted, unless it is of an end of this history that the log has lost. Without a snapshot the task begins with
-empty state, even if it was started from one.
+A task that was started from a snapshot has a tape record without causes that names it, as the *base* of what follows
+(see ``snapshots.start_from_snapshot``). A requested snapshot must be of the same history: with the same base, and at a
+commit of the tape. Canonical order has no tape, so any snapshot is accepted, unless it is of an end of this history
+that the log has lost. Without a snapshot the task begins with empty state, even if it was started from one.
 
 A live task does not begin, it resumes: see ``runtime.restore``.
 """
@@ -77,7 +76,7 @@ class Beginning:
 
     @property
     def handled(self) -> set[tuple[str, int]]:
-        """Records that failed in the service and are handled in the state of the beginning: inputs and offsets."""
+        """Records that failed in the service and are handled in this state: inputs and offsets."""
         return set() if self.snapshot is None else handled_in(self.snapshot.manifest.task(self.partition))
 
     def load(
@@ -107,7 +106,7 @@ class Beginning:
 def taped_beginning(
     history: AppHistory, partition: int, end: tape.Cut, asked: Snapshot | None = None
 ) -> Beginning:
-    """The beginning of a task that is driven along its tape up to the cut ``end``. ``asked``: the requested snapshot, if any.
+    """The beginning of a task that is driven along its tape up to the cut ``end``. ``asked``: with this snapshot.
     Raises SnapshotMismatchError, CorruptStateError or OffsetGoneError.
     """
     entry = None if asked is None else asked.manifest.task(partition)
@@ -123,7 +122,7 @@ def taped_beginning(
 def canonical_beginning(
     history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, inputs: Iterable[str]
 ) -> Beginning:
-    """The beginning in canonical order, after deleted records. ``end`` is the service's last cut, if it has one.
+    """The beginning in canonical order, after deleted records. ``end``: the service's last cut, if any.
     Raises SnapshotMismatchError: the snapshot is of an end of the history that the log has lost.
     """
     app = history.plan.app
@@ -158,7 +157,7 @@ def check_tape_begins(history: AppHistory, partition: int) -> None:
 
 
 def rows_of_keys(plan: Plan, keys: Collection[Any] | None) -> Callable[[bytes], bool]:
-    """A predicate for the rows of some keys and the rows without a key. With ``keys=None`` all rows are wanted."""
+    """A predicate for the rows of some keys (None: of all) and the rows without a key."""
     codecs = {actor.name: actor.key_codec for actor in plan.actors}
 
     def is_wanted(row: bytes) -> bool:
@@ -206,7 +205,7 @@ def _check_is_of(history: AppHistory, partition: int, cut: tape.Cut, end: tape.C
 
 def _check_continues(history: AppHistory, partition: int, asked: Snapshot, end: tape.Cut) -> None:
     """For canonical order, refuse a snapshot of the app's own history whose commit the log does not have."""
-    # One of another history, or made in canonical order, is at no commit of the log: nothing here can check it.
+    # One of another history, or in canonical order, is at no commit of the log: nothing here can check it.
     cut = tape.decode_cut(asked.manifest.task(partition).cut)
     if cut.lineage != end.lineage or any(one.source == "canonical" for one in asked.chain):
         return
@@ -286,7 +285,7 @@ def open_base(name: str) -> Snapshot:
 
 
 def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRecord, base: str) -> tape.Cut:
-    """The cut that a task was started with: the snapshot's cut, at the positions and counts of the tape record.
+    """The cut that a task was started with: the snapshot's, at the positions and counts of the tape record.
     Raises SnapshotMismatchError: the tape record does not follow the snapshot.
     """
     of_snapshot = tape.decode_cut(manifest.task(partition).cut)
@@ -314,7 +313,7 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
 
 
 def _predecessors(app: str, manifest: Manifest, partition: int, cut: tape.Cut) -> dict[str, tape.Predecessor]:
-    """The apps whose histories a started app continues: the app of the snapshot, and that app's own predecessors."""
+    """The apps whose histories a started app continues: that of the snapshot, and its own predecessors."""
     if app == cut.app:
         return cut.predecessors
     cuts = {one.partition: tape.decode_cut(one.cut) for one in manifest.tasks if one.cut}
@@ -338,7 +337,7 @@ def here(name: str, before: str, app: str) -> str:
 
 
 def is_own(name: str, app: str) -> bool:
-    """Whether an input is an internal topic of the app. Other topics may begin with the app's name as well."""
+    """Whether an input is an internal topic of the app. Other topics may begin with its name as well."""
     if name == inbox_of(app) or name.startswith(f"{inbox_of(app)}{CHANNEL}"):
         return True
     return name.startswith(f"{app}.") and name.endswith(BY_KEY)

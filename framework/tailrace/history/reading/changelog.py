@@ -1,14 +1,13 @@
 """Folding a changelog: the resulting rows, and the cut at which they are valid.
 
-Theory. A task writes each row that a commit has changed to its partition of the changelog, and then the cut, as the last
-record of the commit::
+Theory. A task writes each row that a commit has changed to its partition of the changelog, and then the cut::
 
     key of a record      meaning
     a row                the row has this value from here on; no value: it is deleted
     ``CUT_ROW``          the commit ends here, and this is its cut
     anything else        a task never writes this: CorruptStateError
 
-So a commit counts only when its cut has been read. Rows after the last cut belong to a commit that was not read in full: a
+So a commit counts when its cut has been read. Rows after the last cut are of a commit that was not read in full: a
 fold leaves them out, and its position is the one after that cut.
 
 The live restore (``runtime.restore``) applies the changes batch by batch to a store that keeps its rows, and reads up to
@@ -119,7 +118,7 @@ def _foreign(place: TopicPartition, record: InputRecord) -> CorruptStateError:
 
 
 def last_cut(log: Log, place: TopicPartition, stop: int | None = None) -> InputRecord | None:
-    """The record of the last cut below ``stop``, without reading the records before it; None if there is no cut."""
+    """The record of the last cut below ``stop``, found from the end; None if there is no cut."""
     return last(log, *place, lambda one: one.key == rows.CUT_ROW, stop)
 
 

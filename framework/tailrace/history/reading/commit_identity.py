@@ -1,37 +1,34 @@
 """Whether a log has the commit that a state stands at: state belongs to a history, not to a position.
 
-Theory. A log can lose its end (a power cut under a weak sync policy, a restored backup) and grow past it again. Another log can
-have the same topics and the same offsets. A store, a snapshot or a rebuild from there then fits by its positions, but holds the
-effects of records that this log does not have. So nothing is taken up by its position: every commit has an identity that
-chains to the one before (see ``core.engine.tape``), and a state counts as a part of this history only if the log has the commit
-that the state stands at. Two commits with one identity have the same past, so one commit decides about everything before it.
+Theory. A log can lose its end (a power cut under a weak sync policy, a restored backup) and grow past it again.
+Another log can have the same topics and offsets. A store, a snapshot or a rebuild from there then fits by its
+positions, but holds the effects of records that this log does not have. So every commit has an identity that chains
+to the one before (see ``core.engine.tape``), and a state is a part of this history only if the log has the commit
+that it stands at. Two commits with one identity have the same past.
 
     the log has                                               the state is
     a tape record of that number with that identity           of this history
     a last cut in the changelog with that identity            of this history, though its tape may be deleted
-    the next tape record as its oldest, which chains to it    of this history: retention has deleted just this record
-    a tape record of that number with another identity        not of this history: the log lost its end, or is another one
+    the next tape record as its oldest, which chains to it    of this history: retention has deleted this record
+    a tape record of that number with another identity        not of this history: lost its end, or another log
     no tape record of that number, and no later one           not of this history: it is ahead of the log
     only later tape records                                   unknown: retention has deleted what would tell
 
-*Unknown* is not enough to take a state up. What the log can restore by itself is restored (a store, the state of a service that
-is started from a snapshot of its own history). What it cannot is refused, with an error that names both identities.
+*Unknown* is not enough to take a state up. What the log can restore by itself is restored; all else is refused, with
+an error that names both identities. A state that a limit has stopped within a commit, and one in canonical order, have
+identities of their own, so they are at no commit of the log and never a part of its history. What such a snapshot may
+replace is decided by ``comparing.cut_differences``.
 
-A state that a limit has stopped within a commit has an identity of its own, so it is at no commit of the log. A snapshot that was
-made in canonical order has none of the log's either: its identity is made of the content of its cut. Such a snapshot is never
-taken for a part of the history; what it may replace is decided by ``comparing.cut_differences``.
-
-    taken up                       checked by                               if it is not of this history
-    store, at start and restart    ``runtime.restore``                      emptied, and restored from the log
-    store, half restored           the same: the commit it was read up to   the same
-    snapshot of a start            ``snapshots.start_from_snapshot``        left aside if the log has the state, else refused
-    the same, in a log where the   ``last_reads``: the records that it     refused
-    app has never committed        has read last, as there is no commit
-    parent of a snapshot           ``snapshots.taking``                     a full snapshot is taken
-    base of a rebuild or replay    ``history.reading.beginnings``                   refused
-    state compared with a replay   ``history.replay``                       a difference, and its rows are not compared
-    tape with an archive           ``core.engine.replay``: the chain        refused
-    state folder, for the status   ``status.inspection``                    its timers are not shown
+    taken up                       checked by                            if it is not of this history
+    store, at start and restart    ``runtime.restore``                   emptied, and restored from the log
+    store, half restored           the same: the commit it was read to   the same
+    snapshot of a start            ``snapshots.start_from_snapshot``     left aside if the log has the state, or refused
+    the same, in a log where the   ``last_reads``: the records that it   refused
+    app has never committed        has read last
+    parent of a snapshot           ``snapshots.taking``                  a full snapshot is taken
+    base of a rebuild or replay    ``beginnings``                        refused
+    state compared with a replay   ``history.replay``                    a difference; its rows are not compared
+    tape with an archive           ``core.engine.replay``: the chain     refused
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ def new_nonce() -> bytes:
 
 
 class Standing(NamedTuple):
-    """Whether a log has a commit; None: the log has deleted what would tell. ``why`` names both identities, for a person."""
+    """Whether a log has a commit; None: it has deleted what would tell. ``why`` names both identities."""
 
     in_log: bool | None
     why: str

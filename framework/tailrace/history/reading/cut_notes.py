@@ -8,10 +8,8 @@ there: so it is no part of the cut.
     left       where the task has left inputs that it reads no more            ``history.reading.left_inputs``
     versions   the versions of the code that have committed the task           ``runtime.task_notes``
 
-A header may be absent: then there was nothing to say. One that cannot be read is an error, as it would be in the cut itself.
-
-A move to another log writes the first two for its target. A start that replaces the state by a snapshot's keeps the versions and the
-inputs that were left.
+A header that cannot be read is an error. A move to another log writes the first two for its target. A start that
+replaces the state by a snapshot's keeps the versions and the inputs that were left.
 """
 
 from __future__ import annotations

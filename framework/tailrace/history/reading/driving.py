@@ -1,24 +1,23 @@
-"""Driving a task along its causes: the one driver of replays, rebuilds, comparisons, traces and the units of a split.
+"""Driving a task along its causes: the one driver of replays, rebuilds, traces and the units of a split.
 
-Theory. A task that goes through history takes causes, emits outputs, and has its state written from time to time. The *way*
-gives the causes in their order. A *sink* takes the outputs and the state: it emits, compares, traces or counts. The sink's
+Theory. A task that goes through history takes causes, emits outputs, and has its state written from time to time. The
+*way* gives the causes in their order. A *sink* takes the outputs and the state: it emits, compares or counts. Its
 *commit policy* decides when state is written. Neither the sink nor the policy may change a result.
 
 There are two ways:
 
     drive_along_tape    the causes of one tape record after the other, as the first run committed them
-    drive               a generator that moves the task and yields it: canonical order (``core.engine.canonical``), or the
-                        blocks of a shard
+    drive               a generator that moves the task: canonical order (``core.engine.canonical``), or a shard's blocks
 
 ``drive_along_tape`` does this with each tape record, in this order:
 
     1. version    If code of another version has run since the task's base, the sink is notified before the next take.
-    2. begin      A record before the task's beginning is not taken. Only its numbers of inputs and operators are used.
-    3. take       The task handles the causes of the record. If this fails, the sink sees the error, then it is raised.
+    2. begin      Of a record before the task's beginning, only the numbers of inputs and operators are used.
+    3. take       The task handles the causes of the record. If this fails, the sink sees the error before it is raised.
     4. outputs    The sink takes all outputs. It may look at the task, which is at the end of the record.
     5. settle     Totals continue from the counts of the first run.
-    6. commit     State is written when the policy requires it, at the last record, and where a limit stops the task within
-                  a record. Otherwise the commit is postponed: a later one writes what this record has changed.
+    6. commit     State is written when the policy requires it, at the last record, and where a limit stops the task
+                  within a record. Otherwise a later commit writes what this record has changed.
     7. progress   The sink is notified that the task is past the record.
 
 A task stops at its limit, or at the end of the tape. A tape that ends before the expected record is an error.

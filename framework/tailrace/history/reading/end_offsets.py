@@ -1,13 +1,12 @@
 """The limits at which a part of history ends: the checks for replay, rebuild and explore.
 
-
     the app does not read the topic, or it has no such partition      refused
     the log has deleted the offset                                    refused
     no partition that it is given for has so many records             refused: less would be run than was asked for
     only some of these partitions have so many (``TOPIC=OFFSET``)     the others end where they end
-    the log has it, but the service's last commit is before it        noted: along the tape the task ends at this commit
-    the same, and the task has read records of a hidden topic that    refused along the tape: these records come from after the
-    other tasks had forwarded from behind the limit                   limit, and nothing keeps them out
+    the log has it, but the service's last commit is before it        noted: along the tape the task ends there
+    the same, and the task has read records of a hidden topic that    refused along the tape: nothing else would keep
+    other tasks had forwarded from behind the limit                   these records out
 
 A task that begins with a snapshot cannot end before it. So a limit of any kind that the task has passed there is refused.
 """

@@ -1,8 +1,8 @@
 """What is on its way to a task at a consistent cut: sent by then, and not read.
 
-In an internal topic of the app, these are the records at or after the task's position whose writer had written them by its own commit in
-the cut. The number of an output tells that, and not its offset: see ``log.consistent_ends``. A record that no task of this app has
-written came with the start from a snapshot, so it was sent before.
+In an internal topic of the app, these are the records at or after the task's position that their writer had written by
+its own commit in the cut. The number of an output tells that, and not its offset: see ``log.consistent_ends``. A record
+that no task of this app has written came with the start from a snapshot, so it was sent before.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The last record that a state has read from each input, for a log that has no commit of the state.
 
-A snapshot can begin an app in a log where the app has never committed: another log with the same topics, or one that has lost
-all commits. There is then no commit whose identity could be compared (see ``commit_identity``), and positions alone do not tell
-whether the log holds the records that the state has read. So a snapshot notes the offset and the digest of the last record of
-each input before the position in its cut, and a start or a canonical rebuild from it compares the record that the log has there.
+A snapshot can begin an app in a log where the app has never committed: another log with the same topics, or one that
+has lost all commits. No identity of a commit can then be compared (see ``commit_identity``), and positions do not tell
+whether the log holds the records that the state has read. So a snapshot notes the offset and the digest of the last
+record of each input, and a start or a canonical rebuild from it compares the record that the log has there.
 
-A record that the log has deleted or compacted, or that is behind the end of the topic, is not compared. Internal topics of
-the app are not either: a start brings along what was under way in them.
+A record that the log has deleted or compacted, or that is behind the end of the topic, is not compared, nor are those of
+internal topics: a start brings along what was under way in them.
 """
 
 from __future__ import annotations

@@ -1,20 +1,17 @@
 """Where tasks have left inputs that their app reads no more (``--change-inputs``).
 
-Theory. The state has the effects of what was read from such an input. Were the input declared again and read from its beginning, these
-would count twice. So the position where it was left goes wherever the state goes::
+Theory. The state has the effects of what was read from such an input. Were the input declared again and read from its
+beginning, these would count twice. So the position where it was left goes wherever the state goes::
 
     the state                        the position is
     on the log of the app            in a header of each cut, with the log's note: offsets of a group can expire
-    moves to another log             the same there. The topic is copied with those that the app declares, record by record
-    in a snapshot, a rebuilt state   in the entry of the task (``TaskEntry.abandoned``), with the mark of the last record before it
+    moves to another log             the same there. The topic is copied with those that the app declares
+    in a snapshot, a rebuilt state   in the entry of the task (``TaskEntry.abandoned``), with a mark of the last record read
     begins from a snapshot           the same as on the log of the app
 
-A position counts in one topic only. One that was deleted, or deleted and created again, has none: if the app declares a topic with this
-name later, it reads that from its beginning. So a move and a snapshot leave such positions out, and a start from a snapshot leaves out
-those of topics in which its log has other records.
-
-Internal topics of the app are not carried by snapshots: under another name of the app they are others, and what is under way in them
-is carried otherwise (see ``history.reading.in_flight``).
+A position counts in one topic only. If that was deleted, or deleted and created again, and the app declares it later, it
+is read from its beginning. So a move and a snapshot leave such positions out, and a start from a snapshot those of topics
+in which its log has other records. Internal topics of the app are carried otherwise (see ``in_flight``).
 """
 
 from __future__ import annotations

@@ -13,10 +13,9 @@ Theory. The topic ``<app>.moves`` has one partition. Its last record decides whe
 So a move that is killed anywhere leaves an app that runs on the source alone, on the target alone, or, between ``left`` and
 ``arrived``, on neither of the two until the move is repeated or given up. A record does not expire, unlike offsets of a group on Kafka.
 
-A service that starts looks twice: before it creates topics, and again when it owns its tasks or is a member of its group. A move
-writes ``left`` and then looks whether the app runs. So one of the two sees the other. On Kafka, a process can leave its group and
-join it again without a start: it was suspended, or cut off, for longer than its session. So it also looks each time before it
-restores a task that the group has given it.
+A service that starts looks twice: before it creates topics, and when it owns its tasks or is a member of its group.
+A move writes ``left`` and then looks whether the app runs. So one of the two sees the other. On Kafka, a process that
+was suspended can join its group again without a start. So it also looks before it restores a task of the group.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Step = Literal["arriving", "left", "arrived", "given up", "stayed"]
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A record of ``<app>.moves``. ``other`` is the identity of the other log in hex, ``place`` where it is."""
+    """A record of ``<app>.moves``: the identity of the other log in hex, and its place."""
 
     step: Step
     other: str

@@ -1,14 +1,11 @@
 """Whether the topics of a log are still those that an app has read.
 
-Theory. With each cut goes a note, which the log has made of the cut's positions and of the tape (``Log.note``). A start of a task, and a
-reader of its history, ask the log to resume from it: the log refuses if a topic was deleted and created again since, as the positions
-would mean other records there. The note of an input that was left is kept with its position: it counts if the app declares that again.
+Theory. With each cut goes the log's note of its positions and of the tape (``Log.note``). A start of a task, and a
+reader of its history, ask the log to resume from it: the log refuses if a topic was deleted and created again since,
+as positions mean other records there. The note of an input that was left is kept with its position.
 
-The changelog itself cannot tell. A changelog without a commit beside a tape that has some was deleted, or has lost its end: that
-is refused, too.
-
-Topics may also be replaced while history is read. So a reader notes them when it begins, and checks them at
-its end, before its result counts.
+A changelog without a commit beside a tape that has some was deleted, or has lost its end: that is refused, too.
+Topics may also be replaced while history is read. So a reader notes them when it begins, and checks them at its end.
 """
 
 from __future__ import annotations
@@ -35,13 +32,13 @@ class _Noted(NamedTuple):
 
 
 def noted_header(plan: Plan, log: Log, partition: int, positions: Mapping[str, int]) -> Headers:
-    """The header of a cut with the log's note. ``positions``: by input, up to where it has no record that is not in the cut."""
+    """The header of a cut with the log's note. ``positions``: by input, up to where the cut has all records."""
     places = {TopicPartition(name, partition): position for name, position in positions.items()}
     return cut_header(NOTE, log.note({**places, TopicPartition(plan.tape_topic, partition): 0}))
 
 
 def resumed(plan: Plan, log: Log, partition: int, last: InputRecord | None) -> dict[str, int]:
-    """By input that a task has ever read, and that the app declares: where to continue. ``last`` is the record of its last cut.
+    """By declared input that a task has ever read: where to continue. ``last`` is the record of its last cut.
     Raises TopicReplacedError: one of them, or the tape, was deleted and created again since.
     """
     known = log.topics()
@@ -55,7 +52,7 @@ def resumed(plan: Plan, log: Log, partition: int, last: InputRecord | None) -> d
 
 
 def check_history(app: str, log: Log, inputs: Iterable[InputPlan] = ()) -> None:
-    """Check the topics that tasks of an app have read, and those of its declared ``inputs`` that they have left.
+    """Check the topics that tasks of an app have read, and those of its ``inputs`` that they have left.
     Raises TopicReplacedError: one of them was deleted and created again since.
     """
     with _named(app):
@@ -95,7 +92,7 @@ def note_of_topics(log: Log, topics: Iterable[str]) -> bytes:
 
 
 def check_same_topics(log: Log, note: bytes, topics: Iterable[str]) -> None:
-    """Check that the topics are still those of which ``note_of_topics`` has returned a note, maybe in another process.
+    """Check that the topics are still those of a note of ``note_of_topics``, maybe of another process.
     Raises TopicReplacedError: one of them was deleted and created again since.
     """
     try:

@@ -25,7 +25,7 @@ from tailrace.core.records import InputRecord
 from tailrace.log.interface import Log, TopicPartition
 
 OnHidden: TypeAlias = Callable[[TopicPartition, int, int], object]
-"""Called if a transaction that is open hides the rest of a partial stretch: with the first offset that is left out, and the end."""
+"""Called if an open transaction hides the rest of a partial stretch: with its first offset, and the end."""
 AT_ONCE = 10_000
 """Number of records to read at once, by default."""
 
@@ -44,8 +44,8 @@ def batches(
 ) -> Iterator[list[InputRecord]]:
     """The committed records with ``start <= offset < stop``, in lists of 1 to ``at_once`` records.
 
-    If the stretch must be whole, an open transaction has ``patience_s`` seconds to end. ``on_hidden`` is called if an open
-    transaction ends a partial stretch. Raises UnknownTopicError or OffsetGoneError.
+    If the stretch must be whole, an open transaction has ``patience_s`` seconds to end; otherwise ``on_hidden``
+    is called for it. Raises UnknownTopicError or OffsetGoneError.
     """
     oldest, end = log.start_offset(topic, partition), log.end_offset(topic, partition)
     position = oldest if start is None else start if whole else max(start, oldest)

@@ -1,14 +1,14 @@
-"""Records of a tape as the log has them. One that no task has written is named by its offset, and never skipped.
+"""Records of a tape. One that no task has written is named by its offset, and never skipped.
 
-Theory. The partition of a tape holds the commits of one task, in their order, and nothing else. A reader of a whole tape finds another
-record by its content, by its number, or by the identity of the commit before (``core.engine.replay``). A service does not read its tape.
-It looks at the last record when it restores a task: that belongs to the last commit in the changelog, as both are written together.
+Theory. The partition of a tape holds the commits of one task, in their order, and nothing else. A reader of a whole
+tape finds another record by its content, its number, or the identity of the commit before (``core.engine.replay``).
+A service looks at the last record when it restores a task: it is of the last commit in the changelog.
 
     the last record of the tape     the last commit in the changelog     means
     of commit n, with its identity  commit n                             in order
     cannot be read                  any                                  another program writes to the tape
-    of another commit               commit n, or none                    the same, or one of the two topics has lost its end
-    none                            commit n                             the log has deleted the tape: no replay, but the service runs
+    of another commit               commit n, or none                    the same, or one topic has lost its end
+    none                            commit n                             the log has deleted the tape: no replay
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def tape_records(place: TopicPartition, records: Iterable[InputRecord]) -> Itera
 
 
 def check_tape_end(plan: Plan, log: Log, partition: int, cut: bytes | None) -> None:
-    """Compare the last record of a task's tape with the last commit in its changelog, while nobody else commits.
+    """Compare the last record of a task's tape with the last cut in its changelog, while nobody else commits.
     Raises CorruptStateError: they are not of the same commit.
     """
     place = TopicPartition(plan.tape_topic, partition)

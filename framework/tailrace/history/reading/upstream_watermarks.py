@@ -1,21 +1,21 @@
-"""Watermarks in the log: what a task publishes with its commits, and how it uses the publications of other tasks.
+"""Watermarks in the log: what a task publishes with its commits, and how it uses those of other tasks.
 
-Theory. A task publishes for each topic that its app writes, and for each channel of messages, the least watermark of the
-operators that may write it, less the topic's disorder: no record at or before it will come from this task any more. To
-guarantee this, an operator with due timers that have not fired (a commit may happen within a drain) counts as standing
-before the first of them. A reader may apply a publication once it has read everything that was in its partition at the time of
-the publication: the log knows which publications hold at a position.
+Theory. A task publishes for each topic that its app writes, and for each channel of messages, the least watermark of
+the operators that may write it, less the topic's disorder: no record at or before it will come from this task any
+more. An operator with due timers that have not fired (a commit may happen within a drain) counts as standing before
+the first of them. A reader may apply a publication once it has read everything that was in its partition then: the
+log knows which publications hold at a position.
 
-    an operator all of whose sources are idle    holds no reader back: a topic that it alone writes is published as None
-    the last watermark before that               is published first, by a commit of its own, so that it is not lost
-    a source that has ended                      no longer counts, but its operator still publishes its watermark: a bounded
-                                                 run that is over holds its readers there until it resumes, or is retired
+    an operator with idle sources only   holds no reader back: a topic that it alone writes is published as None
+    the last watermark before that       is published first, by a commit of its own, so that it is not lost
+    a source that has ended              no longer counts, but its operator still publishes its watermark: a bounded run
+                                         that is over holds its readers there until it resumes, or is retired
 
-A source has as many publishers as tasks write it. Its watermark is the least of theirs, without those that hold no reader
-back; if none of them holds a reader back, the source is idle. If the app itself writes the topic, all tasks are known from the
-beginning; the tasks of another app are known from the first publication of one of them. A task that has not committed yet
-holds all readers back until its first commit, which it makes with its first records or because its inputs become idle. A task
-that is down holds them back too, since it will resume. A task that will not run again is retired: see ``retirement``. An app
+A source has as many publishers as tasks write it. Its watermark is the least of theirs, without those that hold no
+reader back; if none does, the source is idle. Of the app itself all tasks are known from the beginning; those of
+another app from the first publication of one of them. A task that has not committed yet holds all readers back until
+its first commit, which it makes with its first records or because its inputs become idle. A task that is down holds
+them back too, since it will resume. A task that will not run again is retired: see ``retirement``. An app
 is known from its first commit on: if it appears later, its records behind the watermark are late.
 """
 
@@ -41,7 +41,7 @@ Published = int | None
 
 
 class Upstream:
-    """The publications for one task's sources, up to the position of the reader. Sources have their numbers in the plan."""
+    """The publications for one task's sources (by number in the plan), up to the position of the reader."""
 
     __slots__ = ("_last", "_log", "_partition", "_plan", "_published", "_reader", "inputs")
 
@@ -66,7 +66,7 @@ class Upstream:
         self._last: dict[int, int] = {}
 
     def news(self, number: int) -> dict[int, int | str]:
-        """By source of an input, the watermark that holds at the reader's position, or IDLE. Unknown ones are left out."""
+        """By source of an input, the watermark at the reader's position, or IDLE; without unknown ones."""
         name = self._plan.inputs[number].name
         for publisher, watermark_ms, actor in self._reader.published(name, self._partition):
             source = self._channel(name, actor) if actor else number
@@ -101,8 +101,8 @@ class Upstream:
 
 
 def without_watermark(log: Log, topic: str) -> list[str]:
-    """The transactional ids of the tasks that hold all readers of a topic back at the end of what is published, because they have
-    published no watermark yet, or none since they have started again.
+    """The transactional ids of the tasks that hold all readers of a topic back, because they have published no
+    watermark yet, or none since they have started again.
     """
     published = {writer: mark for (of, writer), mark in log.publications().items() if of == topic}
     known = {*published, *(one for writer in published for one in tasks_beside(writer, log))}

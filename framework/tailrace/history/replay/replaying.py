@@ -49,7 +49,7 @@ def replay(
     live: LiveStates | None = None,
     on_progress: Callable[[ReplayStatus], None] | None = None,
 ) -> ReplayReport:
-    """Replay an app. ``open_store`` opens an empty store for a partition (default: in memory), closed at its end.
+    """Replay an app. ``open_store`` opens an empty store of a partition (default: in memory), closed at its end.
 
     ``live`` returns states to compare a partition with, besides the changelog's. ``on_progress`` is called at
     every commit.

@@ -7,7 +7,7 @@ reading the changelog from its beginning. If not, the start is an event of that 
     no cut                   any that fits the app, and has read     the task is seeded with it
                              the log's records (``last_reads``)
     a cut with a base        that base, or any without replacing     nothing: the start was done before
-    a cut                    of this history, at the cut or before   an empty store is filled; the changelog adds the rest
+    a cut                    of this history, at the cut or before   an empty store is filled, then the changelog read
     a cut                    of this history, but at a commit that   it is left aside, with a warning, and the state is
                              the log does not have (any more)        restored from the log
     a cut                    of another history, or edited, or       refused, unless the snapshot should replace the state

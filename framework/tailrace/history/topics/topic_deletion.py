@@ -1,11 +1,11 @@
-"""Deletes what an app has on a log whose topics can be deleted: its internal topics, and the offsets of its groups.
+"""Deletes what an app has on a log: its internal topics, and the offsets of its groups.
 
-Theory. What an app declares is never deleted: others read it, or have written it. The order is one in which an interruption leaves
-nothing that would be taken for a whole history, and in which the command can be run again:
+Theory. What an app declares is never deleted: others read it, or have written it. In this order, an interruption
+leaves nothing that would be taken for a whole history, and the command can be run again:
 
 1. the app must have no live member;
 2. it is retired: readers of its outputs would wait for a writer that will never come again;
-3. the offsets of its groups are deleted, so that a new app of the same name does not begin in the middle of an input;
+3. the offsets of its groups are deleted: a new app of its name must not begin in the middle of an input;
 4. the topics are deleted, the tape last: it shows that the app has run here.
 
 State folders of its processes stay where they are. A new app of the same name finds that they are of another

@@ -7,8 +7,8 @@ Theory. A topic that several apps need is one entry, with the role that it has f
     ``refuse``     something differs that ``apply`` does not change; each finding has the reason, and what to do
     ``none``       it is right; there may be notes
 
-Topics with watermarks are entries where the log has such: in the embedded log watermarks are in no topics. ``redriven`` is created when
-letters are redriven for the first time, so it is an entry only if it exists.
+Topics with watermarks are entries where the log has such. ``redriven`` is created when letters are redriven for the
+first time, so it is an entry only if it exists.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def apply_topics(planned: Sequence[PlannedTopic], log: StoredLog) -> None:
 
 
 def check_topics(plan: Plan, log: StoredLog, app: str) -> None:
-    """Compare the topics of an app, named as in a command, with the rules when it starts. Warnings are logged.
+    """Compare the topics of an app, named as in a command, with the rules at its start. Warnings are logged.
     Raises TopicMismatchError: a deviation would lose data, or give wrong results.
     """
     options = f"--app {app} --log {log.place}"

@@ -108,7 +108,7 @@ class Place:
     def write(self, data: bytes, *, replace: bool = True) -> None:
         """Make a whole file appear, safe from a power cut. Raises SnapshotUnavailableError.
 
-        Without ``replace`` raises FileExistsError if it exists (in an object store, if a look finds it before).
+        Without ``replace`` raises FileExistsError if it exists (in an object store, if it is found before).
         """
         with self.failures(WRITING):
             if self._filesystem is None:
@@ -209,7 +209,7 @@ class Place:
 
     @contextmanager
     def failures(self, doing: str) -> Generator[None]:
-        """SnapshotUnavailableError for an OSError, except for a read of no file and a write of an existing one."""
+        """SnapshotUnavailableError for an OSError, except for a read of no file, and a write of an existing one."""
         try:
             yield
         except TailraceError:

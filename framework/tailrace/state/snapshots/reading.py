@@ -240,7 +240,7 @@ def linked(chain: Sequence[Level], app: str) -> Snapshot:
 def overlaid(
     base: Iterable[Changes], changes: Iterable[Changes], *, keep_deleted: bool = False
 ) -> Iterator[Changes]:
-    """Two ascending streams as one: ``changes`` replace, and None deletes (``keep_deleted``: stays, as None)."""
+    """Two ascending streams as one: ``changes`` replace, None deletes (``keep_deleted``: stays, as None)."""
     coming = iter(changes)
     pending = next(coming, None)
     for keys, values in base:

@@ -82,7 +82,7 @@ def schema_of(table: TableName) -> Any:
 
 
 def state_tables(row_keys: list[bytes], values: list[bytes]) -> tuple[Any, Any]:
-    """The ``RecordBatch``es of state and timers from state rows. Raises CorruptStateError for any other row."""
+    """The ``RecordBatch``es of state and timers from state rows. Raises CorruptStateError for others."""
     keys, contents = pa.array(row_keys, pa.binary()), pa.array(values, pa.binary())
     parts = compute.extract_regex(keys, _ROW)
     if parts.null_count:
