@@ -1,5 +1,7 @@
 """Laws on commits that wait in memory: reads see them, a crash loses whole commits from the end, and never more than the limit."""
 
+from copy import deepcopy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ def test_reads_see_each_commit_and_a_crash_loses_less_than_the_limit(steps, comm
         cut = b"%d" % number
         model.write(batch, cut)
         store.write(batch, cut)
-        history.append(copied(model))
+        history.append(deepcopy(model))
         left = history[written(history, below)]
         assert_same(left, below, [everything], list(left.rows))
         lost = len(history) - 1 - written(history, below)
@@ -37,14 +39,8 @@ def test_reads_see_each_commit_and_a_crash_loses_less_than_the_limit(steps, comm
         if end:  # a crash: what waits is gone
             store = OverlayStore(below, commits, most_bytes)
             del history[written(history, below) + 1 :]
-            model = copied(history[-1])
+            model = deepcopy(history[-1])
             assert_same(model, store, [everything], list(batch))
-
-
-def copied(model: Model) -> Model:
-    copy = Model()
-    copy.rows, copy.cut = dict(model.rows), model.cut
-    return copy
 
 
 def written(history: list[Model], below: MemoryStore) -> int:

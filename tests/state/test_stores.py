@@ -59,10 +59,6 @@ def test_a_new_store_is_empty_and_has_no_cut(store: Store) -> None:
     assert list(store.scan(b"", b"\xff")) == []
 
 
-def test_every_store_keeps_the_interface_of_the_core(store: Store) -> None:
-    assert isinstance(store, Store)
-
-
 def test_an_empty_cut_is_not_the_absence_of_one(store: Store) -> None:
     store.write({}, b"")
     assert store.cut == b""

@@ -165,11 +165,6 @@ def test_a_store_that_does_not_answer_or_has_no_such_bucket_is_unavailable(store
     assert "hush" not in str(caught.value)
 
 
-def test_a_scheme_that_nothing_reaches_is_told() -> None:
-    with pytest.raises(SnapshotUnavailableError, match="gopher://hole"):
-        Snapshots("gopher://hole/x", "flights")
-
-
 def test_without_pyarrow_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.feather", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'tailrace\[parquet\]'"):
