@@ -32,7 +32,6 @@ from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 
 _DIFFERENT = 1
-_UNREADABLE = 1
 
 _which = click.argument("which", default="latest", metavar="[ID|NAME|latest]")
 
@@ -81,17 +80,12 @@ def create(
 @app_argument
 @snapshots_option
 @json_option
-def list_(*, app: str, uri: str, as_json: bool) -> int:
-    """List the snapshots of APP, given as package.module:app or by its name alone; the newest last.
-
-    Exit 1 if a manifest cannot be read; the other snapshots are listed.
-    """
+def list_(*, app: str, uri: str, as_json: bool) -> None:
+    """List the snapshots of APP, given as package.module:app or by its name alone; the newest last."""
     name = name_of(app)
     snapshots = Snapshots(uri, name)
-    found, unreadable = snapshots.survey()
-    for error in unreadable.values():
-        click.echo(f"tailrace: {error}", err=True)
-    if not found and not unreadable:
+    found = snapshots.list()
+    if not found:
         meant = did_you_mean(name, snapshots.other_apps)
         said = f"tailrace: there is no snapshot of {name!r} in {Place.at(uri).shown!r}. {meant}"
         click.echo(said.rstrip(), err=True)
@@ -99,7 +93,7 @@ def list_(*, app: str, uri: str, as_json: bool) -> int:
         if as_json:
             for each in found:
                 click.echo(msgspec.json.encode(_as_dict(each)))
-            return _UNREADABLE if unreadable else 0
+            return
         lines: list[tuple[object, ...]] = [
             (
                 each.id,
@@ -114,7 +108,6 @@ def list_(*, app: str, uri: str, as_json: bool) -> int:
         ]
         if lines:
             show_table(lines, ("id", "name", "created", "from", "kind", "rows", "size"))
-    return _UNREADABLE if unreadable else 0
 
 
 @snapshot.command(short_help="Show offsets and watermarks of a snapshot.")

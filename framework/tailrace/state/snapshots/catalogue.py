@@ -62,10 +62,6 @@ def which_where(reference: str) -> tuple[str, str]:
     return (uri, which or LATEST) if mark else (reference, LATEST)
 
 
-Unreadable: TypeAlias = AlteredSnapshotError | NewerFormatError
-"""The error of a manifest that cannot be read."""
-
-
 class Draft(msgspec.Struct, frozen=True):
     """An unfinished snapshot: its id, the folder for ``write_task``, and its start (ms since 1970)."""
 
@@ -148,31 +144,10 @@ class Snapshots:
 
         A single manifest that cannot be read is an error, since the latest snapshot would be uncertain.
         """
-        found, unreadable = self.survey()
-        if unreadable:
-            raise next(iter(unreadable.values()))
-        return found
-
-    def survey(self) -> tuple[_Manifests, dict[str, Unreadable]]:
-        """The manifests of all snapshots, oldest first; by id, the errors of those that cannot be read."""
-        found, unreadable = _Manifests(), dict[str, Unreadable]()
-        for name in self._folders():
-            try:
-                manifest = self._read(name)
-            except (AlteredSnapshotError, NewerFormatError) as error:
-                unreadable[name] = error
-            else:
-                found += [] if manifest is None else [manifest]
-        return _by_age(found), unreadable
+        return _by_age([one for one in map(self._read, self._folders()) if one is not None])
 
     def id_of(self, which: str) -> str:
-        """The id of a snapshot that ``open`` would find. By its id, an unreadable one is found, too.
-
-        Raises UnknownSnapshotError; and AlteredSnapshotError or NewerFormatError if a manifest that cannot be
-        read may be the one.
-        """
-        if _NAME.fullmatch(which) and (self._place / which / MANIFEST).exists():
-            return which
+        """The id of a snapshot that ``open`` would find. Raises what ``list`` does, and UnknownSnapshotError."""
         return self._named(which).id
 
     def open(self, which: str = LATEST) -> Snapshot:
@@ -297,10 +272,8 @@ class Snapshots:
         return manifest
 
     def _named(self, which: str) -> Manifest:
-        everything, unreadable = self.survey()
+        everything = self.list()
         ids = [_id_and_name(each) for each in everything]
-        if unreadable and not any(each.name == which for each in everything):
-            raise next(iter(unreadable.values()))  # any of them may be the one
         if which == LATEST:
             if not everything:
                 raise self._unknown("there is no snapshot yet", ids, did_you_mean(self.app, self.other_apps))

@@ -120,7 +120,7 @@ def encode(manifest: Manifest) -> bytes:
 
 def decode(data: bytes, snapshot: str, path: str) -> Manifest:
     """Read a manifest. Raises NewerFormatError, or AlteredSnapshotError if a byte has changed."""
-    hint = "Use another snapshot, and delete this one."
+    hint = "Remove this folder. The others cannot be listed before, since it may be the latest snapshot."
     try:
         number = msgspec.json.decode(data, type=_AnyManifest).format
         if number > FORMAT:
