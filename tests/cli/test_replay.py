@@ -291,8 +291,6 @@ def test_a_replay_can_stop_at_an_offset_and_at_a_time(lived, capsys) -> None:
     assert "at=47" not in out
     assert run(lived, "--partition", "0", "--until-offset", "ticks=3", "--json") == 0
     assert json.loads(capsys.readouterr().out)["records"] == 3
-    assert run(lived, "--until-clock", "1970-01-01", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["records"] == 0
 
 
 def test_the_debugger_stops_at_the_first_line_of_the_handler(lived, capsys, monkeypatch) -> None:

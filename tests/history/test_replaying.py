@@ -277,11 +277,6 @@ class TestLimits:
         expected = next((n for n, at in enumerate(sales, 1) if at - 11 >= until_ms), len(sales))
         assert report.records == expected
 
-    def test_up_to_a_clock_reading_nothing_later_happens(self) -> None:
-        with lived(shops(partitions=1)) as h:
-            report = replay(h.plan, h.log, ReplayOptions(limits=Limits(clock_ms=2_500)))
-        assert report.records == 18  # sent at 0, 1,000 and 2,000 ms
-
     def test_what_was_emitted_up_to_the_limit_is_compared(self) -> None:
         with lived(shops(partitions=1)) as h:
             assert told(compared(h, limits=Limits({"sales": {0: 9}}))) == []

@@ -231,11 +231,8 @@ def between(
 def limit_of(random: Random, plan: Plan, tapes: list[bytes], log: Records, partition: int) -> Limit:
     """Somewhere on the way."""
     last = tape.decode_tape(tapes[-1])
-    kind = random.randrange(3)
-    if kind == 0:
+    if random.randrange(2):
         name = random.choice(plan.inputs).name
         offsets = [record.offset for record in log.get((name, partition), [])]
         return Limit(offsets={name: random.choice(offsets)} if offsets else {})
-    if kind == 1:
-        return Limit(watermark_ms=random.randint(min(START_MS, last.watermark), last.watermark))
-    return Limit(clock_ms=random.randint(0, 60_000))
+    return Limit(watermark_ms=random.randint(min(START_MS, last.watermark), last.watermark))

@@ -160,14 +160,6 @@ def test_of_one_key_only_its_task_and_its_rows_are_read(options, read):
     assert (read.partitions, read.rows) == ({partition_of(b"N107", 4)}, 1)
 
 
-def test_tasks_that_are_not_asked_for_are_not_read(options, read):
-    whole = answer(**options, actor="Plane").rows
-    read.partitions.clear()
-    found = answer(**options, actor="Plane", partitions="1").rows
-    assert found == [row for row in whole if partition_of(row["key"].encode(), 4) == 1]
-    assert read.partitions == {1}
-
-
 def test_keys_can_be_named_as_an_option(options, read):
     found = answer(**options, actor="Plane", field="cabins", keys='["N107", "N108"]').rows
     assert {row["key"] for row in found} == {"N107", "N108"}
@@ -188,7 +180,6 @@ def test_columns_that_nobody_wants_are_not_read(options, read):
         ({"actor": "Plane", "field": "miles"}, UsageError, "cabins, notes"),
         ({"actor": "Plane", "columns": "mile"}, UsageError, "The columns are: key, last, miles"),
         ({"actor": "Plane", "topic": "trips"}, UsageError, "belongs to a log"),
-        ({"actor": "Plane", "partitions": "4"}, UsageError, "0 to 3"),
         ({"actor": "Plane", "table": "state"}, UsageError, "has all actors"),
         ({"actor": "Plane", "id": "nobody"}, UnknownSnapshotError, "nobody"),
     ],

@@ -1,4 +1,4 @@
-"""Options that limit a command: to offsets, to an event time, to a clock reading of the service."""
+"""Options that limit a command: to offsets, to an event time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ class GivenLimits(NamedTuple):
 
     offsets: tuple[EndOffset, ...]
     until_ms: int | None
-    clock_ms: int | None
 
     def of(self, plan: Plan) -> Limits:
         """The limits for an app. An offset for one partition overrides an offset for all.
@@ -40,7 +39,7 @@ class GivenLimits(NamedTuple):
                 )
             numbers = range(plan.partitions) if partition is None else [partition]
             ends.setdefault(topic, {}).update(dict.fromkeys(numbers, offset))
-        return Limits(ends, self.until_ms, self.clock_ms)
+        return Limits(ends, self.until_ms)
 
 
 limit_options = packed(
@@ -60,12 +59,5 @@ limit_options = packed(
         type=TimeType(),
         metavar="TIME",
         help="Stop a task as soon as its watermark reaches this event time.",
-    ),
-    click.option(
-        "--until-clock",
-        "clock_ms",
-        type=TimeType(),
-        metavar="TIME",
-        help="Stop a task before the service's clock passed this time.",
     ),
 )

@@ -53,8 +53,3 @@ def _array(column: Column, given: Sequence[Any], type_: Any) -> Any:
             except (OverflowError, pa.ArrowException) as why:
                 raise MisfitError(column, row, why) from None
         raise
-
-
-def constant(value: object, count: int, type_: Any) -> Any:
-    """A column with the same value in all rows."""
-    return pa.repeat(pa.scalar(value, type_), count)

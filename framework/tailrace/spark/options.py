@@ -23,7 +23,6 @@ _READ = {
     "endingOffsets": "latest, a number, or a number by partition as JSON",
     "startingTime": "an instant; records with this timestamp or a later one",
     "endingTime": "an instant; records with an earlier timestamp",
-    "partitions": "the numbers of the partitions that are read, with commas between",
     "keys": "keys, as a JSON list",
     "undecodable": "fail, or keep: what becomes of a record that cannot be decoded",
     "recordsPerTask": "how many offsets one task of Spark reads",
@@ -100,17 +99,6 @@ class Options:
             raise UsageError(f"{name} is {text!r}", hint="Write a whole number of at least 1.")
         return int(text)
 
-    def partitions(self) -> frozenset[int] | None:
-        """The given numbers of partitions; None for all."""
-        if "partitions" not in self._given:
-            return None
-        found = self.names("partitions")
-        if not found or not all(one.isascii() and one.isdecimal() for one in found):
-            raise UsageError(
-                f"partitions is {self._given['partitions']!r}", hint="Write numbers separated by commas: 0,3."
-            )
-        return frozenset(map(int, found))
-
     def offsets(self, name: str) -> int | dict[int, int] | None:
         """An offset for all partitions, or one for each; None for ``earliest`` or ``latest``."""
         text = self._given.get(name, "").strip()
@@ -138,7 +126,7 @@ class Options:
                 hint="Write 2013-01-01, 2013-01-01T05:17:00Z or 1357017420000ms.",
             ) from None
 
-    def keys(self, codec: KeyCodec) -> list[bytes] | None:
+    def keys(self, codec: KeyCodec) -> frozenset[bytes] | None:
         """The given keys, encoded; None for all."""
         if "keys" not in self._given:
             return None
@@ -148,7 +136,7 @@ class Options:
             raise UsageError(
                 f"keys is {self._given['keys']!r}: {error}", hint='Write a JSON list: ["N14228", "N24211"].'
             ) from None
-        return [_encoded_key(one, codec) for one in found]
+        return frozenset(_encoded_key(one, codec) for one in found)
 
 
 def _encoded_key(shown: object, codec: KeyCodec) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 from tailrace.core.errors import BadRecordError
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import TopicPartition
-from tailrace.spark.arrow import MisfitError, arrow_schema, batch, constant, pa
+from tailrace.spark.arrow import MisfitError, arrow_schema, batch, pa
 from tailrace.spark.columns import Column, complete, plain, struct_type
 from tailrace.spark.events import TYPE, Events
 
@@ -74,9 +74,9 @@ class Batches:
             ]
         match name.removeprefix(prefix):
             case "topic":
-                return constant(self._topic, len(records), pa.string())
+                return pa.repeat(pa.scalar(self._topic, pa.string()), len(records))
             case "partition":
-                return constant(self._partition, len(records), pa.int32())
+                return pa.repeat(pa.scalar(self._partition, pa.int32()), len(records))
             case "timestamp":
                 return [record.timestamp_ms * 1000 for record in records]  # microseconds, as Arrow takes them
             case "headers" if not any(one.headers for one in records):

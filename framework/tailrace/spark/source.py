@@ -67,11 +67,12 @@ class TailraceSource(DataSource):
                     hint="Leave the schema out.",
                 )
             table = _table(self._options.at(cut))
-            return (
-                StateTableReader(table, schema)
-                if isinstance(table, StateTable)
-                else TopicReader(table, schema)
-            )
+            if [(one.name, one.dataType) for one in schema] != [one[:2] for one in table.columns]:
+                raise UsageError(
+                    "the given schema is not that of the table",
+                    hint="Leave the schema out. Select columns by the option columns, or cast what is read.",
+                )
+            return StateTableReader(table) if isinstance(table, StateTable) else TopicReader(table)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Writes an actor's table."""

@@ -28,12 +28,11 @@ from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.arrow import MisfitError, arrow_schema, batch, compute, pa
-from tailrace.spark.bounds import Bounds
 from tailrace.spark.columns import Column, plain, struct_type
 from tailrace.spark.options import Options
 from tailrace.spark.reporting import reported
 from tailrace.spark.stored import Entry, StoredActor, stored_actor
-from tailrace.spark.topics import chosen, wanted_columns
+from tailrace.spark.topics import chosen
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 _LAST_MS = ((1 << 63) - 1) // 1000
@@ -85,8 +84,7 @@ class StateTable:
                 options.refuse("field", because="it goes with an actor's own table")
             else:
                 self.field = self.actor.collection(options.required("field"))
-        self.all_columns = self._all_columns()
-        self.columns = chosen(self.all_columns, options.names("columns"), "columns")
+        self.columns = chosen(self._all_columns(), options.names("columns"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StateTable, (self.options, self.snapshot)
@@ -115,13 +113,9 @@ class StateTable:
             return [key, *self.actor.entry_columns(self.field), Column("expires", _INSTANT)]
         return [key, *self.actor.field_columns()]
 
-    def bounds(self) -> Bounds:
-        """The tasks and keys that the options leave."""
-        numbers, count = self.options.partitions(), self.snapshot.manifest.partitions
-        for number in sorted((numbers or frozenset[int]()) - set(range(count))):
-            raise UsageError(f"partitions names {number}", hint=f"The snapshot has 0 to {count - 1}.")
-        keys = self.options.keys(key_codec_for(bytes) if self.actor is None else self.actor.key_codec)
-        return Bounds(numbers, keys=None if keys is None else frozenset(keys))
+    def keys(self) -> frozenset[bytes] | None:
+        """The keys to read, encoded; None for all."""
+        return self.options.keys(key_codec_for(bytes) if self.actor is None else self.actor.key_codec)
 
 
 def opened(options: Options) -> Snapshot:
@@ -134,21 +128,14 @@ def opened(options: Options) -> Snapshot:
 class StateTableReader(ds.DataSourceReader):
     """Reads a table of a snapshot."""
 
-    def __init__(self, table: StateTable, wanted: types.StructType) -> None:
+    def __init__(self, table: StateTable) -> None:
         self.table = table
-        self.wanted = wanted
-        self.columns = wanted_columns(table.all_columns, wanted)
-        self.bounds = table.bounds()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return StateTableReader, (self.table, self.wanted)
+        self.keys = table.keys()
 
     def partitions(self) -> list[ds.InputPartition]:
         """The tasks that can have a row that is asked for."""
         count = self.table.snapshot.manifest.partitions
-        numbers = self.bounds.partitions_of(count)
-        if self.bounds.keys is not None:
-            numbers &= {partition_of(key, count) for key in self.bounds.keys}
+        numbers = range(count) if self.keys is None else {partition_of(key, count) for key in self.keys}
         return [TaskPart(number) for number in sorted(numbers)]
 
     def read(self, partition: ds.InputPartition) -> Iterator[Any]:
@@ -159,12 +146,13 @@ class StateTableReader(ds.DataSourceReader):
             yield from self._batches(partition)
 
     def _batches(self, partition: TaskPart) -> Iterator[Any]:
-        schema = arrow_schema(struct_type(self.columns))
-        names = [one.name for one in self.columns]
+        columns = self.table.columns
+        schema = arrow_schema(struct_type(columns))
+        names = [one.name for one in columns]
         for values, count in self._values(partition.partition, names):
             if count:
                 try:
-                    yield batch(schema, self.columns, [values[name] for name in names])
+                    yield batch(schema, columns, [values[name] for name in names])
                 except MisfitError as error:
                     hint = "Leave the column out (option columns), or read the stored rows (table=state)."
                     raise UsageError(str(error), hint=hint) from error
@@ -185,8 +173,8 @@ class StateTableReader(ds.DataSourceReader):
         found: list[Any] = [] if actor is None else [compute.field("actor") == actor]
         for name, values in equal.items():
             found.append(compute.field(name).isin(list(values)))
-        if self.bounds.keys is not None:
-            found.append(compute.field("key").isin(pa.array(sorted(self.bounds.keys), pa.binary())))
+        if self.keys is not None:
+            found.append(compute.field("key").isin(pa.array(sorted(self.keys), pa.binary())))
         whole = None
         for one in found:
             whole = one if whole is None else whole & one

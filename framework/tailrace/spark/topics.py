@@ -28,7 +28,6 @@ from tailrace.history.reading.stretches import batches
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
 from tailrace.log.interface import OneCommitLog, TopicPartition
-from tailrace.spark.bounds import Bounds, Range
 from tailrace.spark.columns import Column
 from tailrace.spark.events import events_of
 from tailrace.spark.options import Options
@@ -49,6 +48,17 @@ _HEADERS = types.ArrayType(
         [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]
     )
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The whole numbers from ``start`` up to, without, ``stop``."""
+
+    start: int = -(1 << 63)
+    stop: int = (1 << 63) - 1
+
+
+ALL = Range()
 
 
 @dataclass(frozen=True)
@@ -77,16 +87,16 @@ class TopicTable:
             self.events is not None and options.one_of("undecodable", "fail", "keep") == "keep"
         )
         prefix = "" if self.events is None else "_"
-        self.all_columns = self._all_columns(prefix)
+        all_columns = self._all_columns(prefix)
         taken: set[str] = set()
-        for one in self.all_columns:
+        for one in all_columns:
             if one.name in taken:
                 raise UsageError(
                     f"the events have a field {one.name!r}, and a column of the log has that name",
                     hint="Read the topic as bytes, without app.",
                 )
             taken.add(one.name)
-        self.columns = chosen(self.all_columns, options.names("columns"), "columns")
+        self.columns = chosen(all_columns, options.names("columns"))
         if self.keeps_undecodable and all(one.name != ERROR for one in self.columns):
             raise UsageError(
                 f"undecodable is keep, and columns leaves out {ERROR!r}: then no column would show which "
@@ -113,17 +123,17 @@ class TopicTable:
         kept = [Column(ERROR, types.StringType()), Column(VALUE, types.BinaryType())]
         return [*self.events.columns, *meta, headers, *(kept if self.keeps_undecodable else ())]
 
-    def bounds(self) -> Bounds:
-        """What the options leave, offsets apart: these are per partition."""
-        options = self.options
-        start_ms, stop_ms = options.instant_ms("startingTime"), options.instant_ms("endingTime")
-        times_ms = Range()
-        if start_ms is not None:
-            times_ms &= Range(start=start_ms)
-        if stop_ms is not None:
-            times_ms &= Range(stop=stop_ms)
-        keys = options.keys(key_codec_for(bytes) if self.events is None else self.events.key_codec)
-        return Bounds(options.partitions(), times_ms, None if keys is None else frozenset(keys))
+    def times_ms(self) -> Range:
+        """The timestamps to read."""
+        start_ms, stop_ms = self.options.instant_ms("startingTime"), self.options.instant_ms("endingTime")
+        return Range(
+            ALL.start if start_ms is None else start_ms,
+            ALL.stop if stop_ms is None else stop_ms,
+        )
+
+    def keys(self) -> frozenset[bytes] | None:
+        """The keys to read, encoded; None for all."""
+        return self.options.keys(key_codec_for(bytes) if self.events is None else self.events.key_codec)
 
     def cut(self) -> dict[str, str]:
         """The offsets to read, of all partitions as of one commit: see ``cut``."""
@@ -166,24 +176,20 @@ class TopicTable:
         return note.hex()
 
     def spans(self, log: OneCommitLog, ends: Sequence[int]) -> list[Range]:
-        """The requested offsets of each partition; unchecked for partitions that are not read."""
-        topic, count = self.topic, log.partitions(self.topic)
+        """The requested offsets of each partition."""
         first, last = (self.options.offsets(name) for name in ("startingOffsets", "endingOffsets"))
-        named = self.options.partitions() or ()
-        for name, given in (("startingOffsets", first), ("endingOffsets", last), ("partitions", named)):
-            unknown = (
-                [] if given is None or isinstance(given, int) else sorted(set(given) - set(range(count)))
-            )
+        for name, given in (("startingOffsets", first), ("endingOffsets", last)):
+            unknown = set(given) - set(range(len(ends))) if isinstance(given, dict) else set[int]()
             if unknown:
                 raise UsageError(
-                    f"{name} names partition {unknown[0]} of {topic!r}", hint=f"It has 0 to {count - 1}."
+                    f"{name} names partition {min(unknown)} of {self.topic!r}",
+                    hint=f"It has 0 to {len(ends) - 1}.",
                 )
-        read, found = self.bounds().partitions_of(count), list[Range]()
+        found: list[Range] = []
         for number, end in enumerate(ends):
-            kept = Range(log.start_offset(topic, number), end)
+            kept = Range(log.start_offset(self.topic, number), end)
             asked = Range(_of(first, number, kept.start), _of(last, number, kept.stop))
-            if number in read:
-                self._check(number, asked, kept)
+            self._check(number, asked, kept)
             found.append(asked)
         return found
 
@@ -201,39 +207,22 @@ class TopicTable:
                 )
 
 
-def chosen(columns: Sequence[Column], names: Sequence[str], said: str) -> list[Column]:
+def chosen(columns: Sequence[Column], names: Sequence[str]) -> list[Column]:
     """The columns of these names, in this order; all if none is named."""
     known = {one.name: one for one in columns}
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known, f"The columns are: {', '.join(known)}.")
-            raise UsageError(f"{said}: there is no column {name!r}", hint=hint)
+            raise UsageError(f"columns: there is no column {name!r}", hint=hint)
     return [known[name] for name in names] or list(columns)
 
 
-def wanted_columns(columns: Sequence[Column], schema: types.StructType) -> list[Column]:
-    """The columns of a schema, each of the type that it has there."""
-    found = chosen(columns, schema.names, "the schema")
-    for one, field in zip(found, schema, strict=True):
-        if one.type != field.dataType:
-            raise UsageError(
-                f"the schema has {field.name!r} as {field.dataType.simpleString()}",
-                hint=f"It is {one.type.simpleString()}; leave the schema out, or cast what is read.",
-            )
-    return found
-
-
 class TopicReader(ds.DataSourceReader):
-    """Reads a topic; see the head of this file. ``wanted`` has the columns that are made, and the cut."""
+    """Reads a topic at its cut; see the head of this file."""
 
-    def __init__(self, table: TopicTable, wanted: types.StructType) -> None:
+    def __init__(self, table: TopicTable) -> None:
         self.table = table
-        self.wanted = wanted
-        self.columns = wanted_columns(table.all_columns, wanted)
-        self.bounds = table.bounds()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TopicReader, (self.table, self.wanted)
+        self.times_ms, self.keys = table.times_ms(), table.keys()
 
     # --- planning
 
@@ -250,18 +239,18 @@ class TopicReader(ds.DataSourceReader):
                 log.close()
 
     def _slices(self, log: OneCommitLog) -> Iterator[Slice]:
-        table, bounds = self.table, self.bounds
+        table, start_ms = self.table, self.times_ms.start
         topic = table.topic
         # The cut is already chosen: a transaction that was opened since is behind it, and is not waited for.
         spans = table.spans(log, [log.end_offset(topic, number) for number in range(log.partitions(topic))])
-        numbers = bounds.partitions_of(len(spans))
-        if bounds.keys is not None and table.events is not None and table.events.partitioned:
-            numbers &= {partition_of(key, len(spans)) for key in bounds.keys}
+        numbers = set(range(len(spans)))
+        if self.keys is not None and table.events is not None and table.events.partitioned:
+            numbers &= {partition_of(key, len(spans)) for key in self.keys}
         per_task = table.options.count("recordsPerTask", PER_TASK)
         for number in sorted(numbers):
             span = spans[number]
-            if bounds.times_ms.start > Range().start and span.start < span.stop:
-                span &= Range(start=log.offset_at(topic, number, bounds.times_ms.start))
+            if start_ms > ALL.start and span.start < span.stop:
+                span = Range(max(span.start, log.offset_at(topic, number, start_ms)), span.stop)
             for begin, end in self._stretches(log, number, span):
                 for start in range(begin, end, per_task):
                     yield Slice(number, start, min(start + per_task, end))
@@ -283,16 +272,16 @@ class TopicReader(ds.DataSourceReader):
 
     def _wanted(self) -> Wanted:
         """What of the files of an archive is read: days and columns."""
-        times_ms, made = self.bounds.times_ms, {one.name for one in self.columns}
+        made = {one.name for one in self.table.columns}
         names = {name for name in ("key", "headers") if {name, f"_{name}"} & made}
-        if self.bounds.keys is not None:
+        if self.keys is not None:
             names.add("key")
         events = self.table.events
         if events is None:
             names |= made & {"value"}
         elif made & {ERROR, VALUE, *(one.name for one in events.columns)}:
             names |= {"key", "value"}  # the key to name a record by, should its value not be decoded
-        return Wanted(times_ms.start, times_ms.stop, frozenset(names))
+        return Wanted(self.times_ms.start, self.times_ms.stop, frozenset(names))
 
     # --- reading
 
@@ -312,7 +301,7 @@ class TopicReader(ds.DataSourceReader):
             table.check_topic(log)
             make = Batches(
                 TopicPartition(table.topic, partition.partition),
-                self.columns,
+                table.columns,
                 table.events,
                 keeps_undecodable=table.keeps_undecodable,
             )
@@ -339,12 +328,11 @@ class TopicReader(ds.DataSourceReader):
             log.close()
 
     def _kept(self, records: list[InputRecord]) -> list[InputRecord]:
-        bounds = self.bounds
-        if bounds.keys is not None:
-            keys = bounds.keys
+        keys = self.keys
+        if keys is not None:
             records = [one for one in records if one.key in keys]
-        if not bounds.times_ms.is_all:
-            start, stop = bounds.times_ms.start, bounds.times_ms.stop
+        if self.times_ms != ALL:
+            start, stop = self.times_ms.start, self.times_ms.stop
             records = [one for one in records if start <= one.timestamp_ms < stop]
         return records
 

@@ -116,7 +116,7 @@ class StateWriter(DataSourceArrowWriter):
 
     def _check_options(self) -> None:
         self.options.refuse(
-            *("field", "table", "log", "topic", "columns", "key", "keys", "partitions"),
+            *("field", "table", "log", "topic", "columns", "keys"),
             because="an actor's own table is written, as a whole row",
         )
         if ":" not in self.options.required("app"):

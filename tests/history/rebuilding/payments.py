@@ -4,6 +4,7 @@ has to come to.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from random import Random
 
@@ -12,10 +13,11 @@ import msgspec
 import tailrace as tr
 from tailrace.core.records import Output
 
-WRONG: str = ""
-"""``amount``: it sends twice of everything. ``none``: it sends no messages. ``topic``: it writes the wrong
-amounts.
-"""
+
+def wrong() -> str:
+    """The mistake that the code is to have, from the environment: all processes of a rebuild have it."""
+    return os.environ.get("PAYMENTS_WRONG", "")
+
 
 LARGE = 60
 MINUTE_MS = 60_000
@@ -60,10 +62,10 @@ def make_app(version: str = "1") -> tr.App:
         @tr.process(paid)
         def paid_in(self, event: Paid, ctx: tr.Context[str]) -> None:
             self.total += event.amount
-            if WRONG != "none":
-                ctx.send(Region, region_of(event.customer), Share(event.amount * (1 + (WRONG == "amount"))))
+            if wrong() != "none":
+                ctx.send(Region, region_of(event.customer), Share(event.amount * (1 + (wrong() == "amount"))))
             if event.amount >= LARGE:
-                amount = 1 if WRONG == "topic" else event.amount
+                amount = 1 if wrong() == "topic" else event.amount
                 ctx.emit(large, Large(region_of(event.customer), event.at, amount))
 
     @app.actor

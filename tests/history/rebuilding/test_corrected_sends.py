@@ -4,6 +4,7 @@ wrong.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -77,7 +78,7 @@ def served(folder: Path, events: list[Paid] = EVENTS) -> None:
 def test_what_corrected_code_sends_is_what_its_receivers_get(
     tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payments, "WRONG", wrong)
+    monkeypatch.setenv("PAYMENTS_WRONG", wrong)
     check_corrected(tmp_path)
 
 
@@ -86,7 +87,7 @@ def check_corrected(folder: Path) -> None:
     in canonical order.
     """
     served(folder)
-    payments.WRONG = ""
+    os.environ.pop("PAYMENTS_WRONG", None)
     place = f"parquet:{folder / 'outputs'}"
     for split in (1, 2):
         with pytest.raises(ReplayDivergedError, match="is not what is recorded") as caught:
@@ -103,9 +104,9 @@ def check_corrected(folder: Path) -> None:
 def test_along_the_tape_it_is_refused_with_the_place_where_they_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payments, "WRONG", "amount")
+    monkeypatch.setenv("PAYMENTS_WRONG", "amount")
     served(tmp_path)
-    monkeypatch.setattr(payments, "WRONG", "")
+    monkeypatch.delenv("PAYMENTS_WRONG")
     with pytest.raises(
         ReplayDivergedError, match=r"sends to 'payments.inbox' partition \d is not what is recorded"
     ):
@@ -130,9 +131,9 @@ def test_an_app_that_has_not_run_yet_gets_its_messages_and_own_topics(tmp_path: 
 def test_a_service_continues_from_the_corrected_state(
     tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payments, "WRONG", wrong)
+    monkeypatch.setenv("PAYMENTS_WRONG", wrong)
     served(tmp_path)
-    monkeypatch.setattr(payments, "WRONG", "")
+    monkeypatch.delenv("PAYMENTS_WRONG")
     _, snapshot = done(tmp_path, CORRECTED, order="canonical")
     # The end of a bounded run has ended the last window: what follows begins behind it.
     behind = (EVENTS[-1].at // payments.MINUTE_MS + 1) * payments.MINUTE_MS

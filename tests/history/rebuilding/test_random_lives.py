@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import tailrace as tr
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
@@ -18,32 +19,28 @@ from tests.proof.operations import Chance
 from tests.proof.seeds import shuffled, told
 from tests.soak.struck import Run
 
-APP = "tests.history.rebuilding.any_app:app"
 
-
-def lived(seed: int, folder: Path, trace: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def lived(seed: int, folder: Path, trace: list[str]) -> tr.App:
     """A life under faults, in a log."""
     one = shuffled(seed, "rebuilt")
     run = Run(one.model.app.plan(), seed, one.inputs, folder, one.flaky)
     run.trace = trace
     run.run(steps=12)
     Chance.fires = staticmethod(lambda: False)
-    monkeypatch.setattr(any_app, "app", one.model.app)
+    return one.model.app
 
 
 @pytest.mark.one_seed_in(100)  # one takes 1.2 s
-def test_however_a_life_is_rebuilt_it_comes_to_what_it_has_left(
-    seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_however_a_life_is_rebuilt_it_comes_to_what_it_has_left(seeds: range, tmp_path: Path) -> None:
     rebuilds = 0
     for seed in seeds:
         trace: list[str] = []
         folder = tmp_path / str(seed)
         with told(seed, trace):
-            lived(seed, folder, trace, monkeypatch)
-            wanted = live(folder, any_app.app.plan())
+            app = lived(seed, folder, trace)
+            name, wanted = any_app.place(app), live(folder, app.plan())
             for split in (1, 3):
-                asked = request(folder, APP, split=split, order="tape", store="memory", any_environment=True)
+                asked = request(folder, name, split=split, order="tape", store="memory", any_environment=True)
                 try:
                     report = rebuild(asked, LocalEngine(1))
                 except SnapshotMismatchError:

@@ -50,7 +50,7 @@ def test_the_same_code_comes_to_the_rows_that_the_service_has_stored(sold: Path,
 def test_corrected_code_of_the_same_version_makes_a_state_of_its_own(
     sold: Path, split: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shops, "WRONG", "fee")
+    monkeypatch.setenv("SHOPS_WRONG", "fee")
     report, snapshot = done(sold, SHOPS, split=split)
     # Another sum for each of the eight shops, and nothing else: the maps, the timers and all that is counted
     # are the same.

@@ -138,7 +138,7 @@ class Passed(msgspec.Struct, frozen=True):
 
 @pytest.mark.parametrize("topics", [{"first": 1, "second": 1}, {"first": 1}])
 def test_what_the_app_writes_itself_is_read_though_the_log_does_not_have_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: dict[str, int]
+    tmp_path: Path, topics: dict[str, int]
 ) -> None:
     app = tr.App("passing", partitions=1)
     first = app.topic("first", Passed, key="key", event_time="at")
@@ -153,11 +153,11 @@ def test_what_the_app_writes_itself_is_read_though_the_log_does_not_have_it(
     def two(event: Passed, ctx: tr.Context[str]) -> None:
         ctx.emit(third, event)
 
-    monkeypatch.setattr(any_app, "app", app)
+    name = any_app.place(app)
     event = Passed("a", 100_000)
     lived.append(tmp_path, [Output("first", b"a", msgspec.json.encode(event), 0)], topics)
     place = f"parquet:{tmp_path / 'out'}"
-    report, snapshot = done(tmp_path, "tests.history.rebuilding.any_app:app", outputs=place)
+    report, snapshot = done(tmp_path, name, outputs=place)
     assert report.order == "canonical"
     assert [one.value for one in lived.outputs(tmp_path / "out", snapshot, "third")] == [
         msgspec.json.encode(event)
@@ -165,7 +165,7 @@ def test_what_the_app_writes_itself_is_read_though_the_log_does_not_have_it(
 
 
 def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_the_app_wrote_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     app = tr.App("passing", partitions=1)
     first = app.topic("first", Passed, key="key", event_time="at")
@@ -180,22 +180,22 @@ def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_t
     def two(event: Passed, ctx: tr.Context[str]) -> None:
         seen.append(event)
 
-    monkeypatch.setattr(any_app, "app", app)
+    name = any_app.place(app)
     own = [Passed("a", at) for at in (100_000, 300_000)]
     others = [Passed("b", at) for at in (200_000, 400_000)]
     records = [Output("first", b"a", msgspec.json.encode(one), one.at) for one in own]
     records += [Output("second", b"b", msgspec.json.encode(one), one.at) for one in others]
     lived.append(tmp_path, records, {"first": 1, "second": 1})
-    lived.live_on(tmp_path, "tests.history.rebuilding.any_app:app")
+    lived.live_on(tmp_path, name)
     seen.clear()
-    done(tmp_path, "tests.history.rebuilding.any_app:app", order="canonical")
+    done(tmp_path, name, order="canonical")
     assert seen == [own[0], others[0], own[1], others[1]]
 
 
 @pytest.mark.parametrize("split", [1, 2])
 @pytest.mark.parametrize("idle_after", ["1m", "1h"])
 def test_inputs_that_became_idle_are_reported_if_events_were_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_after: str, split: int
+    tmp_path: Path, idle_after: str, split: int
 ) -> None:
     app = tr.App("passing", partitions=2)
     first = app.topic("first", Passed, key="key", event_time="at", idle_after=idle_after)
@@ -209,13 +209,13 @@ def test_inputs_that_became_idle_are_reported_if_events_were_late(
         def saw(self, event: Passed, ctx: tr.Context[str]) -> None:
             self.count += 1
 
-    monkeypatch.setattr(any_app, "app", app)
+    name = any_app.place(app)
     times = {"first": [1_000], "second": [1_000_000, 900_000, 950_000]}
     records = [
         Output(name, b"a", msgspec.json.encode(Passed("a", at)), at) for name in times for at in times[name]
     ]
     lived.append(tmp_path, records, {"first": 2, "second": 2})
-    report, snapshot = done(tmp_path, "tests.history.rebuilding.any_app:app", split=split)
+    report, snapshot = done(tmp_path, name, split=split)
     partition = partition_of(b"a", 2)
     if idle_after == "1h":
         assert (report.late, report.became_idle) == (0, [])
@@ -231,9 +231,7 @@ def test_inputs_that_became_idle_are_reported_if_events_were_late(
     assert note in snapshot.manifest.notes
 
 
-def test_the_error_for_a_renamed_input_names_the_option_that_reads_the_former_topic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_for_a_renamed_input_names_the_option_that_reads_the_former_topic(tmp_path: Path) -> None:
     def reading(topic: str) -> tr.App:
         app = tr.App("passing", partitions=2)
         found = app.topic(topic, Passed, key="key", event_time="at")
@@ -248,11 +246,10 @@ def test_the_error_for_a_renamed_input_names_the_option_that_reads_the_former_to
 
         return app
 
-    monkeypatch.setattr(any_app, "app", reading("former"))
-    name = "tests.history.rebuilding.any_app:app"
+    name = any_app.place(reading("former"))
     lived.append(tmp_path, [Output("former", b"a", msgspec.json.encode(Passed("a", 1)), 1)], {"former": 2})
     lived.live_on(tmp_path, name)
-    monkeypatch.setattr(any_app, "app", reading("latter"))
+    any_app.place(reading("latter"))
     for order in ("auto", "tape"):
         with pytest.raises(
             InputsChangedError, match="no longer reads 'former' and now reads 'latter'"

@@ -72,7 +72,7 @@ class Canonical:
         plan = tasks[0].plan
         delivers = deliver is not None
         if len(tasks) != (plan.partitions if delivers else 1) or (
-            delivers and (limit.watermark_ms is not None or limit.clock_ms is not None)
+            delivers and limit.watermark_ms is not None
         ):
             raise UsageError(
                 f"{len(tasks)} of {plan.partitions} tasks cannot be taken through their past like this",
@@ -141,7 +141,6 @@ class Canonical:
                 task.positions |= {name: ends[name] for name in self._delivery.inputs if name in ends}
 
     def _records(self) -> Iterator[Task]:
-        limit_ms = self._limit.clock_ms
         current, until_ms = None, NO_WATERMARK
         while not self._at_limit():
             if current is not None and current.fill():
@@ -156,8 +155,6 @@ class Canonical:
                     return
             at = current.at
             if current.stamps[at] > self.clock_ms:
-                if limit_ms is not None and current.stamps[at] > limit_ms:
-                    return
                 # A record may have any timestamp.
                 self.clock_ms = min(current.stamps[at], INSTANT_LIMIT_MS - 1)
                 if self._resting:

@@ -51,12 +51,11 @@ class Limit:
     """Where to stop: as soon as one of these limits is reached.
 
     ``offsets``, by input: the first record that is not taken. ``watermark_ms``: after the step in which all
-    operators nearest to the sources have reached it. ``clock_ms``: before the first clock reading above it.
+    operators nearest to the sources have reached it.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict[str, int])
     watermark_ms: int | None = None
-    clock_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +65,16 @@ class Limits:
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, Mapping[int, int]])
     """By input and partition."""
     watermark_ms: int | None = None
-    clock_ms: int | None = None
 
     @property
     def any(self) -> bool:
         """Whether any task has a limit."""
-        return bool(self.offsets) or self.watermark_ms is not None or self.clock_ms is not None
+        return bool(self.offsets) or self.watermark_ms is not None
 
     def of(self, partition: int) -> Limit:
         """The limit of a partition's task."""
         offsets = {name: ends[partition] for name, ends in self.offsets.items() if partition in ends}
-        return Limit(offsets, self.watermark_ms, self.clock_ms)
+        return Limit(offsets, self.watermark_ms)
 
 
 class Replay:
@@ -193,14 +191,12 @@ class Replay:
     # --- causes
 
     def _cause(self, cause: Sequence[int], *, last: bool) -> bool:
-        task, limit = self.task, self._limit
+        task = self.task
         code, *arguments = cause
         if self._at_watermark():
             return False
         if code == tape.RUN:
             return self._run(self._number(arguments[0]), arguments[1], last=last)
-        if code == tape.CLOCK and limit.clock_ms is not None and task.now + arguments[0] > limit.clock_ms:
-            return False
         self._stop_if(last=last)
         if code == tape.CLOCK:
             task.clock(task.now + arguments[0])

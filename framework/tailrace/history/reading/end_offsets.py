@@ -82,8 +82,6 @@ def check_after_beginning(
         passed.append(
             f"the watermark at {instant(marks.of_first_level)}, at or after the limit {instant(limit.watermark_ms)}"
         )
-    if limit.clock_ms is not None and limit.clock_ms < cut.now:
-        passed.append(f"the clock at {instant(cut.now)}, after the limit {instant(limit.clock_ms)}")
     if passed:
         raise OptionError(
             f"partition {number} begins with the snapshot {snapshot.manifest.id}, which stands after the limit: {'; '.join(passed)}",
@@ -100,7 +98,7 @@ def check_forwarded(plan: Plan, limits: Limits, cuts: Mapping[int, tape.Cut]) ->
     A task that reaches no limit runs to its last commit, with all that other tasks have forwarded to it, also from behind
     the limit. ``cuts`` are the last cuts of all tasks. Raises OptionError.
     """
-    if limits.watermark_ms is not None or limits.clock_ms is not None:
+    if limits.watermark_ms is not None:
         return
     inputs = {one.name: one for one in plan.inputs}
     for name, ends in sorted(limits.offsets.items()):
@@ -125,7 +123,7 @@ def behind_last_commit(plan: Plan, limits: Limits, number: int, cut: tape.Cut) -
     ends = limits.of(number).offsets
     if not ends or _is_reached(ends, cut):
         return
-    if limits.watermark_ms is None and limits.clock_ms is None:
+    if limits.watermark_ms is None:
         named = ", ".join(
             f"{name} ends at {cut.positions.get(name, 0)} instead of {offset}"
             for name, offset in sorted(ends.items())

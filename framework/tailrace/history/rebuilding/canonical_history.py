@@ -26,7 +26,6 @@ from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import is_own
 from tailrace.history.reading.upstream_watermarks import Upstream
-from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.past import HistorySource, asked_snapshot
 from tailrace.history.rebuilding.results import Phases
@@ -35,15 +34,13 @@ _LOOK_EVERY = 100
 """Number of offsets between two reads of published watermarks."""
 
 
-def history_of(
-    job: Job, past: HistorySource, number: int, phases: Phases, compacted: CompactedInputs
-) -> PartitionHistory:
-    """The history of one partition. Adds the time of reading to ``phases``, and gaps to ``compacted``."""
+def history_of(job: Job, past: HistorySource, number: int, phases: Phases) -> PartitionHistory:
+    """The history of one partition. Adds the time of reading to ``phases``."""
     plan = past.plan
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
     own = own_inputs(plan) if job.delivers_sends else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
-    read = compacted.counting(past.source(number))
+    read = past.source(number)
     if not own:
         return PartitionHistory(phases.reading(read), ends, published)
     delivered = _OwnInputs(job, past, number, read)

@@ -54,6 +54,11 @@ def settle_canonical(
         if not (delivers and one.name in own):
             _check_input(one, plan, log, settled)
             notes += _deleted(one, request, log, settled)
+            if (topic := log.topics().get(one.name)) is not None and topic.compacted:
+                notes.append(
+                    f"{one.name} is compacted: records that it no longer has are left out, and the state may "
+                    "differ from that of a service that has read them"
+                )
     if own:
         notes.append(_DELIVERED if delivers else _RECORDED)
     if not request.limited:
@@ -69,7 +74,7 @@ def settle_canonical(
 
 def _of_a_part(request: Request) -> bool:
     """Whether only some keys are rebuilt, or only up to a limit that each task reaches on its own."""
-    return request.until.watermark_ms is not None or request.until.clock_ms is not None or bool(request.keys)
+    return request.until.watermark_ms is not None or bool(request.keys)
 
 
 def _check_inbox(plan: Plan, settled: Settled) -> None:
@@ -86,7 +91,7 @@ def _check_inbox(plan: Plan, settled: Settled) -> None:
     if plan.inbox_topic is not None and not any(settled.ends.get(plan.inbox_topic, [])):
         raise OptionError(
             "the messages of the app are not recorded in this log, so all partitions have to run as one",
-            hint="Rebuild all keys, with a limit by offsets at most (no --key, --until or --until-clock).",
+            hint="Rebuild all keys, with a limit by offsets at most (no --key, no --until).",
         )
 
 

@@ -29,7 +29,6 @@ from tailrace.history.reading.beginnings import Beginning, rows_of_keys
 from tailrace.history.reading.driving import CommitPolicy, Sink, drive
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.canonical_history import history_of
-from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
 from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Unit
@@ -37,7 +36,7 @@ from tailrace.history.rebuilding.output_files import OutputFrames, frames
 from tailrace.history.rebuilding.output_watermarks import Marking, mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import task_settings
-from tailrace.history.rebuilding.results import CanonicalNotes, OutputFiles, TaskResult, UnitResult
+from tailrace.history.rebuilding.results import OutputFiles, TaskResult, UnitResult
 from tailrace.history.rebuilding.task_folder import RowStore
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
@@ -81,10 +80,7 @@ class _Run:
         self.sinks = [_TaskSink(self, at, *one) for at, one in enumerate(begun.items())]
         self.tasks = [one.task for one in self.sinks]
         self._records_before = self._records()
-        self.compacted = CompactedInputs(self.plan, past.log)
-        pasts = [
-            history_of(self.job, past, number, self._result.work.phases, self.compacted) for number in numbers
-        ]
+        pasts = [history_of(self.job, past, number, self._result.work.phases) for number in numbers]
         self._of = sum(
             end - task.positions[name]
             for task, one in zip(self.tasks, pasts, strict=True)
@@ -107,7 +103,7 @@ class _Run:
         written_s = time.perf_counter()
         result.tasks = tuple(sink.result() for sink in self.sinks)
         result.new_failures = self.failed.result()
-        result.canonical = canonical_notes(self.order, self.compacted)
+        result.idle = idle_inputs(self.order)
         work = result.work
         work.replayed = self._records() - self._records_before
         work.phases.handle = written_s - self._begun_s - work.phases.read
@@ -208,10 +204,10 @@ class _TaskSink(Sink):
         return self._again.handled(self._begun, cut)
 
 
-def canonical_notes(order: Canonical, compacted: CompactedInputs) -> CanonicalNotes:
-    """What a run in canonical order has to report about the inputs."""
+def idle_inputs(order: Canonical) -> tuple[tuple[str, int], ...]:
+    """See ``UnitResult.idle``."""
     late = any(task.totals.late for task in order.tasks)
-    return CanonicalNotes(tuple(order.became_idle) if late else (), compacted.gaps)
+    return tuple(order.became_idle) if late else ()
 
 
 def one_commit(cut: bytes, base: bytes | None) -> bytes:

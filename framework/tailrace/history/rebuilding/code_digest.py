@@ -39,7 +39,6 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
-from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import UsageError
 from tailrace.processes.app_loading import find_app
@@ -99,19 +98,6 @@ def differences(reference: str, noted: Mapping[str, str]) -> list[str]:
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """The parts in which two codes differ."""
     return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-
-
-def compared(parts: Mapping[str, str]) -> str:
-    """A note for a person: what was compared, and what was not."""
-    kinds = [part.partition(" ")[0] for part in parts]
-    many = [counted(kinds.count("module"), "module"), counted(kinds.count("package"), "installed package")]
-    if "file" in kinds:
-        many.append(counted(kinds.count("file"), "named file"))
-    return (
-        f"the code is the same: {', '.join(many)}. "
-        "Environment variables, files that App(code_files=...) does not name, and modules of another top-level package that are "
-        "imported by a computed name, are not compared"
-    )
 
 
 _PARSING = threading.Lock()

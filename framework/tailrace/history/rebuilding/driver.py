@@ -26,18 +26,18 @@ from tailrace.core.errors import (
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.checked_request import checked
-from tailrace.history.rebuilding.code_digest import changed, code_of, compared
+from tailrace.history.rebuilding.code_digest import changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.manifest import manifest_of, notes_of_part
 from tailrace.history.rebuilding.output_files import outputs_folder
+from tailrace.history.rebuilding.output_watermarks import marks_wanted
 from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.history.rebuilding.recorded_sends import first_difference
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.results import TaskResult, UnitResult, Work
-from tailrace.history.rebuilding.splitting.unsplit import whole_because
 from tailrace.history.rebuilding.targets import settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.processes.app_loading import find_app
@@ -109,11 +109,8 @@ class _Rebuild:
                 )
             report = report_of(job, self._engine.name, results, resumed=resumed)
             self._publish(job, tasks, report)
-            # These notes are about this run only. The snapshot is the same, no matter how often the driver
-            # was killed.
-            if resumed:
-                report.note(compared(self._code))
-            elif earlier is not None and not restart:
+            # This note is about this run only: the snapshot does not depend on how often the driver was killed.
+            if not resumed and earlier is not None and not restart:
                 report.note(_begun_again(earlier.code, self._code))
             work.clear()
         report.seconds = time.perf_counter() - begun_s
@@ -237,9 +234,29 @@ def _discard(job: Job) -> None:
 def _split(job: Job) -> Job:
     """The job with the requested number of shards, or with a note that says why it is not split."""
     shards = job.request.execution.split
-    if shards > 1 and (whole := whole_because(job)):
+    if shards > 1 and (whole := _whole_because(job)):
         return replace(job, notes=(*job.notes, f"it was not split: {whole}"))
     return replace(job, split=shards)
+
+
+def _whole_because(job: Job) -> str:
+    """The reason why the partitions of a job cannot be split, as text. Empty if they can be."""
+    request = job.request
+    if job.delivers_sends:
+        return "all partitions are taken as one"
+    if marks_wanted(job) and job.order == "canonical":
+        return "without a tape, outputs that go to topics are made in one piece"
+    if job.finish:
+        return "the end of input goes through a partition in one piece"
+    for wanted, what in (
+        (request.keys, "of some keys"),
+        (request.failures.on_error != "stop", "that may write dead letters"),
+        (request.source.after_deleted, "that continues without deleted records"),
+        (request.failures.lenient, "that is compared with another"),
+    ):
+        if wanted:
+            return f"a rebuild {what} is done in one piece for each partition"
+    return ""
 
 
 def work_folder(request: Request, plan: Plan, id: str) -> Path:

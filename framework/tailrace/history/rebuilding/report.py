@@ -60,8 +60,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     for_others: int = 0
     """Records that were redriven for other apps, and skipped."""
-    gaps: dict[str, int] = {}
-    """In canonical order, by compacted input: offsets read that hold no record. See ``compacted_inputs``."""
     phases: Phases = msgspec.field(default_factory=Phases)
     """Seconds, summed over all processes."""
     notes: list[str] = []
@@ -73,9 +71,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.phases.add(result.work.phases)
         self.failed_here += result.new_failures.count
         self.failed += result.new_failures.shown
-        self.became_idle += (f"{name} partition {number}" for name, number in result.canonical.idle)
-        for name, gaps in result.canonical.gaps.items():
-            self.gaps[name] = self.gaps.get(name, 0) + gaps
+        self.became_idle += (f"{name} partition {number}" for name, number in result.idle)
         self.note(*result.notes)
         for task in result.tasks:
             self._add_task(task)
@@ -104,7 +100,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.notes += [one for one in dict.fromkeys(notes) if one not in self.notes]
 
     def note_counts(self) -> None:
-        """Note what the counts say about letters, idle inputs and compacted inputs."""
+        """Note what the counts say about letters and idle inputs."""
         if self.for_others:
             self.note(f"{counted(self.for_others, 'record')} redriven for other apps, skipped")
         if self.settled:
@@ -119,12 +115,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
                 f"{counted(self.late, 'event')} late, and inputs without further records became idle "
                 f"({named}): an idle input does not hold back the watermark; if it should, declare a longer "
                 "idle_after= for its topic"
-            )
-        for name, gaps in sorted(self.gaps.items()):
-            self.note(
-                f"{name} is compacted, and {counted(gaps, 'offset')} of it "
-                f"{'holds' if gaps == 1 else 'hold'} no record any more: the state differs from that of a "
-                "service that has read those records"
             )
 
     def lines(self) -> list[str]:

@@ -7,7 +7,6 @@ each of which is filled in one place::
     UnitResult         the unit, its notes, and the reason if it failed or could not split its partition
       Work             the effort of this attempt
       NewFailures      failures that the service did not have
-      CanonicalNotes   what canonical order has to report about the inputs
       TaskResult       for each task that the unit has brought to its end: its cut and its counts
         StateFiles     its rows in the snapshot
         RowComparison  the comparison of these rows with the service's
@@ -141,15 +140,6 @@ class NewFailures(msgspec.Struct, frozen=True):
     """The first of them."""
 
 
-class CanonicalNotes(msgspec.Struct, frozen=True):
-    """What canonical order has to report about the inputs."""
-
-    idle: tuple[tuple[str, int], ...] = ()
-    """If events were late: the inputs, with their partitions, that became idle by the clock."""
-    gaps: dict[str, int] = {}
-    """By compacted input: offsets that were read and hold no record."""
-
-
 class Failure(msgspec.Struct, frozen=True):
     """A ``TailraceError`` of a unit, which the driver raises again."""
 
@@ -181,7 +171,8 @@ class UnitResult(msgspec.Struct, kw_only=True):
     """The tasks that it has brought to their end. Units that only prepare the work of others have none."""
     work: Work = msgspec.field(default_factory=Work)
     new_failures: NewFailures = NewFailures()
-    canonical: CanonicalNotes = CanonicalNotes()
+    idle: tuple[tuple[str, int], ...] = ()
+    """In canonical order, if events were late: the inputs, with their partitions, that became idle by the clock."""
     notes: list[str] = []
     unsplit: str = ""
     """The reason why the partition cannot be split."""

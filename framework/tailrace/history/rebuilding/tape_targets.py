@@ -48,7 +48,7 @@ def settle_along_tape(
         )
     _check_inputs(plan, [*cuts.values()])
     check_end_offsets(plan, past.log, request.until.offsets)
-    _check_times(request, past, [*cuts.values()])
+    _check_time(request, past, [*cuts.values()])
     check_forwarded(plan, request.until, cuts)
     beginnings = [(taped_beginning(past, number, cut, base), cut) for number, cut in cuts.items()]
     for begun, _ in beginnings:
@@ -80,21 +80,20 @@ def _check_inputs(plan: Plan, cuts: Sequence[tape.Cut]) -> None:
     )
 
 
-def _check_times(request: Request, past: HistorySource, cuts: Sequence[tape.Cut]) -> None:
-    for limit_ms, reached, what in (
-        (request.until.watermark_ms, [_first_level(past.plan, one) for one in cuts], "watermark"),
-        (request.until.clock_ms, [one.now for one in cuts], "clock"),
-    ):
-        if limit_ms is not None and limit_ms > max(reached):
-            raise OptionError(
-                f"the time {limit_ms} ms is outside the log: the highest {what} of the app's tasks is "
-                f"{max(reached)} ms",
-                hint="Leave the limit out to rebuild up to the last commit.",
-            )
-    if request.until.watermark_ms is not None and request.until.watermark_ms < (first_ms := _first_ms(past)):
+def _check_time(request: Request, past: HistorySource, cuts: Sequence[tape.Cut]) -> None:
+    until_ms = request.until.watermark_ms
+    if until_ms is None:
+        return
+    highest_ms = max(_first_level(past.plan, one) for one in cuts)
+    if until_ms > highest_ms:
         raise OptionError(
-            f"the time {request.until.watermark_ms} ms is outside the log: its first record is of {first_ms} "
-            "ms",
+            f"the time {until_ms} ms is outside the log: the highest watermark of the app's tasks is "
+            f"{highest_ms} ms",
+            hint="Leave the limit out to rebuild up to the last commit.",
+        )
+    if until_ms < (first_ms := _first_ms(past)):
+        raise OptionError(
+            f"the time {until_ms} ms is outside the log: its first record is of {first_ms} ms",
             hint="Name a time within the log.",
         )
 

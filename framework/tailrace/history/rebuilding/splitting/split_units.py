@@ -39,8 +39,7 @@ from tailrace.core.storage import Store
 from tailrace.history.reading.beginnings import Beginning
 from tailrace.history.reading.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
 from tailrace.history.rebuilding.canonical_history import history_of
-from tailrace.history.rebuilding.canonical_unit import canonical_notes, one_commit
-from tailrace.history.rebuilding.compacted_inputs import CompactedInputs
+from tailrace.history.rebuilding.canonical_unit import idle_inputs, one_commit
 from tailrace.history.rebuilding.failed_before import FailedAgain, skips_of
 from tailrace.history.rebuilding.job import Unit, UnitKind
 from tailrace.history.rebuilding.output_files import Frame
@@ -178,13 +177,12 @@ def _first_untaped(part: _Part) -> _Dealing:
         settings=part.settings,
     )
     task.follow(skips_of(part.plan, number, job.letters_of(number)), FOREVER)
-    compacted = CompactedInputs(part.plan, part.past.log)
-    taken = history_of(job, part.past, number, part.result.work.phases, compacted)
+    taken = history_of(job, part.past, number, part.result.work.phases)
     of = sum(end - task.positions[name] for name, end in taken.ends.items())
     with _Dealt(part, task, of) as dealt:
         order = Canonical([task], [taken], limit=job.request.limit(number))
         drive(order.go(), [task], [dealt])
-        part.result.canonical = canonical_notes(order, compacted)
+        part.result.idle = idle_inputs(order)
         return dealt.made(task.overview(begun.cut), whole=True)
 
 
