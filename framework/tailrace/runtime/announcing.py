@@ -2,7 +2,6 @@
 
 circles                     an operator that takes a topic which depends on its own emits: feedback, which is never waited for
                             and never late. It follows from the shape of the app, and is easily overlooked
-circles between two apps    each reads a topic of the other, and neither has come to any event
 writers that do not run     other apps that have published watermarks for a topic which this app also writes: this app has
                             replaced them, or runs beside them. Readers of the topic wait for them until they are retired
 the original of a copy      the same for the running app of which this one is a copy under another name (``--as``): for the
@@ -19,7 +18,7 @@ from tailrace.core.durations import is_instant
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.names import transactional_id
 from tailrace.history.retirement import publishers_of
-from tailrace.history.status.holding import IsOwned, circle_with
+from tailrace.history.status.holding import IsOwned
 from tailrace.log.interface import Log
 
 _log = logging.getLogger("tailrace.service")
@@ -42,7 +41,6 @@ def announce(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> Non
                 topics,
                 extra={"app": plan.app, "operator": one.name, "topics": list(one.feedback)},
             )
-    _announce_circles(plan, log)
     for app, tasks in publishers_of(log).items():
         held = _held(plan, tasks.values())
         if app == plan.app or not held:
@@ -67,20 +65,6 @@ def announce(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> Non
                 app,
                 app,
                 extra={"app": plan.app, "topics": list(held), "other_app": app},
-            )
-
-
-def _announce_circles(plan: Plan, log: Log) -> None:
-    """Name the apps that wait for this one while it waits for them. This is found once both have committed."""
-    followed = {one.name for one in plan.inputs if one.watermark == "upstream" and not one.own}
-    for (topic, publisher), mark in sorted(log.publications().items()):
-        if topic in followed and mark is not None and (circle := circle_with(plan, log, publisher, mark)):
-            followed.discard(topic)
-            _log.warning(
-                "%r waits for what its writers publish%s",
-                topic,
-                circle,
-                extra={"app": plan.app, "topic": topic},
             )
 
 

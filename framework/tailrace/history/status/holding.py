@@ -32,7 +32,6 @@ from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import OffsetGoneError
 from tailrace.core.names import tape_of, transactional_id
 from tailrace.history.reading.stretches import last
-from tailrace.history.reading.tape_records import tape_record
 from tailrace.history.reading.upstream_watermarks import Published, tasks_beside
 from tailrace.log.interface import Log, TopicPartition
 
@@ -141,8 +140,7 @@ class Holding:
         lowest = holding[publisher]
         if is_instant(lowest) and lowest > mark:
             return None
-        circle = circle_with(self._plan, self._log, publisher, lowest)
-        return Held(name, "publisher", self._of_writer(publisher, lowest) + circle, publisher)
+        return Held(name, "publisher", self._of_writer(publisher, lowest), publisher)
 
     def _publishers(self, name: str, *, own: bool) -> Mapping[str, Published]:
         """The last publication of each publisher of a source; NO_WATERMARK if there is none yet."""
@@ -170,36 +168,10 @@ class Holding:
             return f"{who} is down{since}{stood}{again}"
         if is_instant(mark):
             return f"{who} stands at {instant(mark)}"
-        committed = number.isdecimal() and last_commit_ms(self._log, app, int(number)) is not None
-        return f"{who} {'has not come to any event yet' if committed else 'has not committed yet'}"
-
-
-def circle_with(plan: Plan, log: Log, publisher: str, mark: int) -> str:
-    """A text about a task of another app that may wait for this app in turn; otherwise empty.
-
-    It may if it reads a topic of this app, and neither has reached any event: in such a circle neither ever
-    does.
-    """
-    if mark != NO_WATERMARK:
-        return ""
-    app, _, number = publisher.rpartition("-")
-    place = TopicPartition(tape_of(app), int(number) if number.isdecimal() else 0)
-    if app == plan.app or place.topic not in log.topics() or place.partition >= log.partitions(place.topic):
-        return ""
-    begun = last(log, *place, lambda one: tape_record(place, one).inputs is not None)
-    read = () if begun is None else tape_record(place, begun).inputs or ()
-    tasks = {transactional_id(plan.app, one) for one in range(plan.partitions)}
-    publications = log.publications().items()
-    topics = sorted(
-        name for (name, by), at in publications if by in tasks and name in read and at == NO_WATERMARK
-    )
-    if not topics:
-        return ""
-    return (
-        f"; the app {app!r} reads {topics[0]!r}, which this app writes. If both declare "
-        'watermark="upstream", each waits for the other and no timer ever fires: declare watermark=False in '
-        "one of them, on the topic that closes the circle"
-    )
+        if not number.isdecimal() or last_commit_ms(self._log, app, int(number)) is None:
+            return f"{who} has not committed yet"
+        circle = "" if is_own else ". If it follows this app in turn, declare watermark=False in one of them"
+        return f"{who} has not come to any event yet{circle}"
 
 
 def last_commit_ms(log: Log, app: str, number: int) -> int | None:
