@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.watermarks import Watermarks
 
@@ -16,7 +17,7 @@ class Event(msgspec.Struct, frozen=True):
     at: int
 
 
-def marks_of(*takers: str, plain: str = "") -> Watermarks:
+def plan_of(*takers: str, plain: str = "") -> Plan:
     """Of an app whose functions take the inputs a, b, c... that each string names; those in ``plain`` have no
     watermark.
     """
@@ -30,7 +31,11 @@ def marks_of(*takers: str, plain: str = "") -> Watermarks:
         @app.process(*(topics[name] for name in names), name=f"take-{number}")
         def take(event: Event, ctx: tr.Context) -> None: ...
 
-    return Watermarks(app.plan())
+    return app.plan()
+
+
+def marks_of(*takers: str, plain: str = "") -> Watermarks:
+    return Watermarks(plan_of(*takers, plain=plain))
 
 
 def test_an_operator_is_held_back_by_its_slowest_input() -> None:
@@ -128,10 +133,9 @@ def test_an_actor_holds_others_back_as_long_as_a_timer_is_due_that_leads_to_what
 
 
 def test_a_record_is_late_for_one_operator_and_in_time_for_another() -> None:
-    marks = marks_of("a", "ab")
+    marks, plan = marks_of("a", "ab"), plan_of("a", "ab").inputs[0]
     marks.of_source[:] = [10, 3]
     marks.advance()
-    plan = marks._plan.inputs[0]
     assert marks.shared_watermark(0) is None
     assert marks.late_for(plan, 10) == {0}
     assert marks.late_for(plan, 3) == {0, 1}

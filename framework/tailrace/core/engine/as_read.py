@@ -23,10 +23,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class ReadAs:
-    """Reads the rows of an actor's keys by the schema that is stored with them.
-
-    ``only`` names the fields to compare. Fields that are no longer declared are never compared.
-    """
+    """Reads an actor's rows by the schema stored with them; ``only``: the names of the fields to compare."""
 
     def __init__(self, schema: ActorSchema, only: Collection[str] | None = None) -> None:
         fields = [one for one in schema.fields if only is None or one.name in only]

@@ -235,8 +235,7 @@ def _unhandled(
 ) -> dict[str, PendingTimers]:
     """The pending timers without a handler, by the names under which they can be dropped.
 
-    The schema has the families of possible timers, so there is no search unless a handler was removed.
-    Then the index is read once. A family without pending timers is removed from the schema.
+    The index is read only if a handler was removed. A family without pending timers leaves the schema.
     """
     wanted: dict[str, set[str]] = {}
     for actor in plan.actors:

@@ -67,7 +67,7 @@ def redrives_in(headers: Headers) -> list[Redriven]:
 def redriven_ids(headers: Headers, topic: str) -> list[str]:
     """The ids of the dead letters in ``topic`` for which a record was redriven, in the order of the failures.
 
-    Empty if it was not redriven, or for another app: the app of ``topic`` has then read the original.
+    Empty if its last redrive was for another app: the app of ``topic`` has then read the original.
     """
     redrives = redrives_in(headers)
     if not redrives or redrives[-1].topic != topic:

@@ -34,10 +34,9 @@ class TaskSettings:
 
 @dataclass(frozen=True, slots=True)
 class CommitBatch:
-    """What must become durable together.
+    """What must become durable together: ``rows`` in changelog and store, ``index_rows`` in the store alone.
 
-    ``rows`` go to the changelog and the store, ``index_rows`` (derived from them) only to the store. ``cut``
-    is written after both. ``tape`` is the record of the causes.
+    ``cut`` is written after both. ``tape`` is the record of the causes.
     """
 
     rows: dict[bytes, bytes | None]

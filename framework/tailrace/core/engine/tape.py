@@ -67,9 +67,7 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
 
 
 class Predecessor(msgspec.Struct, array_like=True):
-    """An app whose history a task continues, and the positions where it continues. They come from the
-    snapshot of that app from which this app was started.
-    """
+    """An app whose history a task continues, and where: as in the snapshot from which it was started."""
 
     positions: dict[str, list[int]]
     """By input, the positions of all partitions."""
@@ -77,8 +75,7 @@ class Predecessor(msgspec.Struct, array_like=True):
     """By input, failed offsets in the task's partition that the rebuild for the snapshot then handled."""
 
     def is_before(self, name: str, place: tuple[int, int] | None) -> bool:
-        """Whether a failed record at a place of an input (a partition and an offset) failed before the
-        snapshot and is not in it.
+        """Whether a record that failed at a partition and offset is not in the snapshot, but before its end.
 
         If the place is not known, the result is True for every input of the snapshot.
         """
@@ -90,9 +87,7 @@ class Predecessor(msgspec.Struct, array_like=True):
 
 
 class Cut(msgspec.Struct, array_like=True):
-    """The point that a task has reached. With its rows it has all that a task needs to continue. Inputs,
-    sources and operators are identified by name.
-    """
+    """The point that a task has reached: with its rows, all that it needs to continue. It uses names."""
 
     format: int
     app: str
@@ -126,8 +121,7 @@ class Cut(msgspec.Struct, array_like=True):
 class Skip(msgspec.Struct, array_like=True):
     """A unit that was skipped because its handler failed: a record, or the firing of a timer.
 
-    ``number`` is the record's offset, or the number of timers that had fired before. ``headers`` are those of
-    the dead letter.
+    ``number``: the record's offset, or how many timers had fired before. ``headers``: the dead letter's.
     """
 
     input: int

@@ -99,11 +99,7 @@ class Task(TaskState):
             self._advance()
 
     def idle(self, source: int) -> None:
-        """Mark a source as idle: it had nothing to read for its declared time, or its writers publish that
-        they hold no reader back.
-
-        The next record of the input, or the next watermark that its writers publish, wakes it.
-        """
+        """Mark a source as idle. The next record of its input, or watermark of its writers, wakes it."""
         self._not_draining()
         if not self._watermarks.idle[source]:
             self._watermarks.idle[source] = True

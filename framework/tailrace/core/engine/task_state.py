@@ -145,11 +145,9 @@ class TaskState:
         return self._watermarks
 
     def published_ms(self, operator: int) -> int | None:
-        """The event time up to which an operator emits nothing more; None if it holds no reader back because
-        its sources are idle.
+        """The event time up to which an operator emits nothing more; None if its sources are idle.
 
-        It is the operator's watermark, but always below any timer that is due and has not fired. This
-        includes timers of actors that reach the operator by streams.
+        It is its watermark, but below any timer, also of an actor before it in a stream, that is due.
         """
         return self._watermarks.published_ms(operator, self._firing.held_ms)
 
@@ -220,9 +218,7 @@ class TaskState:
             self._tape.run(number, gap)
 
     def begin_at(self, name: str, offset: int) -> None:
-        """Continue at another position of an input than the last commit, before any cause. The next tape
-        record has the new position.
-        """
+        """Continue at another position of an input, before any cause. The next tape record has it."""
         self.positions[name] = offset
         self._moved = True
 

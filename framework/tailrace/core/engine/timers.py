@@ -81,10 +81,9 @@ class TimerQueue:
             self._beyond.add((time_ms, self._place, key, name))
 
     def pop(self) -> Entry:
-        """Take the next entry. Call it only when ``due_ms`` has been reached, so that there is one.
+        """Take the next entry, which may be outdated. ``due_ms`` must have been reached, so that there is one.
 
-        The entry may be outdated. If the heap has it twice, both are taken: otherwise both would be pushed
-        again without end.
+        If the heap has it twice, both are taken: otherwise both would be pushed again without end.
         """
         entry = heappop(self._heap)
         while self._heap and self._heap[0] == entry:

@@ -7,8 +7,8 @@ letter. There is no other way out: a unit leaves all of its effects or none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.explain import explain_attribute_error
@@ -43,22 +43,11 @@ TIMER = -1
 """Replaces the input number if a unit is the firing of a timer."""
 
 
-class NewFailures(Protocol):
-    """Decides about failures that the first run did not have; ``declared``: the app's policy for them."""
-
-    def failed(
-        self,
-        failure: HandlerError | WrongPartitionError,
-        cause: Exception,
-        declared: OnError,
-        /,
-    ) -> None:
-        """A unit has failed. Raises ``failure``, or returns: then a dead letter is written."""
-        ...
-
-    def refused(self, error: BadRecordError, declared: OnError, /) -> None:
-        """A record is refused. Raises ``error``, or returns: then a dead letter is written."""
-        ...
+Failure: TypeAlias = HandlerError | WrongPartitionError | BadRecordError
+NewFailures: TypeAlias = Callable[[Failure, Exception | None, OnError], None]
+"""Called with a failure that the first run did not have, its cause (None for a refused record), and the app's
+policy. Raises the failure, or returns: then a dead letter is written.
+"""
 
 
 class Units:
@@ -203,8 +192,7 @@ class Units:
     ) -> None:
         """Undo a unit that failed, and raise the error or record the unit as skipped.
 
-        ``mark`` is the number of outputs when the unit began. ``number`` and ``at`` identify the unit as in
-        ``tape.Skip``. ``timer`` is the actor, name and time of a timer.
+        ``mark``: outputs when it began. ``number``, ``at``: see ``tape.Skip``. ``timer``: actor, name, time.
         """
         unit = self.unit
         route = unit.route
@@ -220,7 +208,7 @@ class Units:
         policy = plan.on_error if number == TIMER else plan.inputs[number].on_error
         failure = handler_error(plan, self.partition, error, route, number, at, key, timer, policy)
         if self.new_failures is not None:
-            self.new_failures.failed(failure, error, policy)
+            self.new_failures(failure, error, policy)
         elif self.replaying:
             raise ReplayDivergedError(
                 f"a handler failed in the replay that did not fail before: {failure}",
@@ -265,7 +253,7 @@ class Units:
             hint=refused.hint,
         )
         if self.new_failures is not None and record is not None:
-            self.new_failures.refused(error, plan.on_error)
+            self.new_failures(error, None, plan.on_error)
         elif plan.on_error == "stop" or record is None:
             choice = (
                 'Correct its producer, or send such records to the dead letters with on_error="dead-letter".'

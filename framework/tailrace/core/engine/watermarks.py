@@ -80,10 +80,7 @@ class Watermarks:
         return self._concerned[number]
 
     def published_ms(self, operator: int, held_ms: Callable[[int], int | None]) -> int | None:
-        """The event time up to which an operator emits nothing more; None if it holds no reader back.
-
-        ``held_ms`` gives the time of an actor's first due timer that has not fired; None if there is none.
-        """
+        """See ``TaskState.published_ms``. ``held_ms``: the time of an actor's first timer that is due."""
         held = [at for actor in self._plan.operators[operator].holders if (at := held_ms(actor)) is not None]
         if held:
             return min(*held, self.of_operator[operator] + 1) - 1

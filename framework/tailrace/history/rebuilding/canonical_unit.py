@@ -143,7 +143,7 @@ class _TaskSink(Sink):
         request, failed = job.request, self._run.failed
         keys = named_keys(plan, request.keys).keys if request.keys else None
         begun.load(self._store, rows_of_keys(plan, keys))
-        watch = Watch(None, keys, None if request.failures.on_error == "stop" else failed)
+        watch = Watch(None, keys, None if request.failures.on_error == "stop" else failed.decide)
         task = Task(
             plan,
             number,

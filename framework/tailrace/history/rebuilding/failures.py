@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.failure import MISTAKES, must_stop
-from tailrace.core.errors import BadRecordError, HandlerError, WrongPartitionError
+from tailrace.core.engine.units import Failure
+from tailrace.core.errors import BadRecordError
 from tailrace.history.rebuilding.results import NewFailures
 
 STOP_HINT = "Correct the code, or rebuild with --on-error dead-letter: then it goes to the dead letters."
@@ -33,7 +34,7 @@ class Failed:
     records: list[BadRecordError] = field(default_factory=list[BadRecordError])
     """The refusals of this commit. Whether the first run refused these records too is known at the commit."""
 
-    def note(self, error: HandlerError | WrongPartitionError | BadRecordError) -> None:
+    def note(self, error: Failure) -> None:
         """Add a failure."""
         self.count += 1
         if len(self.shown) < _SHOWN:
@@ -43,25 +44,19 @@ class Failed:
         """The failures, for the result of a unit."""
         return NewFailures(self.count, tuple(self.shown))
 
-    def failed(
-        self,
-        failure: HandlerError | WrongPartitionError,
-        cause: Exception,
-        declared: OnError,
-        /,
-    ) -> None:
-        """See ``NewFailures.failed``."""
+    def decide(self, failure: Failure, cause: Exception | None, declared: OnError, /) -> None:
+        """Decide about a failure: see ``units.NewFailures``."""
         policy = self.on_error
+        if isinstance(failure, BadRecordError):
+            self.records.append(failure)
+            if declared == policy == "stop":
+                failure.hint = STOP_HINT
+                raise failure
+            return
+        assert cause is not None
         if policy == "dead-letter" and declared == "dead-letter-all":
             policy = declared
         if must_stop(policy, cause):
             failure.hint = _MISTAKE_HINT if isinstance(cause, MISTAKES) else STOP_HINT
             raise failure from cause
         self.note(failure)
-
-    def refused(self, error: BadRecordError, declared: OnError, /) -> None:
-        """See ``NewFailures.refused``."""
-        self.records.append(error)
-        if declared == "stop" and self.on_error == "stop":
-            error.hint = STOP_HINT
-            raise error

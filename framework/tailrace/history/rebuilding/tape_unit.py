@@ -91,7 +91,7 @@ class _TaskRun(TapeSink):
             self._folder.cut,
             self._source(),
             lineage=self._end.lineage,
-            watch=Watch(None, self._keys, self._failed),
+            watch=Watch(None, self._keys, self._failed.decide),
             settings=task_settings(),
             limit=request.limit(self._number),
             lenient=self._job.lenient,
