@@ -245,11 +245,6 @@ def test_an_option_that_makes_no_sense_is_refused_with_the_mend(folder, options,
         answer(**given)
 
 
-def test_what_spark_says_of_a_wrong_option_has_our_sentence_in_it(spark, folder):
-    with pytest.raises(Exception, match="Did you mean 'topic'"):
-        read(spark, log=folder, topick="trips")
-
-
 @pytest.fixture(scope="module")
 def archived(tmp_path_factory):
     """Half of the trips are in an archive only, some in archive and log, the last in the log only."""

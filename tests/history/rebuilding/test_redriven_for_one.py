@@ -49,7 +49,6 @@ class World:
         lived.append(self.folder, found, {"orders": 2})
 
     def live(self, *apps: str, broken: tuple[str, ...] = (), **options: Any) -> None:
-        self._patch.setattr(sharing, "BROKEN", frozenset(broken))
         self._patch.setenv("SHARING_BROKEN", " ".join(broken))
         for app in apps:
             lived.live_on(self.folder, ref(app), **options)
