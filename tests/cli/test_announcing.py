@@ -31,7 +31,7 @@ def test_a_service_says_it_once_whatever_the_number_of_its_processes(
 
     monkeypatch.setattr(preparing, "announce", counted)
     where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
-    done("log", "create", "--app", SHOP, "--log", tmp_path / "log")
+    done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
     done("run", SHOP, *where, "--workers", workers)
     assert told == ["shop  False"]
     owner = owning(tmp_path / "log", "shop", [0])

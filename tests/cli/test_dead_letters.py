@@ -24,7 +24,7 @@ def ran(tmp_path):
     that fails.
     """
     path = tmp_path / "log"
-    done("log", "create", "--app", SHOP, "--log", path)
+    done("topics", "apply", "--app", SHOP, "--log", path)
     events = [
         Purchase("a", 1, 13),
         Purchase("b", 2, 13),
@@ -117,7 +117,7 @@ def test_a_redriven_record_is_the_original_and_says_that_it_was(ran) -> None:
         ("trace", b"7"),
         ("tailrace-redriven", f"shop.dead-letters/{letter['id']}@{origin}".encode()),
     )
-    assert again._replace(offset=0, headers=()) == first._replace(offset=0, headers=())
+    assert again[1:4] == first[1:4]  # timestamp, key, value
 
 
 def test_a_record_that_fails_again_makes_another_letter_that_can_be_redriven(ran) -> None:
@@ -176,7 +176,7 @@ def test_a_dry_run_changes_nothing(ran) -> None:
 
 def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
     path = tmp_path / "log"
-    done("log", "create", "--app", SHOP, "--log", path)
+    done("topics", "apply", "--app", SHOP, "--log", path)
     log = EmbeddedLog(path)
     log.append_all([Output("purchases", None, b"x", 5)], 1)
     log.close()
@@ -200,7 +200,7 @@ def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
 )
 def test_wrong_arguments_are_told_in_one_line(tmp_path, arguments, code, said) -> None:
     path = tmp_path / "log"
-    done("log", "create", "--app", SHOP, "--log", path)
+    done("topics", "apply", "--app", SHOP, "--log", path)
     ended = run("dead-letters", *arguments, "--log", path)
     assert ended.code == code
     (line,) = ended.err.splitlines()

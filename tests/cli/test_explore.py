@@ -72,7 +72,6 @@ def test_a_part_of_the_log_can_be_taken(folder: Path) -> None:
 
     assert records() == 80
     assert records("--records", 30) == 30
-    assert records("--from", "140000ms") == 40
     ended = explore(folder, "counting", "--records", 30, "--schedules", 2)
     assert "note: only the first 30 records were taken; --records takes more" in ended.out
 

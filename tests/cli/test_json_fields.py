@@ -29,7 +29,7 @@ def documented() -> dict[str, set[str]]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log that the shop has run on, one purchase of which has failed; and two snapshots."""
     path = tmp_path_factory.mktemp("fields")
-    done("log", "create", "--app", SHOP, "--log", path / "log")
+    done("topics", "apply", "--app", SHOP, "--log", path / "log")
     lines = b"\n".join(map(shop.purchases.encode, [Purchase("a", 1, 4), Purchase("b", 2, 13)]))
     done("log", "append", "purchases", "--app", SHOP, "--log", path / "log", stdin=lines)
     run("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")

@@ -15,7 +15,7 @@ AT = 1_600_000_000_000
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    done("log", "create", "--app", KINDS, "--log", tmp_path / "log")
+    done("topics", "apply", "--app", KINDS, "--log", tmp_path / "log")
     return tmp_path / "log"
 
 

@@ -34,7 +34,7 @@ def test_a_topic_is_created_once_with_its_settings(tmp_path) -> None:
         done("log", "create", "t", "--partitions", 2, "--retention", "7d", "--log", path).err
         for _ in range(2)
     ]
-    assert said == ["created t, 2 partitions\n", "nothing to create: each topic exists already\n"]
+    assert said == ["created t, 2 partitions\n", "t exists already\n"]
     (found,) = done("log", "list", "--json", "--log", path).lines
     assert found == {
         "topic": "t",
@@ -51,20 +51,11 @@ def test_a_topic_is_created_once_with_its_settings(tmp_path) -> None:
     assert "Use the settings it has, or another name." in other.err
 
 
-def test_an_app_s_topics_are_created_together(tmp_path) -> None:
-    done("log", "create", "--app", SHOP, "--log", tmp_path / "log")
-    listed = done("log", "list", "--log", tmp_path / "log").out
-    names = [line.split()[0] for line in listed.splitlines()]
-    own = ["shop.changelog", "shop.dead-letters", "shop.tape"]
-    assert names == ["topic", "late-purchases", "purchases", *own, "totals", "visits"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["create"], "Name either a topic or --app."),
-        (["create", "t", "--app", SHOP], "Name either a topic or --app."),
-        (["create", "--app", SHOP, "--partitions", "2"], "leave the other options out"),
+        (["create"], "Missing argument 'TOPIC'"),
+        (["create", "t", "--compacted", "--retention", "1d"], "leave --compacted or the retention out"),
         (["create", "t", "--partitions", "0"], "0 is not in the range"),
         (["create", "t", "--retention", "300000000d"], "is longer than 100000d"),
         (["create", " "], "' ' cannot be the name of a topic. Use letters, digits"),
@@ -142,7 +133,7 @@ def test_a_dump_can_be_bounded_by_offsets_and_times(folder, bounds, offsets) -> 
 
 def test_with_an_app_keys_and_values_are_read_as_it_declares_them(tmp_path) -> None:
     path = tmp_path / "log"
-    done("log", "create", "--app", SHOP, "--log", path)
+    done("topics", "apply", "--app", SHOP, "--log", path)
     done(
         "log",
         "append",
@@ -243,7 +234,7 @@ def test_a_full_disk_under_the_output_is_told_in_one_line(folder) -> None:
 @pytest.mark.parametrize("command", ["log list", "archive"])
 def test_a_full_disk_under_standard_output_is_told_in_one_line(tmp_path, command) -> None:
     folder = tmp_path / "log"
-    done("log", "create", "--app", SHOP, "--log", folder)
+    done("topics", "apply", "--app", SHOP, "--log", folder)
     more = {"archive": ["--log", str(folder), "--to", str(tmp_path / "archive")]}
     typed = [sys.executable, "-m", "tailrace", *command.split(), *more.get(command, ["--log", str(folder)])]
     with Path("/dev/full").open("wb") as full:
@@ -254,14 +245,3 @@ def test_a_full_disk_under_standard_output_is_told_in_one_line(tmp_path, command
         1,
         b"tailrace: The output cannot be written: No space left on device.\n",
     )
-
-
-def test_a_creation_that_fails_reports_no_more_than_it_has_created(tmp_path) -> None:
-    path = tmp_path / "log"
-    done("log", "create", "purchases", "--partitions", 1, "--log", path)
-    ended = run("log", "create", "--app", SHOP, "--log", path)
-    assert ended.code == 1
-    *created, last = ended.err.splitlines()
-    assert created
-    assert all(line.startswith("created ") for line in created)
-    assert last.startswith("tailrace: ")

@@ -72,16 +72,8 @@ def test_what_cannot_be_done_is_said_in_one_line(log: EmbeddedLog, arguments, co
 
 @pytest.mark.parametrize("name", ["shop.tape", "shop.changelog", "shop.dead-letters"])
 def test_what_an_app_keeps_for_itself_is_not_given_a_retention(log: EmbeddedLog, name: str) -> None:
-    done("log", "create", "--app", SHOP, "--log", log.path)
+    done("topics", "apply", "--app", SHOP, "--log", log.path)
     ended = run("log", "retain", name, "--retention", "1d", "--log", log.path)
     assert ended.code == 2
     assert f"{name!r} belongs to the app 'shop'" in " ".join(ended.err.split())
     assert log.topics()[name].retention_ms is None
-
-
-@pytest.mark.parametrize("limit", [("--retention", "1d"), ("--retention-bytes", 9_000)])
-def test_a_compacted_topic_is_not_created_with_a_retention(tmp_path, limit) -> None:
-    ended = run("log", "create", "t", "--compacted", *limit, "--log", tmp_path / "log")
-    assert ended.code == 2
-    assert "A compacted topic keeps the last record of each key" in ended.err
-    assert not (tmp_path / "log").exists()

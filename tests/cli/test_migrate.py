@@ -15,7 +15,7 @@ COPY = f"{SHOP}@copy"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A log on which the shop and a copy of it have run."""
-    done("log", "create", "--app", SHOP, "--log", tmp_path / "old")
+    done("topics", "apply", "--app", SHOP, "--log", tmp_path / "old")
     for app in (SHOP, COPY):
         done(
             "run",

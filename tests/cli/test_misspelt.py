@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("quiet_logs")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log that the shop has run on, with a topic of its own."""
     path = tmp_path_factory.mktemp("misspelt")
-    done("log", "create", "--app", SHOP, "--log", path / "log")
+    done("topics", "apply", "--app", SHOP, "--log", path / "log")
     done("log", "create", "weather", "--log", path / "log")
     done("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")
     where = ("--log", path / "log", "--snapshots", path / "snapshots")

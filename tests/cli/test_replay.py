@@ -303,13 +303,6 @@ def test_the_debugger_stops_at_the_first_line_of_the_handler(lived, capsys, monk
     assert said.err.count("before Counter.ticked") == 2
 
 
-def test_another_debugger_is_called_by_its_hook(lived, monkeypatch) -> None:
-    stops: list[None] = []
-    monkeypatch.setattr("sys.breakpointhook", lambda: stops.append(None))
-    assert run(lived, "--break", "k7", "--compare") == 0
-    assert len(stops) == 4
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -15,7 +15,7 @@ from tests.log.embedded.owning import owning
 @pytest.fixture
 def folder(tmp_path: Path, quiet_logs: None) -> Path:
     """Where the shop has run to the end of a purchase."""
-    done("log", "create", "--app", SHOP, "--log", tmp_path / "log")
+    done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
     purchase = b'{"customer": "ann", "at_ms": 1357017420000, "cents": 5}\n'
     done("log", "append", "purchases", "--app", SHOP, "--log", tmp_path / "log", stdin=purchase)
     done("run", SHOP, "--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")

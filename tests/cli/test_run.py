@@ -68,7 +68,7 @@ def test_a_command_that_cannot_be_understood_is_told_why_in_one_line(
 def test_snapshots_that_could_not_be_taken_are_refused_before_the_service_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.cli.service_options.find_spec", lambda _name: None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     arguments = ("--log", str(tmp_path / "log"), "--create-topics", "--until-end")
     assert execute(["run", APP, *arguments, "--snapshots", str(tmp_path / "snapshots")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -110,7 +110,7 @@ def test_what_is_kept_though_undeclared_is_named_and_so_is_what_cannot_be_droppe
     (tmp_path / "counts_after.py").write_text(BEFORE.partition("\n\n@app.actor\nclass Former")[0])
     monkeypatch.syspath_prepend(str(tmp_path))
     where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--log-format", "json", "--until-end")
-    done("log", "create", "--app", "counts_before:app", "--log", tmp_path / "log")
+    done("topics", "apply", "--app", "counts_before:app", "--log", tmp_path / "log")
     append = ("log", "append", "purchases", "--app", "counts_before:app", "--log", tmp_path / "log")
     done(*append, stdin=b'{"customer": "a", "at_ms": 1, "cents": 2, "note": "x"}')
     done("run", "counts_before:app", *where)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    done("log", "create", "--app", SHOP, "--log", tmp_path / "log")
+    done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
     return tmp_path / "log"
 
 

@@ -181,7 +181,7 @@ def test_state_and_tape_may_be_larger_than_an_event(blown: House, monkeypatch: p
 
 def test_a_copy_of_an_app_that_is_refused_leaves_no_topics(tmp_path: Path) -> None:
     shapes, log = "services.shapes:app", tmp_path / "log"
-    done("log", "create", "--app", shapes, "--log", log)
+    done("topics", "apply", "--app", shapes, "--log", log)
     before = done("log", "list", "--log", log).out
     where = ("--log", log, "--state", tmp_path / "state", "--until-end")
     ended = run("run", shapes, "--as", "shapes2", *where)

@@ -77,7 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     try:
-        done("log", "create", "--app", "ships:app")
+        done("topics", "apply", "--app", "ships:app")
         done("log", "append", "reports", "-", "--app", "ships:app", stdin=EVENTS.encode())
     finally:
         sys.modules.pop("ships", None)
@@ -203,22 +203,19 @@ def test_a_wrong_option_is_refused_by_name(options: Any, error: type[Exception],
         shop.app.run(**options)
 
 
-def test_a_keyword_becomes_the_commands_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyword_becomes_the_commands_argument() -> None:
     from tests.cli import shop
 
-    given: list[list[str]] = []
-
-    def execute_nothing(arguments: list[str]) -> int:
-        given.append(arguments)
-        return 0
-
-    monkeypatch.setattr(script, "execute", execute_nothing)
-    shop.app.run(
-        log=Path("a "
-                 "log"), until_end=True, create_topics=False, commit_interval=timedelta(seconds=2), snapshot_every=5_000,
-        drop_state=["A", "B.c"], as_="other",
-    )  # fmt: skip
-    assert given == [
-        ["run", "tests.cli.shop:app", "--log=a log", "--until-end", "--no-create-topics",
-         "--commit-interval=2000ms", "--snapshot-every=5000ms", "--drop-state=A", "--drop-state=B.c", "--as=other"]
+    options = {
+        "log": Path("a log"),
+        "until_end": True,
+        "create_topics": False,
+        "commit_interval": timedelta(seconds=2),
+        "snapshot_every": 5_000,
+        "drop_state": ["A", "B.c"],
+        "as_": "other",
+    }
+    assert script.arguments_of(shop.app, options) == [
+        "run", "tests.cli.shop:app", "--log=a log", "--until-end", "--no-create-topics",
+        "--commit-interval=2000ms", "--snapshot-every=5000ms", "--drop-state=A", "--drop-state=B.c", "--as=other",
     ]  # fmt: skip

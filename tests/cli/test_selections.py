@@ -19,7 +19,7 @@ from tests.cli.shop import Purchase
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log that the shop has run on."""
     path = tmp_path_factory.mktemp("selections")
-    done("log", "create", "--app", SHOP, "--log", path / "log")
+    done("topics", "apply", "--app", SHOP, "--log", path / "log")
     lines = b"\n".join(map(shop.purchases.encode, [Purchase("a", 1, 4), Purchase("b", 2, 5)]))
     done("log", "append", "purchases", "--app", SHOP, "--log", path / "log", stdin=lines)
     done("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")

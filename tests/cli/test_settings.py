@@ -1,4 +1,4 @@
-"""Settings: the command line comes before the environment, that before the file, that before the default."""
+"""Settings: the command line comes before the environment, that before the default."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.cli.commands import SHOP, done, run
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with four logs, each with a topic of its name."""
-    for name in ("typed", "environment", "file"):
+    """The working folder, with three logs, each with a topic of its name."""
+    for name in ("typed", "environment"):
         done("log", "create", name, "--log", tmp_path / name)
     done("log", "create", "default", "--log", tmp_path / "data" / "log")
     monkeypatch.chdir(tmp_path)
@@ -32,21 +32,25 @@ def topic(*arguments: str) -> str:
 
 def test_the_nearest_says_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert topic() == "default"
-    (here / "tailrace.toml").write_text('log = "file"\n')
-    assert topic() == "file"
     monkeypatch.setenv("TAILRACE_LOG", "environment")
     assert topic() == "environment"
     assert topic("--log", "typed") == "typed"
     monkeypatch.setenv("TAILRACE_LOG", "")
-    assert topic() == "file"
+    assert topic() == "default"
 
 
-def test_a_key_applies_to_every_command_that_has_the_option(here: Path, quiet_logs: None) -> None:
-    (here / "tailrace.toml").write_text(
-        'log = "shop/log"\nstate = "shop/state"\nsnapshots = "shop/snapshots"\nworkers = 1\nfsync = '
-        '"commit"\n'
-        'snapshot-every = "1h"\ncreate-topics = true\narchive = "shop/archive"\n'
-    )
+def test_a_variable_applies_to_every_command_that_has_the_option(
+    here: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None
+) -> None:
+    for name in ("log", "state", "snapshots", "archive"):
+        monkeypatch.setenv(f"TAILRACE_{name.upper()}", f"shop/{name}")
+    for name, value in (
+        ("WORKERS", "1"),
+        ("FSYNC", "commit"),
+        ("SNAPSHOT_EVERY", "1h"),
+        ("CREATE_TOPICS", "1"),
+    ):
+        monkeypatch.setenv(f"TAILRACE_{name}", value)
     done("run", SHOP, "--until-end")
     assert (here / "shop" / "state" / "shop").is_dir()
     made = done("snapshot", "create", SHOP, "--json").lines[0]["id"]
@@ -58,35 +62,6 @@ def test_a_key_applies_to_every_command_that_has_the_option(here: Path, quiet_lo
     assert len(done("snapshot", "list", SHOP, "--json").lines) >= 2
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('lgo = "x"', "There is no setting 'lgo' in tailrace.toml. Did you mean 'log'?"),
-        ('entirely-else = "x"', "There is no setting 'entirely-else' in tailrace.toml. There are: archive, "),
-        ("until-end = true", "There is no setting 'until-end' in tailrace.toml."),
-        ("log = 5", "The value of 'log' in tailrace.toml is not text in quotes."),
-        ("snapshot-every = 3600", "The value of 'snapshot-every' in tailrace.toml is not text in quotes."),
-        ("workers = 1.9", "The value of 'workers' in tailrace.toml is not a whole number."),
-        ('workers = "2"', "The value of 'workers' in tailrace.toml is not a whole number."),
-        ("workers = 0", "The value of 'workers' in tailrace.toml is wrong: 0 is not in the range x>=1."),
-        (
-            'commit-interval = "0ms"',
-            "The value of 'commit-interval' in tailrace.toml is wrong: it must be at least 1ms.",
-        ),
-        ('fsync = "never"', "The value of 'fsync' in tailrace.toml is wrong: 'never' is not one of"),
-        ('create-topics = "yes"', "The value of 'create-topics' in tailrace.toml is not true or false."),
-        ("log = ", "tailrace.toml cannot be read: Invalid value"),
-    ],
-)
-def test_a_wrong_file_is_refused_by_every_command(here: Path, text: str, said: str) -> None:
-    (here / "tailrace.toml").write_text(text)
-    ended = run("graph", SHOP)
-    assert ended.code == 2
-    (line,) = ended.err.splitlines()
-    assert said in line
-    assert done("--version").out
-
-
 def test_a_wrong_value_is_reported_with_the_variable_that_it_came_from(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,14 +71,10 @@ def test_a_wrong_value_is_reported_with_the_variable_that_it_came_from(
     assert "'--workers' (env var: 'TAILRACE_WORKERS'): 'several' is not a valid integer range." in ended.err
 
 
-@pytest.mark.parametrize("source", ["file", "environment"])
-def test_what_a_source_turns_on_can_be_turned_off(
-    here: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None, source: str
+def test_what_the_environment_turns_on_can_be_turned_off(
+    here: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None
 ) -> None:
-    if source == "file":
-        (here / "tailrace.toml").write_text("create-topics = true\n")
-    else:
-        monkeypatch.setenv("TAILRACE_CREATE_TOPICS", "1")
+    monkeypatch.setenv("TAILRACE_CREATE_TOPICS", "1")
     where = ("--log", here / "shop", "--until-end")
     ended = run("run", SHOP, "--no-create-topics", *where)
     assert ended.code == 1

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tailrace.history.status.inspection import AppReport
-from tests.cli.commands import SHOP, done, run
+from tests.cli.commands import SHOP, done
 from tests.log.embedded.owning import owning
 
 
@@ -20,7 +18,7 @@ def folder(tmp_path: Path, quiet_logs: None) -> Path:
     come since.
     """
     where = ("--log", tmp_path / "log")
-    done("log", "create", "--app", SHOP, *where)
+    done("topics", "apply", "--app", SHOP, *where)
 
     def append(*cents: int) -> None:
         lines = [f'{{"customer": "ann", "at_ms": {1357017420000 + one}, "cents": {one}}}\n' for one in cents]
@@ -59,24 +57,3 @@ def test_json_has_all_of_it(folder: Path) -> None:
     assert [one.owner is not None for one in report.tasks] == [False, True, False]
     assert sum(one.lag for one in report.tasks) == 1
     assert sum(one.dead_letters for one in report.tasks) == 1
-
-
-def test_watch_shows_it_again_until_ctrl_c(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    naps: list[float] = []
-    sleep = time.sleep
-
-    def nap(seconds: float) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            sleep(seconds)  # a thread that other tests have left
-            return
-        naps.append(seconds)
-        if len(naps) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", nap)
-    ended = run("status", SHOP, *places(folder), "--watch")
-    assert ended.code == 130
-    assert naps == [1.0] * 3
-    assert ended.out.count("shop, version 1") == 3
-    naps.clear()
-    assert len(run("status", SHOP, *places(folder), "--watch", "--json").lines) == 3

@@ -33,7 +33,7 @@ class Life:
 
     def __init__(self, folder: Path, log: object) -> None:
         self.folder, self.log, self.legs = folder, log, 0
-        done("log", "create", "--app", APP, "--log", log)
+        done("topics", "apply", "--app", APP, "--log", log)
 
     def live(self) -> None:
         self.legs += 1

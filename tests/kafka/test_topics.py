@@ -84,12 +84,6 @@ def test_what_is_missing_is_created_and_then_all_is_right(log: KafkaLog) -> None
     assert applied(log).err == ""
 
 
-@pytest.mark.parametrize("created", [["log", "create", "--app", APP], ["topics", "apply", "--app", APP]])
-def test_both_ways_of_creation_leave_nothing_to_do(log: KafkaLog, created: list[str]) -> None:
-    done(*created, "--log", log)
-    assert planned(log)[0] == 0
-
-
 def test_two_apps_are_one_plan_with_the_topics_that_they_share_once(log: KafkaLog) -> None:
     apps = ("--app", "services.flights.aircraft:app", "--app", "services.flights.airport:app")
     ended = run("topics", "plan", *apps, "--log", log, "--json")

@@ -49,7 +49,7 @@ def places(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
     folder = tmp_path_factory.mktemp("usage")
     found = {"embedded": str(folder / "log"), "kafka": f"kafka://{kafka}/usage-{token_hex(6)}."}
     for name, place in found.items():
-        done("log", "create", "--app", SHOP, "--log", place)
+        done("topics", "apply", "--app", SHOP, "--log", place)
         done("run", SHOP, "--until-end", "--log", place, "--state", folder / name)
     return found
 

@@ -54,7 +54,7 @@ class Service:
         """Whether nothing can be asked of it any more."""
         self.deleted = False
         """Whether the log has lost its beginning, which is in the archive."""
-        done = self.call("log", "create", "--app", self.app)
+        done = self.call("topics", "apply", "--app", self.app)
         assert done.code == 0, done.err
 
     # --- its code

@@ -64,7 +64,7 @@ def run(folder: Path, app: str = LEDGER, *, after_deleted: bool = False) -> None
 
 
 def declare(folder: Path) -> None:
-    command("log", "create", "--app", LEDGER, "--log", folder / "log")
+    command("topics", "apply", "--app", LEDGER, "--log", folder / "log")
 
 
 def kept(folder: Path) -> dict[str, list[int]]:

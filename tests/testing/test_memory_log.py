@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import hypothesis.strategies as st
@@ -15,8 +14,6 @@ from tailrace.core.errors import (
     FencedError,
     OffsetGoneError,
     RecordTooLargeError,
-    TopicMismatchError,
-    UnknownTopicError,
 )
 from tailrace.core.records import Output
 from tailrace.log import Fetch, Log, Reader, TopicPartition, TopicSettings, Writer
@@ -66,15 +63,6 @@ def test_it_is_a_log() -> None:
 
 
 class TestVisibility:
-    def test_what_is_appended_is_seen_with_the_commit_and_not_before(self) -> None:
-        log = made()
-        writer, reader = log.writer("w"), log.reader({A0: 0})
-        writer.append([record("a", b"1"), record("b", b"2")])
-        assert reader.fetch("a", 0, 10) == Fetch([], 0, unread=False, idle=False)
-        writer.commit()
-        assert [one.value for one in reader.fetch("a", 0, 10).records] == [b"1"]
-        assert values(log, "b") == [b"2"]
-
     def test_an_aborted_transaction_leaves_a_gap_and_nothing_else(self) -> None:
         log = made()
         writer = log.writer("w")
@@ -119,11 +107,6 @@ class TestVisibility:
                 log.crash()
             assert values(log, "a") == [b"after"]
 
-    def test_the_uncommitted_end_counts_what_is_open(self) -> None:
-        log = made()
-        log.writer("w").append([record("a", b"1"), record("a", b"2")])
-        assert log.end_offset("a", 0) == 2
-
     def test_offsets_become_visible_with_the_records(self) -> None:
         log = made()
         writer = log.writer("w")
@@ -134,29 +117,6 @@ class TestVisibility:
         log.expire_offsets("group")
         assert log.committed_offsets("group", [A0]) == {}
         assert log.committed_offsets("other", [A0]) == {A0: 9}
-
-
-class TestFencing:
-    def test_who_was_taken_over_can_do_nothing_more(self) -> None:
-        log = made()
-        zombie = log.writer("w")
-        zombie.append([record("a", b"lost")])
-        owner = log.writer("w")
-        for act in (lambda: zombie.append([record("a", b"x")]), zombie.commit, zombie.abort):
-            with pytest.raises(FencedError):
-                act()
-        zombie.close()
-        owner.append([record("a", b"kept")])
-        owner.commit()
-        assert values(log, "a") == [b"kept"]
-
-    def test_other_ids_are_left_alone(self) -> None:
-        log = made()
-        one = log.writer("1")
-        one.append([record("a", b"1")])
-        log.writer("2")
-        one.commit()
-        assert values(log, "a") == [b"1"]
 
 
 class TestFaults:
@@ -238,12 +198,6 @@ class TestReading:
         reader.forget("a", 0)
         assert not reader.wait(0)
 
-    def test_an_offset_is_found_by_its_time(self) -> None:
-        log = made()
-        for time_ms in (10, 30, 20):
-            log.append("a", None, b"v", time_ms)
-        assert [log.offset_at("a", 0, at) for at in (0, 11, 31)] == [0, 1, 3]
-
 
 class TestTopics:
     def test_compaction_keeps_the_last_of_each_key(self) -> None:
@@ -256,20 +210,6 @@ class TestTopics:
         assert [one.offset for one in log.read("a")] == [2, 4]
         assert [one.offset for one in log.reader({A0: 0}).fetch("a", 0, 1).records] == [2]
 
-    def test_a_topic_is_created_once_and_never_by_itself(self) -> None:
-        log = made()
-        log.create_topic("a", TopicSettings(1))
-        with pytest.raises(TopicMismatchError):
-            log.create_topic("a", TopicSettings(2))
-        assert log.partitions("b") == 2
-        for ask in (
-            lambda: log.partitions("c"),
-            lambda: log.end_offset("a", 1),
-            lambda: log.append("c", b"", b"", 0),
-        ):
-            with pytest.raises(UnknownTopicError):
-                ask()
-
     def test_a_batch_with_a_record_too_large_is_refused_whole(self) -> None:
         log = made(max_record_bytes=10)
         writer = log.writer("w")
@@ -277,24 +217,6 @@ class TestTopics:
             writer.append([record("a", b"small"), record("a", b"much too large")])
         writer.commit()
         assert log.end_offset("a", 0) == 0
-
-
-def test_it_takes_and_gives_hundreds_of_thousands_of_records_in_a_second() -> None:
-    log = made()
-    outputs = [Output("b", b"%d" % (number % 1000), b"value", number) for number in range(100_000)]
-    begun = time.thread_time()
-    writer = log.writer("w")
-    writer.append(outputs)
-    writer.commit()
-    reader = log.reader({TopicPartition("b", 0): 0, TopicPartition("b", 1): 0})
-    read = 0
-    for partition in (0, 1):
-        fetched = reader.fetch("b", partition, 5_000)
-        while fetched.records:
-            read += len(fetched.records)
-            fetched = reader.fetch("b", partition, 5_000)
-    assert read == 100_000
-    assert time.thread_time() - begun < 2
 
 
 IDS = st.sampled_from(["x", "y", "z"])

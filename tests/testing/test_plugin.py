@@ -84,22 +84,15 @@ def test_a_test_whose_replay_differs_fails(outcome):
     "test",
     [
         DEPENDS.replace("tailrace_harness(app)", "tailrace_harness(app, replay=False)"),
-        "\n@pytest.mark.tailrace(replay=False)" + DEPENDS,
         DEPENDS.replace(
             '    tailrace_harness(app).send(ticks, Tick("a", 1))',
             '    with tailrace_harness(app) as h:\n        h.send(ticks, Tick("a", 1))\n    assert h.closed',
         ),
     ],
-    ids=["argument", "mark", "closed"],
+    ids=["argument", "closed"],
 )
 def test_a_replay_can_be_left_out(outcome, test):
     outcome(test).assert_outcomes(passed=1)
-
-
-def test_an_option_of_the_mark_that_is_misspelt_is_not_passed_over(outcome):
-    result = outcome("\n@pytest.mark.tailrace(reply=False)" + DEPENDS)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*the mark tailrace has no option 'reply'. Did you mean 'replay'?*"])
 
 
 def test_a_failed_test_fails_for_its_own_reason(outcome):
@@ -181,11 +174,6 @@ def test_the_arguments_of_the_mark_are_those_of_explore(outcome):
     result = outcome(RACES.format(mark="@pytest.mark.explore(nonsense=1)"))
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*TypeError: *nonsense*"])
-
-
-def test_the_number_of_schedules_can_be_given_for_all_marked_tests(outcome):
-    result = outcome(RACES.format(mark=EXPLORED), "--tailrace-schedules=7")
-    result.stdout.fnmatch_lines(["*ScheduleDependentError: 7 schedules of racing, 14 events: *"])
 
 
 def test_a_mark_on_a_test_that_makes_no_harness_is_an_error(outcome):

@@ -12,7 +12,6 @@ from tailrace.cli.arguments import any_log_option, app_argument, json_option, op
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress, say
 from tailrace.cli.showing import changes_as_dicts, printable
-from tailrace.cli.value_types import TimeType
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
@@ -44,13 +43,6 @@ DEPENDENT = 1
     help="Number of records to take from the inputs: those with the lowest event times.",
 )
 @click.option(
-    "--from",
-    "from_ms",
-    type=TimeType(),
-    metavar="TIME",
-    help="Start at the first records with this timestamp or a later one, with empty state.",
-)
-@click.option(
     "--unordered",
     "unordered",
     metavar="TOPIC",
@@ -66,7 +58,6 @@ def explore(
     seed: int,
     schedule: int | None,
     records: int,
-    from_ms: int | None,
     unordered: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -78,7 +69,7 @@ def explore(
     plan = find_app(app).plan()
     free = [_topic(plan, name) for name in unordered]
     with opened_log(folder) as log:
-        feed = feed_of_log(plan, log, most=records, from_ms=from_ms)
+        feed = feed_of_log(plan, log, most=records)
     with progress() as report_progress:
         report = explore_feed(
             plan,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nlargest
 from pathlib import Path
 from typing import Any
@@ -27,18 +26,15 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
-from tailrace.cli.log_storage import clean, copy, retain, verify
-from tailrace.cli.value_types import DurationType, TopicPosition, TopicPositionType
+from tailrace.cli.log_storage import Retention, clean, copy, retain, retention_options, verify
+from tailrace.cli.value_types import TopicPosition, TopicPositionType
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
 from tailrace.core.records import InputRecord
-from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings
 from tailrace.log.options import LogOptions, NewTopics
-from tailrace.processes.app_loading import find_app
-from tailrace.runtime.first_positions import note_first_positions
 
 _AT_ONCE = 1_000
 
@@ -59,72 +55,41 @@ for command in (append, retain, clean, verify, copy):
     log.add_command(command)
 
 
-@log.command(short_help="Create a topic, or all topics of an app.")
-@click.argument("topic", required=False)
-@click.option("--app", metavar="APP", help="Create the topics that this app declares, and its own.")
-@click.option("--partitions", type=click.IntRange(1, 10_000), help="Number of partitions (default: 4).")
-@click.option("--compacted", is_flag=True, help="Keep the last record of each key only.")
-@click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
+@log.command(short_help="Create a topic.")
+@click.argument("topic")
 @click.option(
-    "--retention-bytes",
-    type=click.IntRange(1),
-    help="Delete the oldest records of a partition that is larger.",
+    "--partitions", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Number of partitions."
 )
+@click.option("--compacted", is_flag=True, help="Keep the last record of each key only.")
+@retention_options
 @new_topics_options
 @any_log_option
 def create(
     *,
-    topic: str | None,
-    app: str | None,
-    partitions: int | None,
+    topic: str,
+    partitions: int,
     compacted: bool,
-    retention: int | None,
-    retention_bytes: int | None,
+    retention: Retention,
     new_topics: NewTopics,
     folder: Path | str,
 ) -> None:
-    """Create TOPIC, or all topics of an app; and the log, if it does not exist.
+    """Create TOPIC; and the log, if it does not exist. `tailrace topics apply` creates the topics of an app.
 
     A topic that exists with the same settings is not changed.
     """
-    if (topic is None) == (app is None):
-        raise click.UsageError("Name either a topic or --app.")
-    if compacted and (retention is not None or retention_bytes is not None):
+    if compacted and retention.is_given:
         raise click.UsageError(
             "A compacted topic keeps the last record of each key: leave --compacted or the retention out."
         )
-    if topic is not None:
-        try:
-            legal_name(topic, "a topic")
-        except DefinitionError as error:
-            raise click.BadParameter(str(error), param_hint="TOPIC") from None
-        settings = TopicSettings(partitions or 4, compacted, retention, retention_bytes)
-        with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log, _created(log):
-            log.create_topic(topic, settings)
-        return
-    if partitions is not None or compacted or retention is not None or retention_bytes is not None:
-        raise click.UsageError(
-            "With --app the topics are created as the app declares them: leave the other options out."
-        )
-    plan = find_app(str(app)).plan()
-    with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log:
-        with _created(log):
-            prepare_topics(log, plan, create_declared=True)
-        note_first_positions(plan, log)
-
-
-@contextmanager
-def _created(log: Log) -> Generator[None]:
-    """Report the topics that are created in the block, also if it fails after some."""
-    before = set(log.topics())
     try:
-        yield
-    finally:
-        new = sorted(log.topics().keys() - before)
-        for name in new:
-            click.echo(f"created {name}, {counted(log.partitions(name), 'partition')}", err=True)
-    if not new:
-        click.echo("nothing to create: each topic exists already", err=True)
+        legal_name(topic, "a topic")
+    except DefinitionError as error:
+        raise click.BadParameter(str(error), param_hint="TOPIC") from None
+    with opened_log(folder, create=True, options=LogOptions(new_topics=new_topics)) as log:
+        is_new = topic not in log.topics()
+        log.create_topic(topic, TopicSettings(partitions, compacted, *retention))
+    said = f"created {topic}, {counted(partitions, 'partition')}" if is_new else f"{topic} exists already"
+    click.echo(said, err=True)
 
 
 @log.command(name="list", short_help="List the topics, and how long they are kept.")

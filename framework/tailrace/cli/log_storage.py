@@ -4,40 +4,60 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
 
-from tailrace.cli.arguments import json_option, log_option, opened, piped, refuse_own_topic
+from tailrace.cli.arguments import json_option, log_option, opened, packed, piped, refuse_own_topic
 from tailrace.cli.commands import Command
 from tailrace.cli.value_types import DurationType
 from tailrace.core.counting import counted
 from tailrace.core.errors import LogUnavailableError
 
 
+class Retention(NamedTuple):
+    """For how long the records of a topic are kept; None: without this limit."""
+
+    retention: int | None
+    retention_bytes: int | None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is a limit."""
+        return self != (None, None)
+
+
+retention_options = packed(
+    "retention",
+    Retention,
+    click.option(
+        "--retention", type=DurationType(), help="Delete records that are older, by their timestamps."
+    ),
+    click.option(
+        "--retention-bytes",
+        type=click.IntRange(1),
+        help="Delete the oldest records of a partition that is larger.",
+    ),
+)
+
+
 @click.command(cls=Command, short_help="Change for how long a topic's records are kept.")
 @click.argument("topic")
-@click.option("--retention", type=DurationType(), help="Delete records that are older, by their timestamps.")
-@click.option(
-    "--retention-bytes",
-    type=click.IntRange(1),
-    help="Delete the oldest records of a partition that is larger.",
-)
+@retention_options
 @click.option("--forever", is_flag=True, help="Keep all records from now on.")
 @log_option
-def retain(
-    *, topic: str, retention: int | None, retention_bytes: int | None, forever: bool, folder: Path
-) -> None:
+def retain(*, topic: str, retention: Retention, forever: bool, folder: Path) -> None:
     """Change for how long the records of TOPIC are kept. A limit that is not given is removed.
 
     Services may keep running. The next cleaning deletes the records past the limit. A replay, a rebuild or a
     new service can then only start at the oldest record that is left.
     """
-    if forever == (retention is not None or retention_bytes is not None):
+    if forever == retention.is_given:
         raise click.UsageError("Give --retention, --retention-bytes or both; or only `--forever`.")
     with opened(folder) as log:
         refuse_own_topic(log, topic, "cannot be restored or replayed without it")
-        log.set_retention(topic, retention_ms=retention, retention_bytes=retention_bytes)
+        log.set_retention(topic, retention_ms=retention.retention, retention_bytes=retention.retention_bytes)
 
 
 @click.command(cls=Command, short_help="Delete expired records now.")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -31,7 +30,6 @@ from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
-from tailrace.cli.settings import default_map
 from tailrace.cli.snapshot import snapshot
 from tailrace.cli.status import status
 from tailrace.cli.topics import topics
@@ -50,15 +48,12 @@ _CODES: dict[type[TailraceError], int] = {
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tailrace", message="tailrace, version %(version)s")
-@click.pass_context
-def tailrace(context: click.Context) -> None:
+def tailrace() -> None:
     """Event-driven services: exactly once on an event log, replayed bit for bit.
 
-    Options with an environment variable can also be set in tailrace.toml. The command line comes first, then
-    the environment, then the file.
+    An option on the command line comes before its environment variable.
     """
     show_waiting()
-    context.default_map = default_map(Path.cwd(), tailrace)
 
 
 tailrace.add_command(run)

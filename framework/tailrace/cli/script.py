@@ -44,7 +44,7 @@ def run_app(app: App, options: Mapping[str, Any]) -> None:
             hint="Call it in the main thread, which gets the signals to stop.",
         )
     check_guarded("app.run is called")
-    code = execute(["run", reference_to(app), *_arguments(app, options)])
+    code = execute(arguments_of(app, options))
     if code:
         raise SystemExit(code)
 
@@ -89,10 +89,16 @@ def _attribute(module: ModuleType, app: App) -> str | None:
     )
 
 
-def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
+def arguments_of(app: App, options: Mapping[str, Any]) -> list[str]:
+    """The command line that runs an app with these keywords.
+
+    Raises:
+        UsageError: A value is not of its option's kind, or no other process can find the app.
+        DefinitionError: There is no such option.
+    """
     known = flags()
     refuse_unknown(f"run of the app {app.name!r}", options, known)
-    arguments: list[str] = []
+    arguments = ["run", reference_to(app)]
     for name, value in options.items():
         option, flag = known[name], known[name].opts[0]
         if value is None:
@@ -104,13 +110,9 @@ def _arguments(app: App, options: Mapping[str, Any]) -> list[str]:
         elif option.multiple:
             if isinstance(value, str) or not isinstance(value, Sequence):
                 raise UsageError(f"{name}={value!r} is not a list", hint=f"Write {name}=[...].")
-            arguments += _repeated(flag, value)
+            arguments += [f"{flag}={one}" for one in value]
         elif name in ("commit_interval", "snapshot_every") and isinstance(value, int | timedelta):
             arguments.append(f"{flag}={duration(value)}ms")
         else:
             arguments.append(f"{flag}={os.fsdecode(value) if isinstance(value, bytes) else value}")
     return arguments
-
-
-def _repeated(flag: str, values: Any) -> list[str]:
-    return [f"{flag}={one}" for one in values]

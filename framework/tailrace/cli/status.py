@@ -15,7 +15,6 @@ from tailrace.cli.commands import Command
 from tailrace.cli.console import table, wrapped
 from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
-from tailrace.core.declare.plan import Plan
 from tailrace.history.status.inspection import (
     AppReport,
     OperatorReport,
@@ -23,12 +22,10 @@ from tailrace.history.status.inspection import (
     TaskReport,
     inspect_app,
 )
-from tailrace.log.interface import StoredLog
 from tailrace.log.options import LogOptions
 from tailrace.log.tasks import Owner, owner_of
 from tailrace.processes.app_loading import find_app
 
-_EVERY_S = 1.0
 _UNKNOWN = "?"
 _KAFKA = LogOptions(hidden_s=1.0)
 """Do not wait for records behind an open transaction: its writer may hang."""
@@ -36,10 +33,9 @@ _KAFKA = LogOptions(hidden_s=1.0)
 
 @click.command(cls=Command, short_help="Progress of an app, and what holds its actors back.")
 @app_argument
-@click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 @json_option
 @any_log_option
-def status(*, app: str, watch: bool, as_json: bool, folder: Path | str) -> None:
+def status(*, app: str, as_json: bool, folder: Path | str) -> None:
     """Show the progress of APP (package.module:app), read from its log. The app need not run.
 
     For each task: its owner, its last commit, the number of unread records. For each actor and function: its
@@ -47,22 +43,12 @@ def status(*, app: str, watch: bool, as_json: bool, folder: Path | str) -> None:
     """
     plan = find_app(app).plan()
     with opened_log(folder, options=_KAFKA) as log, piped():
-        while True:
-            report = _report(plan, log)
-            if watch and not as_json:
-                click.clear()
-            if as_json:
-                click.echo(msgspec.json.encode(report))
-            else:
-                for line in _lines(report):
-                    click.echo(line)
-            if not watch:
-                return
-            time.sleep(_EVERY_S)
-
-
-def _report(plan: Plan, log: StoredLog) -> AppReport:
-    return inspect_app(plan, log, time.time_ns() // 1_000_000, partial(owner_of, log))
+        report = inspect_app(plan, log, time.time_ns() // 1_000_000, partial(owner_of, log))
+        if as_json:
+            click.echo(msgspec.json.encode(report))
+            return
+        for line in _lines(report):
+            click.echo(line)
 
 
 # --- for people

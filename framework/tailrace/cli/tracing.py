@@ -11,9 +11,7 @@ The trace has a paragraph for each record and timer, with an entry per handler: 
 
 from __future__ import annotations
 
-import os
 import pdb  # noqa: T100  # to stop in a debugger is what --break is for
-import sys
 from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -132,11 +130,7 @@ class Tracer:
         return [_time(moment.event_time), f"  {cause}  {printable(repr(moment.event))}", late]
 
     def _debug(self, handler: Callable[..., None], *arguments: Any) -> None:
-        """Call a handler in the debugger: pdb at its first line, or another one by ``breakpoint``."""
-        if sys.breakpointhook is not sys.__breakpointhook__ or os.environ.get("PYTHONBREAKPOINT"):
-            breakpoint()  # noqa: T100  # as above; step into the next line
-            handler(*arguments)
-            return
+        """Call a handler in the debugger, which stops at its first line."""
         if self._debugger is None:
             self._debugger = _Debugger()
         self._debugger.runcall(handler, *arguments)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tailrace.testing.emitted import DeadLetter, Emitted, Out
-    from tailrace.testing.exploring.app import explore
     from tailrace.testing.exploring.report import ExploreReport, ScheduleDependentError
     from tailrace.testing.faults import (
         COMMIT,
@@ -61,7 +60,6 @@ __all__ = [
     "Simulator",
     "System",
     "Watermark",
-    "explore",
 ]
 
 _MODULES = {
@@ -73,7 +71,6 @@ _MODULES = {
     "replaying": ("ReplayReport",),
     "snapshot": ("HarnessSnapshot",),
     "system": ("AppView", "System"),
-    "exploring.app": ("explore",),
     "exploring.report": ("ExploreReport", "ScheduleDependentError"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -8,7 +8,7 @@
         assert h.query(Aircraft, "D-ABCD", "status") == "in the air"
 
 When the test has passed, every harness it made replays what was committed, and the test fails if a byte
-differs. ``tailrace_harness(app, replay=False)`` or ``@pytest.mark.tailrace(replay=False)`` leaves that out.
+differs. ``tailrace_harness(app, replay=False)`` leaves that out.
 ``tailrace_system(app, other, ...)`` does the same for several apps on one log. ``--tailrace-reload`` runs all
 of them with ``reload=True``. Nothing of the framework is imported here before it is used.
 
@@ -21,14 +21,13 @@ of them with ``reload=True``. Nothing of the framework is imported here before i
         h.send(payments, Payment("o1", 60_000))
 
 A test with this mark is explored when it has passed: what it sent is run under 50 schedules (200 by default),
-and it fails if the results depend on the schedule. The arguments are those of ``Harness.explore``;
-``--tailrace-schedules N`` takes N schedules for all such tests. It explores events: a test's own crashes,
-clocks and watermarks are left out.
+and it fails if the results depend on the schedule. The arguments are those of ``Harness.explore``. It
+explores events: a test's own crashes, clocks and watermarks are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -55,8 +54,6 @@ class MakeSystem(Protocol):
         ...
 
 
-_OPTIONS = ("replay",)
-"""Of the mark ``tailrace``."""
 _MADE = pytest.StashKey[list[tuple["Harness | System", bool]]]()
 """The harnesses and systems of a test, and whether each is to be replayed."""
 _NONE: list[tuple[Harness | System, bool]] = []
@@ -70,20 +67,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="decode every touched actor instance again after each of its handlers",
     )
-    group.addoption(
-        "--tailrace-schedules",
-        type=int,
-        metavar="N",
-        help="run N schedules in each test that is marked with explore",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marks."""
-    config.addinivalue_line(
-        "markers",
-        "tailrace(replay=True): whether a test's harnesses are replayed when it has passed",
-    )
+    """Register the mark."""
     config.addinivalue_line(
         "markers",
         "explore(schedules=200, ...): run what a test has sent under many schedules when it has passed; "
@@ -139,37 +126,19 @@ def _with_reload(request: pytest.FixtureRequest, options: dict[str, Any]) -> dic
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Replay what a test has committed, and explore what it has sent: a difference fails the test itself."""
-    mark = item.get_closest_marker("tailrace")
-    options: Mapping[str, Any] = {} if mark is None else mark.kwargs
-    for name in options:
-        if name not in _OPTIONS:
-            from tailrace.core.suggestions import did_you_mean  # noqa: PLC0415  # as above
-
-            meant = did_you_mean(name, _OPTIONS, f"The options are: {', '.join(_OPTIONS)}.")
-            pytest.fail(f"the mark tailrace has no option {name!r}. {meant}", pytrace=False)
     result = yield
-    if options.get("replay", True):
-        for one, wanted in item.stash.get(_MADE, _NONE):
-            if wanted and not one.closed:
-                one.replay()
+    made = item.stash.get(_MADE, _NONE)
+    for one, wanted in made:
+        if wanted and not one.closed:
+            one.replay()
     if (explored := item.get_closest_marker("explore")) is not None:
-        made = item.stash.get(_MADE, _NONE)
-        _explore(made, dict(explored.kwargs), item.config.getoption("--tailrace-schedules"))
+        if not made:
+            from tailrace.core.errors import UsageError  # noqa: PLC0415  # as above
+
+            raise UsageError(
+                "the mark explore is on a test that makes no harness",
+                hint="Make it with the fixture tailrace_harness or tailrace_system.",
+            )
+        for one, _ in made:
+            one.explore(**explored.kwargs)
     return result
-
-
-def _explore(
-    made: list[tuple[Harness | System, bool]], options: dict[str, Any], schedules: int | None
-) -> None:
-    from tailrace.core.errors import UsageError  # noqa: PLC0415  # as above
-
-    if not made:
-        raise UsageError(
-            "the mark explore is on a test that makes no harness",
-            hint="Make it with the fixture tailrace_harness or tailrace_system, or call explore(app, "
-            "history).",
-        )
-    if schedules is not None:
-        options["schedules"] = schedules
-    for one, _ in made:
-        one.explore(**options)

@@ -35,7 +35,7 @@ def run(
 
 
 def traced(app: tr.App, of: Feed, number: int, ends: Ends) -> Trace:
-    tracer = Tracer(app.plan(), (), timestamps=False)
+    tracer = Tracer(app.plan(), ())
     run(app, of, number, ends, tracer)
     return tracer.trace
 
@@ -46,7 +46,7 @@ def test_a_schedule_repeats_itself_whether_or_not_it_is_traced() -> None:
     ends = Ends.of(app.plan(), of)
     run(app, of, 0, ends)
     for number in range(1, 30):
-        tracer = Tracer(app.plan(), (), timestamps=False)
+        tracer = Tracer(app.plan(), ())
         assert run(app, of, number, ends) == run(app, of, number, ends, tracer)
 
 

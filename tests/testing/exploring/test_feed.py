@@ -63,7 +63,6 @@ def test_the_feed_of_a_log_is_what_producers_have_appended() -> None:
         assert feed.places.keys() == feed_of(app.plan(), []).places.keys()
         assert feed.count == 20
         assert times(feed_of_log(h.plan, h.log, most=7)) == times(feed)[:7]
-        assert feed_of_log(h.plan, h.log, from_ms=1).count == 0
 
 
 def test_a_log_that_lacks_an_input_or_has_other_partitions_is_refused() -> None:

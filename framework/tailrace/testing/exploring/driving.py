@@ -57,8 +57,7 @@ class Ends:
 class Run:
     """One run; see the head of this file.
 
-    ``now_ms`` is the first clock reading. ``tracer`` records every handler call. With ``timestamps``, the
-    timestamps of outputs belong to the results.
+    ``now_ms`` is the first clock reading. ``tracer`` records every handler call.
     """
 
     def __init__(
@@ -69,8 +68,6 @@ class Run:
         ends: Ends,
         now_ms: int,
         tracer: Tracer | None = None,
-        *,
-        timestamps: bool = False,
     ) -> None:
         self.plan = plan = _with_idleness(plan, schedule)
         self.now_ms = now_ms
@@ -79,7 +76,6 @@ class Run:
         self._schedule = schedule
         self._ends = ends
         self._tracer = tracer
-        self._timestamps = timestamps
         self._random: Random = schedule.random()
         self._log = MemoryLog()
         prepare_topics(self._log, plan, create_declared=True)
@@ -293,7 +289,7 @@ class Run:
         return [one for one in self._partitions if one is not None]
 
     def _outcome(self) -> Outcome:
-        found = outcome_of(self.plan, self._log, self._stores, timestamps=self._timestamps)
+        found = outcome_of(self.plan, self._log, self._stores)
         for one in self._running():
             one.close()
         return found

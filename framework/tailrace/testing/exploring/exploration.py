@@ -63,8 +63,6 @@ class RunOptions(TypedDict, total=False):
     """Run only this schedule and the reference, for example one from a report (default: None, run all)."""
     unordered: Iterable[Topic[Any, Any]]
     """Topics in which the order of outputs does not matter, not even under one key (default: none)."""
-    timestamps: bool
-    """Compare the timestamps of outputs as well (default: False)."""
 
 
 class ExploreOptions(RunOptions, total=False):
@@ -82,7 +80,6 @@ def explore_feed(
     seed: int = 0,
     schedule: int | None = None,
     unordered: Iterable[Topic[Any, Any]] = (),
-    timestamps: bool = False,
     now_ms: int = 0,
     on_progress: OnProgress | None = None,
 ) -> ExploreReport:
@@ -106,7 +103,7 @@ def explore_feed(
         )
     begun_s = time.perf_counter()
     free = frozenset(one.name for one in unordered)
-    exploration = _Exploration(plan, feed, seed, free, timestamps, now_ms)
+    exploration = _Exploration(plan, feed, seed, free, now_ms)
     numbers = range(1, schedules) if schedule is None else (schedule,)
     with seldom_collected():
         exploration.run(numbers, on_progress or _nobody)
@@ -131,15 +128,12 @@ def explore_or_raise(
 
 
 class _Exploration:
-    def __init__(
-        self, plan: Plan, feed: Feed, seed: int, unordered: frozenset[str], timestamps: bool, now_ms: int
-    ) -> None:
+    def __init__(self, plan: Plan, feed: Feed, seed: int, unordered: frozenset[str], now_ms: int) -> None:
         self.report = ExploreReport(plan.app, seed, records=feed.count)
         self._plan = plan
         self._feed = feed
         self._seed = seed
         self._unordered = unordered
-        self._timestamps = timestamps
         self._now_ms = now_ms
         self._ends = Ends.of(plan, feed)
         self._reference = self._run(0)
@@ -184,15 +178,7 @@ class _Exploration:
     def _run(self, number: int, tracer: Tracer | None = None) -> Outcome:
         schedule = self._schedule(number)
         try:
-            return Run(
-                self._plan,
-                self._feed,
-                schedule,
-                self._ends,
-                self._now_ms,
-                tracer,
-                timestamps=self._timestamps,
-            ).run()
+            return Run(self._plan, self._feed, schedule, self._ends, self._now_ms, tracer).run()
         except Exception as error:
             error.add_note(f"in schedule {number} of seed {self._seed}: {schedule}")
             raise
@@ -201,7 +187,7 @@ class _Exploration:
         return drawn(self._plan, self._feed, self._seed, number)
 
     def _traced(self, number: int, followed: Collection[TrackId]) -> tuple[Outcome, Trace]:
-        tracer = Tracer(self._plan, followed, timestamps=self._timestamps)
+        tracer = Tracer(self._plan, followed)
         return self._run(number, tracer), tracer.trace
 
     # --- why two runs differ
@@ -214,11 +200,9 @@ class _Exploration:
         rounds = 0
         while True:
             runs = [self._traced(one, followed) for one in (0, number)]
-            for one, expected, (again, trace) in zip(
-                (0, number), (self._reference, outcome), runs, strict=True
-            ):
+            for one, expected, (again, _) in zip((0, number), (self._reference, outcome), runs, strict=True):
                 if differing(self._plan, expected, again, ()):
-                    self._not_repeatable(one, followed, expected, again, trace)
+                    self._not_repeatable(one, expected, again)
                     return False
             divergences = Divergences((runs[0][1], runs[1][1]))
             found = [(where, self._divergence(where, outcome, divergences)) for where in targets]
@@ -264,27 +248,15 @@ class _Exploration:
                     return found
         return _unknown(f"{self._name(where)} differ, and no handler call tells why")
 
-    def _not_repeatable(
-        self, number: int, followed: Collection[TrackId], expected: Outcome, again: Outcome, trace: Trace
-    ) -> None:
+    def _not_repeatable(self, number: int, expected: Outcome, again: Outcome) -> None:
         """Report a schedule that gave two results in two runs."""
-        _, third = self._traced(number, followed)
-        divergences = Divergences((trace, third))
-        schedule, names = self._schedule(number), ("one run", "another")
-        explaining = Explaining(self._plan, self._feed, divergences.traces, (schedule, schedule), names)
-        found = [one for place in trace.tracks if (one := divergences.of(place)) is not None]
-        explained = sorted((explaining.explain(one) for one in found), key=lambda one: one.time_ms)
-        wheres = differing(self._plan, expected, again, ())
-        cause = f"{_named(number)} does not even repeat itself"
-        first = explained[0] if explained else _unknown(cause)
+        wheres, names = differing(self._plan, expected, again, ()), ("one run", "another")
         self.report.errors = [
             Dependence(
-                f"{cause}. {first.sentence}" if explained else cause,
+                f"{_named(number)} does not even repeat itself: a handler uses more than its event, its state "
+                "and its context (a global, a clock, an object that it keeps)",
                 number,
-                str(schedule),
-                time_ms=first.time_ms,
-                timer=first.timer,
-                handlers=first.handlers,
+                str(self._schedule(number)),
                 differences=[self._difference(where, names, expected, again) for where in wheres[:SHOWN]],
                 keys=len(wheres),
             )
@@ -322,7 +294,7 @@ class _Exploration:
         was, now = one.get(where, ()), other.get(where, ())
         if where.kind == "state":
             actor = next((each for each in self._plan.actors if each.name == where.name), None)
-            rows = [{rest: value for rest, value in side if isinstance(value, bytes)} for side in (was, now)]
+            rows = [dict(side) for side in (was, now)]
             changes = describe_changes(actor, rows[0], rows[1])
         else:
             changes = tuple(

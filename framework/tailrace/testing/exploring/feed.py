@@ -96,19 +96,10 @@ def feed_of(plan: Plan, outputs: Iterable[Output]) -> Feed:
     )
 
 
-def feed_of_log(
-    plan: Plan,
-    log: Log,
-    *,
-    most: int | None = None,
-    from_ms: int | None = None,
-) -> Feed:
-    """Read from a log what producers have appended to the inputs of an app, without what the app itself has
-    written.
+def feed_of_log(plan: Plan, log: Log, *, most: int | None = None) -> Feed:
+    """Read from a log what producers have appended to the inputs of an app, without what the app has written.
 
-    ``from_ms`` leaves out the records before the first with that timestamp or a later one. Of the remaining
-    records the ``most`` with the lowest event times are taken, so that all inputs end at about the same event
-    time.
+    The ``most`` records with the lowest event times are taken, so all inputs end at about the same event time.
 
     Raises:
         UnknownTopicError: The log does not have an input that the app does not write itself.
@@ -117,10 +108,7 @@ def feed_of_log(
     """
     app = plan.app.encode()
     read, left_out = _places_in(plan, log), list[InputRecord]()
-    starts = {
-        place: log.start_offset(*place) if from_ms is None else log.offset_at(*place, from_ms)
-        for place in read
-    }
+    starts = {place: log.start_offset(*place) for place in read}
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
         found = scan(log, *place, starts[place])

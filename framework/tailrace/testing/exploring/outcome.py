@@ -3,7 +3,7 @@
 Correct runs may differ in the running numbers of outputs, in the offsets of what the app writes itself, and
 in the seeds of timers, which follow from those. So these are left out. The timestamp of an output is that of
 the event which caused it. If the last of several events is the cause, the timestamp depends on their order,
-so timestamps are compared only on request.
+so timestamps are left out as well.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tailrace.testing.inputs import written_topics
 from tailrace.testing.memory_log import MemoryLog
 
 Kind: TypeAlias = Literal["output", "state", "dead letter"]
-Item: TypeAlias = tuple[bytes, bytes | int]
-"""An output: value and timestamp. A row of state: the part of its name after the key, and its value."""
+Item: TypeAlias = tuple[bytes, bytes]
+"""An output: its value, and nothing. A row of state: the part of its name after the key, and its value."""
 
 
 class Where(NamedTuple):
@@ -36,22 +36,19 @@ Outcome: TypeAlias = Mapping[Where, Sequence[Item]]
 """By key, the outputs of a run in order, and its final state."""
 
 
-def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store], *, timestamps: bool) -> Outcome:
-    """Read the results of a run; with ``timestamps``, including the timestamps of outputs."""
+def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store]) -> Outcome:
+    """Read the results of a run."""
     found: dict[Where, list[Item]] = {}
     app = plan.app.encode()
     for topic in sorted(written_topics(plan)):
         for record in log.read(topic):
             if origin_of(record, app) is not None:
-                where = Where("output", topic, record.key)
-                found.setdefault(where, []).append(
-                    (record.value or b"", record.timestamp_ms if timestamps else 0)
-                )
+                found.setdefault(Where("output", topic, record.key), []).append((record.value or b"", b""))
     for record in log.read(plan.dead_letters_topic):
         letter = dead_letter(record)
         content = letter.value or letter.headers.get("tailrace-timer", b"")
         where = Where("dead letter", letter.topic or "", record.key or letter.headers.get("tailrace-key"))
-        found.setdefault(where, []).append((content + b" " + letter.reason.encode(), 0))
+        found.setdefault(where, []).append((content + b" " + letter.reason.encode(), b""))
     for store in stores:
         for name, value in store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
             row = rows.read_state_row(name)

@@ -98,20 +98,16 @@ class Divergence(NamedTuple):
 class Tracer:
     """Records the tracks of a run; after each step also the state of the ``followed`` keys of actors."""
 
-    def __init__(self, plan: Plan, followed: Collection[TrackId], *, timestamps: bool) -> None:
+    def __init__(self, plan: Plan, followed: Collection[TrackId]) -> None:
         self.trace = Trace()
         self.plan = plan
         self.followed = frozenset(followed)
         written = {*written_topics(plan), plan.inbox_topic}
         self.written = frozenset(one.name for one in plan.inputs if one.name in written)
-        """The inputs that the app writes itself."""
+        """The inputs that the app writes itself. Only their timestamps are compared in outputs."""
         self.keys_of: dict[str, Callable[[Any], bytes]] = {
             one.name: one.key_codec.encode for one in plan.actors
         }
-        self.timed: Collection[str] = (
-            frozenset((*plan.outputs, str(plan.inbox_topic))) if timestamps else self.written
-        )
-        """Topics whose output timestamps are compared: all if requested, else those that the app reads."""
         self._recorders: dict[int, _Recorder] = {}
 
     def watch(self, partition: int) -> Watch:
@@ -198,7 +194,7 @@ class _Recorder:
 
     def _compared(self, output: RawOutput) -> RawOutput:
         topic, key, value, time_ms, headers = output
-        return topic, key, value, time_ms if topic in self._tracer.timed else 0, headers
+        return topic, key, value, time_ms if topic in self._tracer.written else 0, headers
 
     def passed_over(self, moment: Moment, _why: str) -> None:
         """See ``Observer.passed_over``. Removes the steps of a failed unit."""
