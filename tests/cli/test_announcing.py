@@ -13,8 +13,8 @@ from tailrace.log import Log
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime import preparing
-from tailrace.runtime.announcing import announce
 from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.preparing import announce
 from tests.cli.commands import SHOP, done
 from tests.log.embedded.owning import owning
 
@@ -25,18 +25,18 @@ def test_a_service_says_it_once_whatever_the_number_of_its_processes(
 ) -> None:
     told: list[str] = []
 
-    def counted(plan: Plan, log: Log, is_owned: IsOwned, original: str = "") -> None:
-        told.append(f"{plan.app} {original} {is_owned('shop-0')}")
-        announce(plan, log, is_owned, original)
+    def counted(plan: Plan, log: Log, is_owned: IsOwned) -> None:
+        told.append(f"{plan.app} {is_owned('shop-0')}")
+        announce(plan, log, is_owned)
 
     monkeypatch.setattr(preparing, "announce", counted)
     where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
     done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
     done("run", SHOP, *where, "--workers", workers)
-    assert told == ["shop  False"]
+    assert told == ["shop False"]
     owner = owning(tmp_path / "log", "shop", [0])
     copy = ServiceOptions(f"{SHOP}@copy", tmp_path / "log", tmp_path / "state")
     with closing(open_log(copy.log)) as log:
         preparing.prepare(log, copy, find_app(copy.app).plan())
-    assert told[1:] == ["copy shop True"]
+    assert told[1:] == ["copy True"]
     owner.close()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 
-import pytest
-
 from tailrace.core.records import Output
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.library import in_thread
 from tailrace.log.options import LogOptions
-from tailrace.runtime import dead_letter_monitor
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor
 from tests.soak.processes import wait_until
 
@@ -26,13 +23,10 @@ HEADERS = (
 LETTER = Output(TOPIC, b"b", b"{}", 5, HEADERS)
 
 
-def test_a_look_does_not_wait_for_the_transaction_of_its_own_process(
-    kafka_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dead_letter_monitor, "LOOK_S", 0.0)
+def test_a_look_does_not_wait_for_the_transaction_of_its_own_process(kafka_url: str) -> None:
     with closing(KafkaLog(kafka_url, LogOptions(hidden_s=600.0, patience_s=600.0))) as log:
         log.create_topic(TOPIC, TopicSettings(2))
-        monitor = DeadLetterMonitor(log, "shop", log.reader({}, live=True))
+        monitor = DeadLetterMonitor(log, "shop")
         writer = log.writer("w")
         writer.append([LETTER] * 3, 0)
         wait_until(lambda: log.end_offset(TOPIC, 0) == 3, "the letters are at the broker")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 import tailrace as tr
@@ -12,7 +10,7 @@ from tailrace.core.records import Output
 from tailrace.log.interface import Log
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
+from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.testing import MemoryLog
 
@@ -81,9 +79,7 @@ def billing_app(partitions: int = 1) -> tr.App:
 class Service:
     """A worker with all tasks of an app, over a log, and a clock that stands still."""
 
-    def __init__(
-        self, app: tr.App, log: Log | None = None, is_owned: Callable[[str], bool | None] = lambda _: None
-    ) -> None:
+    def __init__(self, app: tr.App, log: Log | None = None) -> None:
         self.plan: Plan = app.plan()
         self.log = log or MemoryLog(markers=False)
         self.now_ms = 10_000_000
@@ -96,7 +92,6 @@ class Service:
             self.stores.__getitem__,
             settings=WorkerSettings(partition=PartitionSettings(commit_interval_ms=0)),
             clock=lambda: self.now_ms,
-            hooks=WorkerHooks(is_owned=is_owned),
         )
         self.worker.start()
 

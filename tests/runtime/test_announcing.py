@@ -1,4 +1,4 @@
-"""What a service says of itself when it starts: circles, and writers of its topics that nobody runs."""
+"""What a service says of itself when it starts: writers of its topics that nobody runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import logging
 import pytest
 
 import tailrace as tr
-from tailrace.runtime.announcing import announce
-from tailrace.testing import MemoryLog
-from tests.runtime.joining import Service, Step, billing_app, joining_app
+from tailrace.runtime.preparing import announce
+from tests.runtime.joining import Service, billing_app, joining_app
 
 
 @pytest.fixture
@@ -18,49 +17,6 @@ def said(caplog: pytest.LogCaptureFixture):
     return lambda: [
         (one.levelname, one.getMessage()) for one in caplog.records if one.name == "tailrace.service"
     ]
-
-
-def circling_app(*, counts: bool = False) -> tr.App:
-    app = tr.App("circling", partitions=1)
-    begun = app.topic("begun", Step, key="key", event_time="at")
-    again = app.topic("again", Step, key="key", event_time="at")
-    last = app.topic("last", Step, key="key", event_time="at", watermark=True)
-    other = last if counts else app.topic("other", Step, key="key", event_time="at")
-
-    @app.actor
-    class Circle(tr.Actor):
-        seen: int = 0
-
-        @tr.process(begun, again, other)
-        def step(self, event: Step, ctx: tr.Context[str]) -> None:
-            ctx.emit(again, event)
-            ctx.emit(other, event)
-
-    return app
-
-
-def test_who_takes_what_follows_from_it_is_named_with_what_to_declare(said) -> None:
-    announce(circling_app().plan(), MemoryLog(), lambda _: False)
-    assert said() == [
-        (
-            "INFO",
-            (
-                "Circle takes again and other from its own circle: this is feedback, which is never waited "
-                "for and never late. Declare watermark=True on again and other if its events should count"
-            ),
-        )
-    ]
-
-
-def test_what_is_declared_to_count_is_no_feedback(said) -> None:
-    announce(circling_app(counts=True).plan(), MemoryLog(), lambda _: False)
-    (line,) = said()
-    assert line[1].startswith("Circle takes again from its own circle")
-
-
-def test_an_app_without_circles_has_nothing_to_say(said) -> None:
-    announce(joining_app().plan(), MemoryLog(), lambda _: False)
-    assert said() == []
 
 
 def renamed(name: str) -> tr.App:
@@ -94,18 +50,3 @@ def test_an_app_that_writes_other_topics_or_holds_nobody_is_not_named(said) -> N
     announce(renamed("billing-2").plan(), old.log, lambda _: False)
     announce(billing_app().plan(), old.log, lambda _: False)
     assert said() == []
-
-
-def test_a_copy_under_another_name_is_told_how_to_take_the_place_of_the_first(said) -> None:
-    old = Service(billing_app())
-    old.run("orders", 2_000)
-    announce(renamed("billing-2").plan(), old.log, lambda _: True, "billing")
-    assert said() == [
-        (
-            "INFO",
-            (
-                "this app runs beside 'billing', and both write bills. To replace 'billing': stop it, then "
-                "run tailrace retire billing"
-            ),
-        )
-    ]

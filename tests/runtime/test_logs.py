@@ -67,13 +67,11 @@ def test_a_field_cannot_take_the_place_of_what_every_line_has(configured) -> Non
     assert msgspec.json.decode(stream.getvalue())["level"] == "info"
 
 
-def test_at_a_terminal_a_line_is_for_a_person_and_takes_the_progress_line_away(configured) -> None:
+def test_at_a_terminal_a_line_is_for_a_person(configured) -> None:
     stream = Screen()
     configured(stream=stream)
     logging.getLogger("tailrace.x").warning("it waits", extra={"partition": 3})
-    line = stream.getvalue()
-    assert line.startswith(logs.CLEAR_LINE)
-    assert line.endswith(" WARNING it waits  partition=3\n")
+    assert stream.getvalue().endswith(" WARNING it waits  partition=3\n")
 
 
 def test_a_trace_that_is_known_by_its_words_is_a_field_for_a_machine_and_below_the_line_for_a_person(
@@ -90,10 +88,3 @@ def test_a_trace_that_is_known_by_its_words_is_a_field_for_a_machine_and_below_t
     configured(stream=stream)
     logging.getLogger("tailrace.x").warning("it failed", extra=words)
     assert msgspec.json.decode(stream.getvalue())["traceback"] == words["traceback"]
-
-
-def test_text_that_goes_to_a_file_has_no_control_characters(configured) -> None:
-    stream = io.StringIO()
-    configured("text", stream=stream)
-    logging.getLogger("tailrace.x").info("plain")
-    assert stream.getvalue().isprintable() or stream.getvalue()[:-1].isprintable()

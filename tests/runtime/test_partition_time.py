@@ -115,20 +115,6 @@ class TestTime:
 
 
 class TestOrder:
-    def test_an_input_with_nothing_unread_is_waited_for_as_long_as_told(self) -> None:
-        world = World(merge_wait_ms=200)
-        partition = world.running()
-        world.sell(("a", 1_000, 1))
-        assert not partition.poll()
-        world.now_ms += 199
-        assert not partition.poll()
-        world.sell(("a", 0, 5), topic="returns")
-        run_dry(partition)
-        world.now_ms += 200
-        run_dry(partition)
-        partition.commit()
-        assert [what.split()[0] for what in world.said()] == ["returned", "sold"]
-
     def test_records_of_two_inputs_are_taken_in_the_order_of_their_times(self) -> None:
         world = World(merge_tolerance_ms=0)
         for number in range(10):

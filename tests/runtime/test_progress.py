@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import logging
 from typing import Any
 
 import pytest
 
-from tailrace.runtime.progress import ProgressLog, Status, progress_line, total
+from tailrace.runtime.progress import ProgressLog, Status, total
 
 NOW_MS = 1_365_163_200_000 + 3_600_000
 
@@ -25,36 +24,9 @@ def status(records: int = 0, lag: int = 0, **other: Any) -> Status:
     return Status(records=records, lag=lag, **{**known, **other})
 
 
-def test_a_line_says_rate_lag_and_how_far_event_time_is_behind() -> None:
-    line = progress_line("flights", status(lag=1_234_567), 98_765.4, NOW_MS)
-    assert line == (
-        "flights: 98,765 records/s, 1,234,567 to go (12s), event time 2013-04-05 12:00 (60min behind)"
-    )
-
-
-def test_a_line_says_when_partitions_are_not_running() -> None:
-    line = progress_line("flights", status(lag=5, running=3, watermark_ms=None), 0, NOW_MS)
-    assert line == "flights: 0 records/s, 5 to go, 1 of 4 partitions are not running"
-
-
-def test_a_terminal_shows_one_line_until_it_has_caught_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_who_catches_up_says_so_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    screen = io.StringIO()
-    progress = ProgressLog("flights", screen)
-    progress.report(status(50_000, 100_000), 1, NOW_MS)
-    progress.report(status(100_000, 50_000), 2, NOW_MS)
-    assert screen.getvalue().count("\n") == 0
-    assert screen.getvalue().count("50,000 records/s") == 2
-    progress.report(status(150_000, 0), 3, NOW_MS)
-    said = len(screen.getvalue())
-    progress.report(status(150_000, 900), 4, NOW_MS)
-    assert len(screen.getvalue()) == said
-    assert [one.message for one in caplog.records] == ["caught up"]
-
-
-def test_without_a_terminal_it_is_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    progress = ProgressLog("flights", None)
+    progress = ProgressLog("flights")
     for second in range(1, 22):
         progress.report(status(second * 1_000, 1_000_000), second, NOW_MS)
     said = [one for one in caplog.records if one.message == "catching up"]
@@ -68,7 +40,7 @@ def test_a_service_with_a_task_that_waits_has_not_caught_up(
     caplog: pytest.LogCaptureFixture, running: int
 ) -> None:
     caplog.set_level(logging.INFO)
-    progress = ProgressLog("flights", None)
+    progress = ProgressLog("flights")
     progress.report(status(50_000, 100_000), 1, NOW_MS)
     progress.report(status(50_000, 0, running=running), 12, NOW_MS)
     assert [one.message for one in caplog.records] == ["catching up", "catching up"]
@@ -79,7 +51,7 @@ def test_a_service_with_a_task_that_waits_has_not_caught_up(
 
 def test_who_keeps_up_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    progress = ProgressLog("flights", None)
+    progress = ProgressLog("flights")
     for second in range(1, 30):
         progress.report(status(second * 1_000, 900), second, NOW_MS)
     assert caplog.records == []

@@ -12,7 +12,6 @@ import apsw
 import pytest
 
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.processes.background_process import BackgroundProcess
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.supervisor import Supervisor
@@ -39,46 +38,24 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     log.close()
 
 
-def test_a_process_beside_the_service_that_cannot_be_begun_is_left_for_the_next_time(
-    tmp_path, monkeypatch
-) -> None:
-    began, start = tmp_path / "begun", SpawnProcess.start
+def test_a_worker_that_cannot_be_started_is_started_later(folder, monkeypatch, caplog) -> None:
+    refused = 0
 
     def refuse(_: SpawnProcess) -> None:
-        monkeypatch.setattr(SpawnProcess, "start", start)
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(SpawnProcess, "start", refuse)
-    beside = BackgroundProcess("work", "json", Path.touch)
-    beside.begin(began)
-    assert not beside.is_busy
-    assert not beside.is_done
-    beside.begin(began)
-    wait_until(lambda: beside.is_done, "it has come to its end")
-    assert beside.exit_code == 0
-    beside.close()
-    assert began.exists()
-
-
-def test_a_worker_that_cannot_be_started_is_started_later(folder, monkeypatch) -> None:
-    refused, start = 0, SpawnProcess.start
-
-    def refuse(process: SpawnProcess) -> None:
         nonlocal refused
         refused += 1
         if refused == 3:
-            monkeypatch.setattr(SpawnProcess, "start", start)
+            monkeypatch.undo()
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(SpawnProcess, "start", refuse)
     options = ServiceOptions(
         "tests.runtime.served:app", folder, folder.parent / "state", workers=2, until_end=True
     )
-    supervisor = Supervisor(options, make_app().plan())
-    supervisor.run()
-    supervisor.close()
+    Supervisor(options, make_app().plan()).run()
     assert refused == 3
-    assert [one.pause_s for one in supervisor._children] == [0.4, 0.2], "ever longer, if it goes on"
+    pauses = [one.getMessage()[-5:] for one in caplog.records if "cannot be started" in one.getMessage()]
+    assert pauses == ["0.2 s", "0.2 s", "0.4 s"], "ever longer, if it goes on"
 
 
 def test_a_bounded_run_is_not_over_while_an_input_cannot_be_read(folder, monkeypatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 import pytest
 
@@ -19,11 +17,10 @@ from tailrace.core.errors import (
 )
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.runtime import restore as restoring
 from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.restore import Restore
+from tailrace.runtime.restore import Restore, finished
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
@@ -109,15 +106,9 @@ class TestOnDisk:
         def restored(batch: int) -> list[tuple[bytes, bytes]]:
             store = RocksStore(tmp_path, identity)
             try:
-                Restore(
-                    world.plan,
-                    0,
-                    world.log,
-                    world.log.reader({}),
-                    store,
-                    lambda: world.now_ms,
-                    batch=batch,
-                ).run()
+                reader = world.log.reader({})
+                restore = Restore(world.plan, 0, world.log, reader, store, lambda: world.now_ms, batch=batch)
+                finished(restore.steps())
                 return list(store.scan(b"\x01", b"\xff"))
             finally:
                 store.close()
@@ -146,15 +137,11 @@ class TestOldState:
         world.store = stale
         return world
 
-    def test_a_store_away_for_half_the_time_that_deletions_are_kept_is_filled_anew(self) -> None:
-        world = self.away(13)
-        before = dict(world.rows())
-        assert before.keys() - dict(self.expected).keys()
-        world.running()
-        assert world.rows() == self.expected
-
-    def test_a_store_of_a_clock_that_was_far_ahead_is_filled_anew(self) -> None:
-        world = self.away(-13)
+    @pytest.mark.parametrize(
+        "hours", [13, -13], ids=["half of the time that deletions are kept", "a clock that was ahead"]
+    )
+    def test_a_store_away_for_too_long_is_filled_anew(self, hours: int) -> None:
+        world = self.away(hours)
         assert dict(world.rows()).keys() - dict(self.expected).keys()
         world.running()
         assert world.rows() == self.expected
@@ -333,33 +320,6 @@ class TestOrder:
         world.new_store()
         partition = world.running()
         assert partition.task.positions["sales"] == 20
-
-    def test_a_restore_reads_last_cuts_once_for_all_of_its_steps(self, monkeypatch) -> None:
-        reads = Counter[str]()
-        for name in ("last_cut", "inputs_read"):
-            read = getattr(restoring, name)
-            monkeypatch.setattr(restoring, name, lambda *args, n=name, r=read: reads.update([n]) or r(*args))
-        world = World(commit_interval_ms=0)
-        world.running()  # none of its inputs was read before
-        assert len(world.plan.inputs) > 1
-        assert reads == {"last_cut": 1, "inputs_read": 1}
-        worked(world, 0, 20)
-        lagging = world.store
-        world.new_store()
-        worked(world, 20, 40)
-        world.store = lagging
-        reads.clear()
-        world.running()
-        assert reads == {"last_cut": 1}
-
-    def test_it_says_how_much_it_applied(self) -> None:
-        world = made()
-        world.new_store()
-        restore = Restore(world.plan, 0, world.log, world.log.reader({}), world.store, lambda: world.now_ms)
-        found = restore.run()
-        assert found.records_applied == len(world.log.read("shop.changelog"))
-        assert found.changelog_position == world.log.end_offset("shop.changelog", 0)
-        assert found.positions == {}
 
 
 class TestStopped:

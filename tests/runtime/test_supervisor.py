@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import connection
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.progress import READING, STARTING, Status, last_phase
-from tailrace.runtime.supervisor import Link, Supervisor
+from tailrace.runtime.supervisor import Link, Phases
 from tests.runtime.served import make_app
 
 
@@ -23,71 +21,65 @@ def status(turns: int, *, quiet: bool = True, phase: int = 0) -> Status:
     )
 
 
-@pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    """Of two workers that seem to live."""
-    options = ServiceOptions("a:app", Path("log"), Path("state"), workers=2, until_end=True)
-    found = Supervisor(options, make_app().plan())
-    for child in found._children:
-        fake: Any = SimpleNamespace(pid=100 + child.index, send=lambda _order: None)
-        child.process = fake
-    found._phase = READING
-    yield found
-    found.close()
+PIDS = (100, 101)
 
 
-def answered(supervisor: Supervisor, *statuses: Status) -> int:
+def answered(phases: Phases, *statuses: Status, pids: Sequence[int] = PIDS) -> int:
     """One round of questions, answered so; the phase after it."""
-    for child, one in zip(supervisor._children, statuses, strict=True):
-        child.status, child.fresh = one, True
-    supervisor._conclude()
-    return supervisor._phase
+    return phases.after([*zip(pids, statuses, strict=True)])
 
 
-def test_all_have_to_be_quiet_twice_and_do_nothing_in_between(supervisor) -> None:
-    assert answered(supervisor, status(5), status(7)) == 0
-    assert answered(supervisor, status(5), status(7)) == 1
+@pytest.fixture
+def phases() -> Phases:
+    """Of two workers, which read."""
+    found = Phases(last_phase(make_app().plan()))
+    found.current = READING
+    return found
 
 
-def test_who_was_busy_between_two_answers_may_have_sent_something(supervisor) -> None:
-    assert answered(supervisor, status(5), status(7)) == 0
-    assert answered(supervisor, status(5), status(8)) == 0
-    assert answered(supervisor, status(5, quiet=False), status(8)) == 0
-    assert answered(supervisor, status(5), status(8)) == 0
-    assert answered(supervisor, status(5), status(8)) == 1
+def test_all_have_to_be_quiet_twice_and_do_nothing_in_between(phases: Phases) -> None:
+    assert answered(phases, status(5), status(7)) == 0
+    assert answered(phases, status(5), status(7)) == 1
 
 
-def test_a_worker_that_was_started_again_is_another(supervisor) -> None:
-    assert answered(supervisor, status(0), status(0)) == 0
-    supervisor._children[1].process.pid = 200
-    assert answered(supervisor, status(0), status(0)) == 0
-    assert answered(supervisor, status(0), status(0)) == 1
+def test_who_was_busy_between_two_answers_may_have_sent_something(phases: Phases) -> None:
+    assert answered(phases, status(5), status(7)) == 0
+    assert answered(phases, status(5), status(8)) == 0
+    assert answered(phases, status(5, quiet=False), status(8)) == 0
+    assert answered(phases, status(5), status(8)) == 0
+    assert answered(phases, status(5), status(8)) == 1
 
 
-def test_a_phase_has_to_be_reached_by_all_before_it_can_be_over(supervisor) -> None:
+def test_a_worker_that_was_started_again_is_another(phases: Phases) -> None:
+    assert answered(phases, status(0), status(0)) == 0
+    assert answered(phases, status(0), status(0), pids=(100, 200)) == 0
+    assert answered(phases, status(0), status(0), pids=(100, 200)) == 1
+
+
+def test_a_phase_has_to_be_reached_by_all_before_it_can_be_over(phases: Phases) -> None:
     for _ in range(2):
-        answered(supervisor, status(1), status(1))
+        answered(phases, status(1), status(1))
     for _ in range(3):
-        assert answered(supervisor, status(2, phase=1), status(1)) == 1
-    for phase in range(1, last_phase(supervisor._plan) + 1):
-        assert supervisor._phase == phase
-        assert supervisor._stopping_s is None
-        for _ in range(2):
-            answered(supervisor, *[status(1 + phase, phase=phase)] * 2)
-    assert supervisor._stopping_s is not None
+        assert answered(phases, status(2, phase=1), status(1)) == 1
+    assert phases.last is not None
+    for phase in range(1, phases.last + 1):
+        assert answered(phases, *[status(9, phase=phase)] * 2) == phase
+        assert answered(phases, *[status(9, phase=phase)] * 2) == phase + 1
 
 
-def test_records_are_taken_once_all_workers_have_started(supervisor) -> None:
-    supervisor._phase = STARTING
-    for started in ((False, False), (True, False), (False, True)):
-        for child, one in zip(supervisor._children, started, strict=True):
-            child.status, child.fresh = replace(status(0, phase=STARTING), started=one), True
-        supervisor._ask(0.0)
-        assert supervisor._phase == STARTING
-    for child in supervisor._children:
-        child.status, child.fresh = status(0, phase=STARTING), True
-    supervisor._ask(0.0)
-    assert supervisor._phase == READING
+@pytest.mark.parametrize("last", [None, 3])
+def test_records_are_taken_once_all_workers_have_started(last: int | None) -> None:
+    phases, ready = Phases(last), status(0, phase=STARTING)
+    waits = replace(ready, started=False)
+    for both in ((waits, waits), (ready, waits), (waits, ready)):
+        assert answered(phases, *both) == STARTING
+    assert answered(phases, ready, ready) == READING
+
+
+def test_a_service_that_is_not_bounded_reads_on_however_quiet_it_is() -> None:
+    phases = Phases(None)
+    for _ in range(3):
+        assert answered(phases, status(0), status(0)) == READING
 
 
 class StandIn:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shlex
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +181,6 @@ def _serve(options: ServiceOptions, plan: Plan) -> Any:
     try:
         if options.workers == 1:
             return Host(options, plan).run()
-        with closing(Supervisor(options, plan)) as supervisor:
-            return supervisor.run()
+        return Supervisor(options, plan).run()
     finally:
         logging.getLogger().removeHandler(handler)

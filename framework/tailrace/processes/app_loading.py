@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pkgutil
 import sys
 import traceback
 from pathlib import Path
@@ -19,7 +18,7 @@ from types import ModuleType
 
 from tailrace.core.declare.app import App
 from tailrace.core.errors import DefinitionError, TailraceError, UnknownAppError, UsageError
-from tailrace.core.suggestions import did_you_mean, nearest
+from tailrace.core.suggestions import did_you_mean
 
 
 def find_app(reference: str) -> App:
@@ -117,7 +116,7 @@ def _import(name: str) -> ModuleType:
                 f"there is no module {missing!r}",
                 hint=f"Write {name.removesuffix('.py')!r}, without the suffix of its file."
                 if missing == name and name.endswith(".py")
-                else _meant(missing, f"Correct the name, or start in the folder that holds {first!r}."),
+                else f"Correct the name, or start in the folder that holds {first!r}.",
             ) from None
         raise _failed(name, error) from error
     except SystemExit as error:
@@ -162,14 +161,3 @@ def _meant_file(path: str, attribute: str) -> str:
     if not parts or not all(part.isidentifier() for part in parts) or not name.with_suffix(".py").is_file():
         return ""
     return f"Did you mean '{'.'.join(parts)}:{attribute or 'app'}'?"
-
-
-def _meant(missing: str, more: str) -> str:
-    """A suggestion for a misspelt module name, from its package or the working folder, followed by ``more``."""
-    package, dot, name = missing.rpartition(".")
-    places = list(sys.modules[package].__path__) if package in sys.modules else [str(Path.cwd())]
-    modules = [found.name for found in pkgutil.iter_modules(places)]
-    # A folder with modules is a package even without an __init__.py.
-    modules += [file.parent.name for place in places for file in Path(place).glob("*/*.py")]
-    near = nearest(name, modules)
-    return did_you_mean(missing, [] if near is None else [f"{package}{dot}{near}"], more)

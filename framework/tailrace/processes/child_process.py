@@ -37,7 +37,7 @@ from tailrace.processes.signals import held_back
 _log = logging.getLogger("tailrace.process")
 
 Pipe: TypeAlias = "Connection[Any, Any]"
-"""One end of the pipe between parent and child; each sends and receives."""
+"""One end of the pipe between parent and child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class ChildProcess:
 
     @property
     def sentinel(self) -> int:
-        """A handle for ``multiprocessing.connection.wait``, which becomes ready when the process ends."""
+        """Ready for ``multiprocessing.connection.wait`` when the process ends."""
         return self._process.sentinel
 
     @property
@@ -181,7 +181,6 @@ def wait_for(children: Iterable[ChildProcess], timeout_s: float | None = None) -
 
 
 def _live(conduct: Conduct, life: Callable[..., None], pipe: Pipe, arguments: tuple[Any, ...]) -> None:
-    """The main function of the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not conduct.leaves_by_itself:
         threading.Thread(target=_end_with_parent, daemon=True).start()

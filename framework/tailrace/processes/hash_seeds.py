@@ -1,7 +1,7 @@
 """Hash seeds decide ``hash()`` of a text, and so the order of a set. A process keeps its seed for its whole life.
 
-A handler that depends on the seed gives other results in another process. So a run that is repeated for comparison gets
-another seed than the first one. A process has a random seed, unless the environment sets one.
+A handler that depends on the seed gives other results in another process. So a run that is repeated for comparison gets another
+seed. A process has a random seed, unless the environment sets one.
 """
 
 from __future__ import annotations
@@ -30,15 +30,12 @@ def another_seed() -> int:
 @contextmanager
 def started_with(seed: int | None) -> Generator[None]:
     """Processes started inside the block have this hash seed; None does not change the environment."""
-    if seed is None:
-        yield
-        return
     before = os.environ.get(HASH_SEED)
-    os.environ[HASH_SEED] = str(seed)
+    if seed is not None:
+        os.environ[HASH_SEED] = str(seed)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[HASH_SEED]
-        else:
+        os.environ.pop(HASH_SEED, None)
+        if before is not None:
             os.environ[HASH_SEED] = before

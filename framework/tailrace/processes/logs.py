@@ -15,9 +15,6 @@ import msgspec
 
 LogFormat = Literal["auto", "json", "text"]
 
-CLEAR_LINE = "\r\x1b[K"
-"""Removes the progress line from a terminal, so that a log line begins at the left edge."""
-
 _OWN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 
 
@@ -61,14 +58,7 @@ def _plain(value: object) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``12:00:00 message  field=value ...``, with the level if it is above INFO, and a ``traceback`` below.
-
-    On a ``terminal`` the progress line is removed first.
-    """
-
-    def __init__(self, *, terminal: bool = False) -> None:
-        super().__init__()
-        self._begin = CLEAR_LINE if terminal else ""
+    """``12:00:00 message  field=value ...``, with the level if it is above INFO, and a ``traceback`` below."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
@@ -77,7 +67,7 @@ class TextFormatter(logging.Formatter):
         fields = fields_of(record)
         trace = fields.pop("traceback", None)
         shown = "".join(f"  {name}={value}" for name, value in fields.items())
-        line = f"{self._begin}{at} {level}{record.getMessage()}{shown}"
+        line = f"{at} {level}{record.getMessage()}{shown}"
         if trace is not None:  # of an exception that is known only as text
             line += f"\n{str(trace).rstrip()}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -93,7 +83,7 @@ def configure(
     out: TextIO = sys.stderr if stream is None else stream
     text = format == "text" or (format == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
-    handler.setFormatter(TextFormatter(terminal=out.isatty()) if text else JsonFormatter())
+    handler.setFormatter(TextFormatter() if text else JsonFormatter())
     root = logging.getLogger()
     for before in list(root.handlers):
         root.removeHandler(before)

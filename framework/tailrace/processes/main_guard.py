@@ -1,8 +1,7 @@
 """Whether a script may start processes: each of them imports the script again.
 
-A process that is started with "spawn" imports the main script of its parent. If the script starts processes whenever it is
-imported, so does that import, and multiprocessing ends the child with an error that does not name the cause. Therefore the
-place that starts them must be under ``if __name__ == "__main__"``, or in a function that is called from there.
+A process that is started with "spawn" imports the main script of its parent. So the place that starts processes must be under
+``if __name__ == "__main__"``; otherwise multiprocessing ends the child with an error that does not name the cause.
 """
 
 from __future__ import annotations

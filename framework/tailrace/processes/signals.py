@@ -20,11 +20,8 @@ def stop_signals(
 ) -> Generator[None, None, None]:
     """Inside the block, SIGTERM and the first Ctrl-C call ``stop``; a second Ctrl-C calls ``at_once`` and ends the process.
 
-    Without ``interrupts`` only SIGTERM does, and Ctrl-C stays as it is: a child process ignores it. A SIGTERM that was blocked
-    since the start of the process arrives now.
-
-    Both are called from a signal handler, between any two steps of the main thread. Stopping at once is safe: the next start
-    repeats the work that was not committed.
+    Without ``interrupts`` only SIGTERM does. A SIGTERM that was blocked since the start of the process arrives now. Both are called
+    from a signal handler. Stopping at once is safe: the next start repeats the work that was not committed.
     """
     times = 0
 

@@ -1,20 +1,24 @@
-"""The warnings of a running worker. Each is logged once, and not repeated every second.
+"""What a worker logs of its partitions. Nothing is repeated every second.
 
     emits behind the watermark    the first event of a handler to a topic, and again at ten times as many, over all partitions of the
                                   worker and all restarts of one
     late events that are dropped  the first one, and again at ten times as many, over all partitions of the worker
-    a source that holds           once for each operator and source, when the operator's watermark has not moved for
-                                  ``HELD_MS`` while the worker took records of the operator's other sources; and again only
-                                  after it has moved. There is no warning for operators behind a held operator of the app
+    a source that holds           when an operator's watermark has not moved for ``HELD_MS`` while the worker took records of the
+                                  operator's other sources; and again only after it has moved. There is none for operators behind a
+                                  held operator of the app. ``tailrace status`` says why
+    stored state                  what is kept, converted or cannot be dropped: once, as it is the same for every task
+    a partition that waits        the reason, once a minute
 
-There is no warning while no other source of the operator is read: then no record waits.
+There is no warning of a source that holds while no other source of the operator is read: then no record waits.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
@@ -22,7 +26,8 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import TailraceError
 from tailrace.core.handling.promises import Behind
-from tailrace.history.status.holding import Holding, IsOwned
+from tailrace.core.suggestions import did_you_mean
+from tailrace.history.status.holding import Holding
 from tailrace.log.interface import Log
 
 _log = logging.getLogger("tailrace.worker")
@@ -33,32 +38,59 @@ PAUSE_MS = 10_000
 """When records of the other sources come less often than this, the worker is not busy with them."""
 _AGAIN = 10
 """A warning is repeated when its count has grown by this factor."""
+_WAITS_AGAIN_S = 60.0
 
 
 class Alerts:
-    """The warnings of one worker, for all of its partitions."""
+    """The alerts of one worker, for all of its partitions. ``dropped``: actors and collections whose state is to be deleted."""
 
-    def __init__(self, plan: Plan, log: Log, is_owned: IsOwned) -> None:
+    def __init__(self, plan: Plan, log: Log, dropped: Collection[str]) -> None:
         self.plan = plan
         self.log = log
-        self.is_owned = is_owned
+        self._dropped = dropped
+        self._noticed: set[str] = set()
+        self._waits_told_s: dict[tuple[int, str], float] = {}
+        """By partition and reason: when it was last logged."""
         self._behind: Counter[Behind] = Counter()
-        self._told_behind: dict[Behind, int] = {}
-        self._held: dict[tuple[int, int], set[int]] = {}
-        """By operator and source: the partitions for which the warning was logged, or found while it was in force."""
+        self._told: dict[Behind | str, int] = {}
+        """The counts that were logged last."""
+        self._held: set[tuple[int, int]] = set()
+        """Operator and source of what is held in a partition, and was logged."""
         self._dropping = sorted({one.name for one in plan.inputs if one.late == "drop"})
-        self._late = self._told_late = 0
+        self._late = 0
 
-    def of_partition(self, number: int, now_ms: int, late: int) -> PartitionAlerts:
-        """Begin to watch a partition that was just started, with its number of late events so far."""
-        return PartitionAlerts(self, number, now_ms, late)
+    def restored(self, task: Task) -> None:
+        """A task was restored: log what is to be known of its stored state."""
+        about: dict[str, object] = {"app": self.plan.app, "partition": task.partition}
+        stored, dropped = task.stored, self._dropped
+        if kept := [name for name in stored.orphans if name not in dropped]:
+            _log.info("state that is no longer declared is kept", extra={**about, "kept": kept})
+        for notice in stored.notices:
+            if notice not in self._noticed:
+                self._noticed.add(notice)
+                _log.warning("%s", notice, extra=about)
+        if unknown := sorted(set(dropped).difference(stored.orphans)):
+            # No error: it has been dropped where this is a restart.
+            meant = " ".join(filter(None, (did_you_mean(name, stored.orphans) for name in unknown)))
+            _log.warning(
+                "the state to drop does not exist, or was dropped before%s",
+                f". {meant}" if meant else "",
+                extra={**about, "drop": unknown, "undeclared": list(stored.orphans)},
+            )
+
+    def waits(self, partition: int, error: TailraceError, retry_ms: int) -> None:
+        """A partition has to wait, because of this error."""
+        key, now_s = (partition, str(error)), time.monotonic()
+        if now_s >= self._waits_told_s.get(key, -_WAITS_AGAIN_S) + _WAITS_AGAIN_S:
+            self._waits_told_s[key] = now_s
+            extra = {"app": self.plan.app, "partition": partition, "retry_ms": retry_ms}
+            _log.warning("a partition waits: %s", error, extra=extra)
 
     def late(self, partition: int, events: int) -> None:
         """More events were late."""
         self._late += events
-        if not self._dropping or self._late < _AGAIN * self._told_late:
+        if not self._dropping or not self._has_grown("late", self._late):
             return
-        self._told_late = self._late
         _log.warning(
             '%s late so far; those of %s are dropped, as declared (late="drop")',
             counted(self._late, "event"),
@@ -70,61 +102,50 @@ class Alerts:
         """More events were emitted behind the watermark that was published for their topic."""
         self._behind[what] += events
         count = self._behind[what]
-        if count < _AGAIN * self._told_behind.get(what, 0):
+        if not self._has_grown(what, count):
             return
-        self._told_behind[what] = count
+        extra = {"app": self.plan.app, "partition": partition, **what._asdict(), "events": count}
         _log.warning(
             "%s emits to %r behind the watermark published for it: readers find these events late",
             what.handler,
             what.topic,
-            extra={
-                "app": self.plan.app,
-                "partition": partition,
-                "topic": what.topic,
-                "handler": what.handler,
-                "events": count,
-            },
+            extra=extra,
         )
 
-    def held(self, task: Task, operator: int, source: int) -> None:
-        """An operator of a task has been held for long."""
-        partitions = self._held.setdefault((operator, source), set())
-        partitions.add(task.partition)
-        if len(partitions) > 1 or self._follows_held(source):
+    def _has_grown(self, what: Behind | str, count: int) -> bool:
+        if count < _AGAIN * self._told.get(what, 0):
+            return False
+        self._told[what] = count
+        return True
+
+    def held(self, partition: int, operator: int, source: int) -> None:
+        """An operator has been held for long in a partition."""
+        is_known = (operator, source) in self._held or self._follows_held(source)
+        self._held.add((operator, source))
+        if is_known:
             return
-        name, place = self.plan.operators[operator].name, self.plan.sources[source]
-        holding = Holding(self.plan, task.partition, self.log, self.is_owned)
-        about: dict[str, object] = {"app": self.plan.app, "partition": task.partition}
-        try:
-            found = holding.why(source, task.watermarks, task.positions)
-        except TailraceError as error:  # an outage of the log is reported elsewhere
-            why = f"the reason is not known: {error}"
-        else:
-            why = found.text
-            about |= {"reason": found.reason, "publisher": found.publisher}
+        app, name, place = self.plan.app, self.plan.operators[operator].name, self.plan.sources[source]
         _log.warning(
-            "%s is held back by %r while its other inputs are read, so its timers do not fire: %s",
+            "%s is held back by %r while its other inputs are read, so its timers do not fire. See why: tailrace status %s",
             name,
             place,
-            why,
-            extra={**about, "actor": name, "source": place},
+            app,
+            extra={"app": app, "partition": partition, "actor": name, "source": place},
         )
 
     def _follows_held(self, source: int) -> bool:
         """Whether a source depends on an operator that is itself held: then the warning for that one is enough."""
         name = self.plan.sources[source]
         writers = {writer for one in self.plan.published if one.name == name for writer in one.writers}
-        return any(partitions and one in writers for (one, _), partitions in self._held.items())
+        return any(operator in writers for operator, _ in self._held)
 
-    def moved(self, partition: int, operator: int) -> None:
+    def moved(self, operator: int) -> None:
         """The watermark of an operator has moved: the next time that it is held is logged again."""
-        for (one, _), partitions in self._held.items():
-            if one == operator:
-                partitions.discard(partition)
+        self._held = {one for one in self._held if one[0] != operator}
 
 
 class PartitionAlerts:
-    """The observations of one partition, from its start to its next start."""
+    """The observations of one partition, from its start to its next start. ``late`` is its number of late events so far."""
 
     def __init__(self, alerts: Alerts, number: int, now_ms: int, late: int) -> None:
         plan = alerts.plan
@@ -141,7 +162,7 @@ class PartitionAlerts:
         """The input that the records of a source come by."""
         in_order = sorted(plan.operators, key=lambda one: one.level)
         self._watched = [_Watched(one.index, one.sources) for one in in_order if len(one.sources) > 1]
-        self._holding = Holding(plan, number, alerts.log, alerts.is_owned)
+        self._holding = Holding(plan, number, alerts.log)
 
     def behind(self, counts: Mapping[Behind, int]) -> None:
         """How many events of this task were emitted behind a watermark so far."""
@@ -160,36 +181,37 @@ class PartitionAlerts:
             self._late = late
         moved = {name for name, at in task.positions.items() if at != self._positions.get(name, at)}
         self._positions |= task.positions
-        marks = task.watermarks
         for one in self._watched:
-            mark, source = marks.of_operator[one.operator], self._holding.lowest(marks, one.operator)
+            mark = task.watermarks.of_operator[one.operator]
+            source = self._holding.lowest(task.watermarks, one.operator)
             if mark != one.mark:
-                self._alerts.moved(self._number, one.operator)
-            if mark != one.mark or source != one.source:
+                self._alerts.moved(one.operator)
+            if (mark, source) != (one.mark, one.source):
                 one.mark, one.source = mark, source
                 one.since_ms = one.busy_ms = self._elapsed_ms
                 one.told = False
-            if source is None or one.told:
-                continue
-            if not any(self._input_of[other] in moved for other in one.sources if other != source):
+            if (
+                one.told
+                or source is None
+                or not any(self._input_of[other] in moved for other in one.sources if other != source)
+            ):
                 continue
             if self._elapsed_ms - one.busy_ms > PAUSE_MS:
                 one.since_ms = self._elapsed_ms
             one.busy_ms = self._elapsed_ms
             if self._elapsed_ms - one.since_ms >= HELD_MS:
                 one.told = True
-                self._alerts.held(task, one.operator, source)
+                self._alerts.held(self._number, one.operator, source)
 
 
+@dataclass(slots=True)
 class _Watched:
     """An operator, since when its watermark has stood still, and when a record of another of its sources was last taken."""
 
-    __slots__ = ("busy_ms", "mark", "operator", "since_ms", "source", "sources", "told")
-
-    def __init__(self, operator: int, sources: tuple[int, ...]) -> None:
-        self.operator = operator
-        self.sources = sources
-        self.mark = NO_WATERMARK
-        self.source: int | None = None
-        self.since_ms = self.busy_ms = 0
-        self.told = False
+    operator: int
+    sources: tuple[int, ...]
+    mark: int = NO_WATERMARK
+    source: int | None = None
+    since_ms: int = 0
+    busy_ms: int = 0
+    told: bool = False

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.core.errors import TailraceError
+from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.opening import open_log
 from tailrace.log.options import LogOptions
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.background_process import BackgroundProcess
 from tailrace.processes.logs import LogFormat
 from tailrace.runtime.companions import Companion
+from tailrace.state.snapshots import Snapshots
 
 _log = logging.getLogger("tailrace.snapshots")
 
@@ -77,8 +79,6 @@ class AutomaticSnapshots(Companion):
         self._beside.close()
 
     def _until_due_s(self, app: str) -> float:
-        from tailrace.state.snapshots import Snapshots  # noqa: PLC0415  # snapshots need an extra
-
         try:
             known = [one for one in Snapshots(self._schedule.uri, find_app(app).name).list() if one.automatic]
         except TailraceError as error:
@@ -93,9 +93,6 @@ class AutomaticSnapshots(Companion):
 
 def take_automatic(app: str, log: Path | str, options: LogOptions, schedule: SnapshotSchedule) -> None:
     """Take one snapshot, and delete those that are not kept."""
-    from tailrace.history.snapshots.taking import TakingOptions, take_snapshot  # noqa: PLC0415  # needs an extra
-    from tailrace.state.snapshots import Snapshots  # noqa: PLC0415  # as above
-
     plan = find_app(app).plan()
     begun_s = time.monotonic()
     try:

@@ -12,7 +12,7 @@ So the failure of one partition costs the others at most their work since the la
 doubt, trusts only the log. One that is rolled back continues from its store.
 
 Each durable batch is reported once (``on_committed``), also if its store could not be written. One in doubt is reported when the
-log has its cut after a restore. If the task leaves the process before, or the process ends, it is not reported.
+log has its cut after the partition's restore.
 
 A partition whose log has a transaction for each writer (the embedded log) is a group of one.
 """

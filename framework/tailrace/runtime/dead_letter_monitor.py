@@ -7,8 +7,8 @@ letters, so it logs none. There is one monitor for the whole app, in the process
 The time of each look is limited: of many letters, it reads some. Letters not yet read at the end of the run
 are counted by their offsets.
 
-A look must not wait for a transaction that hides letters. It may be that of this process, which cannot commit meanwhile. So a service
-on Kafka gives the monitor a reader that never waits. At the end of the run a reader of its own reads what that has not.
+A look must not wait for a transaction that hides letters: it may be that of this process, which cannot commit meanwhile. So looks
+use a live reader, which never waits. At the end of the run another reader, which does, reads what is left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tailrace.core.counting import counted
@@ -24,11 +24,10 @@ from tailrace.core.errors import HANDLER_FAILED, OffsetGoneError, TailraceError
 from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
-from tailrace.log.interface import Log, Reader, TopicPartition
+from tailrace.log.interface import Reader, ServiceLog, TopicPartition
 
 _log = logging.getLogger("tailrace.dead_letters")
 
-LOOK_S = 1.0
 TELL_S = 10.0
 _AT_ONCE = 500
 _LOOK_BUDGET_S, _FINISH_BUDGET_S = 0.05, 5.0
@@ -71,16 +70,14 @@ def in_words(counts: Mapping[Kind, int], most: int = 5) -> str:
 
 
 class DeadLetterMonitor:
-    """See the head of this file. ``look`` is called often, ``finish`` once all processes of the app have stopped.
-
-    ``reader`` is the caller's, for the looks, and is closed here (default: a reader of the log).
+    """See the head of this file. ``look`` is called each second, ``finish`` once all processes of the app have stopped.
 
     Raises:
         UnknownTopicError: The app has no dead-letter topic in this log.
         LogUnavailableError: The log does not answer.
     """
 
-    def __init__(self, log: Log, app: str, reader: Reader | None = None) -> None:
+    def __init__(self, log: ServiceLog, app: str, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self.counts: Counter[Kind] = Counter()
         """Of this run, as far as they were read."""
         self._log = log
@@ -89,29 +86,25 @@ class DeadLetterMonitor:
         self._positions = {
             number: log.end_offset(self._topic, number) for number in range(log.partitions(self._topic))
         }
-        self._waits = reader is None
-        """Whether a fetch waits until there is a letter, or none is left."""
-        self._reader = log.reader({}) if reader is None else reader
+        self._monotonic_s = monotonic_s
+        self._reader: Reader = log.live_reader()
         for number, offset in self._positions.items():
             self._reader.seek(self._topic, number, offset)
         self._unread: deque[int] = deque()
         """Partitions that the last look had no time for: the next begins with them."""
-        self._looked_s = self._told_s = time.monotonic()
+        self._told_s = monotonic_s()
         self._told: Counter[Kind] = Counter()
         """The counts when they were last logged."""
         self._alone = 0
         """The number of letters since then that were logged one by one."""
 
     def look(self) -> None:
-        """Log new letters, if it is time. Raises nothing: letters that cannot be read now are read later."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s < LOOK_S:
-            return
-        self._looked_s = now_s
+        """Log new letters. Raises nothing: letters that cannot be read now are read later."""
         try:
-            self._read(_LOOK_BUDGET_S)
+            self._read(_LOOK_BUDGET_S, waits=False)
         except TailraceError as error:
             _log.debug("the dead letters cannot be read now: %s", error)
+        now_s = self._monotonic_s()
         if now_s - self._told_s < TELL_S:
             return
         new = self.counts - self._told
@@ -126,11 +119,11 @@ class DeadLetterMonitor:
     def finish(self) -> Counter[Kind]:
         """Log the total number and return it by kind. A failure to read is logged, not raised."""
         try:
-            if not self._waits:
-                self._reader.close()
-                places = {TopicPartition(self._topic, number): at for number, at in self._positions.items()}
-                self._reader, self._waits = self._log.reader(places), True
-            if self._read(_FINISH_BUDGET_S):
+            self._reader.close()
+            self._reader = self._log.reader(
+                {TopicPartition(self._topic, number): at for number, at in self._positions.items()}
+            )
+            if self._read(_FINISH_BUDGET_S, waits=True):
                 ends = {number: self._log.end_offset(self._topic, number) for number in self._positions}
                 self.counts[_OTHERS] += sum(ends[number] - at for number, at in self._positions.items())
         except TailraceError as error:
@@ -145,17 +138,17 @@ class DeadLetterMonitor:
     def _about(self) -> dict[str, object]:
         return {"app": self._app, "see": f"tailrace dead-letters list {self._app}"}
 
-    def _read(self, budget_s: float) -> bool:
+    def _read(self, budget_s: float, *, waits: bool) -> bool:
         """Read what is new, some of each partition in turn; whether something was left when the time was over."""
-        until_s = time.monotonic() + budget_s
+        until_s = self._monotonic_s() + budget_s
         unread = self._unread or deque(self._positions)
         self._unread = unread
-        while unread and time.monotonic() < until_s:
+        while unread and self._monotonic_s() < until_s:
             number = unread[0]
             more = True
             try:
                 records, next_offset, more, _ = self._reader.fetch(self._topic, number, _AT_ONCE)
-                more = more and (self._waits or bool(records))  # the rest is still to arrive
+                more = more and (waits or bool(records))  # the rest is still to arrive
             except OffsetGoneError:  # retention was faster
                 records, next_offset = [], self._log.start_offset(self._topic, number)
                 self._reader.seek(self._topic, number, next_offset)

@@ -5,11 +5,8 @@ not committed yet has none. So before an app runs for the first time, and when i
 offset of each input partition is *noted*: as offsets of a consumer group of its own, ``<app>#begun``. A task without a commit begins
 there. If the log has deleted records from there on, they were deleted unread, and the task does not start (``restore``).
 
-On Kafka such notes expire after a week (``offsets.retention.minutes``), and an app that ran before there were notes has none. Where the
-app began is not known then: for an input of which other tasks have committed positions, 0 is taken, as whatever is deleted may be
-missing. The cuts of all tasks say which inputs these are.
-
-An input that the app does not read any more (``--change-inputs``) may be declared again later: see ``history.reading.left_inputs``.
+On Kafka such notes expire after a week (``offsets.retention.minutes``). Then 0 is taken for an input of which other tasks have
+committed positions, as whatever is deleted may be missing. The cuts of all tasks say which inputs these are.
 """
 
 from __future__ import annotations
@@ -28,10 +25,7 @@ _log = logging.getLogger("tailrace.service")
 
 
 def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
-    """Note where the app begins in the inputs that it has never read.
-
-    ``told``: it says what the log has deleted of these; not of an app that begins with a snapshot.
-    """
+    """Note where the app begins in the inputs that it has never read. ``told``: log what was deleted of these before."""
     inputs = [one.name for one in plan.inputs if one.name in log.topics()]
     places = [TopicPartition(name, number) for name in inputs for number in range(log.partitions(name))]
     # A transaction that a dead process has left open is ended by a process that has joined the group, which this one has not yet.

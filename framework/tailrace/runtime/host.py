@@ -11,9 +11,9 @@ the worker    restores, slices and commits; ``_between_turns`` tasks come and go
 leaving       a last commit; companions close; tasks, state folders and log are freed  the first error is raised
 ============  =======================================================================  ==================================
 
-A service with several processes has a host in each. Where processes share the tasks by themselves, a ``supervisor`` prepares, and
-starts a process for each share; its ``Link`` is a companion of the host there. Elsewhere the group of the app moves the tasks, and
-every process is started in the same way. The host does not know which log it runs on.
+A service with several processes has a host in each. On the embedded log a ``supervisor`` prepares, and starts a process for each
+share of the tasks; its ``Link`` is a companion there. Elsewhere the group of the app moves the tasks. The host does not know which
+log it runs on.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
 from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
 from tailrace.log.interface import StoredLog
 from tailrace.log.opening import open_log
-from tailrace.log.tasks import AppTasks, Tasks, is_owned
+from tailrace.log.tasks import AppTasks, Tasks
 from tailrace.processes.signals import stop_signals
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots
 from tailrace.runtime.bounded import BoundedRun, await_alone
@@ -191,9 +192,6 @@ class Host:
             check_owned=self.tasks.check,
             begin=self._begin_task,
             between_turns=self._between_turns,
-            committed=self._companions.on_committed,
-            # Not asked where the process is a member of a group: see ``TaskLog.owner``.
-            is_owned=(lambda _: None) if self.log.moves_tasks else partial(is_owned, self.log),
         )
         return Worker(
             self.plan,
@@ -226,7 +224,8 @@ class Host:
         # A move that began meanwhile may not have seen this process.
         check_lives_here(self.log, self.plan.app)
         if self._start is not None:
-            begin_all(self._begin_task, self._start.all_begun, self.tasks.owned, self.states.take, self._wait)
+            all_begun = partial(all_have_begun, self.plan, self.log, self._start)
+            begin_all(self._begin_task, all_begun, self.tasks.owned, self.states.take, self._wait)
 
     def _begin_task(self, number: int, store: Store) -> None:
         """Called with a task that is owned, before it is restored."""
@@ -235,7 +234,10 @@ class Host:
         if self._notes is not None:
             self._notes.take(number)
         if self._start is not None:
-            self._start.begin(number, store, system_clock(), self.tasks.check)
+            now_ms, check = system_clock(), self.tasks.check
+            done = start_from(self.plan, number, self.log, store, self._start, now_ms, check)
+            extra = {"app": self.plan.app, "partition": number, "snapshot": self._start.snapshot.manifest.id}
+            _log.info("start from a snapshot: %s", done, extra=extra)
 
     def _between_turns(self) -> None:
         self.tasks.look()

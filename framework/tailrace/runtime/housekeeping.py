@@ -5,8 +5,7 @@ starts a process with a lower priority than the service. No part of the cleaning
 only have to wait for one of its short transactions. If several services on one log start a cleaning at once, the first
 cleans and the others exit. The process may be killed at any moment, and ends with the process that started it.
 
-A bounded run often ends before its cleaning does. It cleans after its work, before it exits. The records on Kafka are deleted and
-compacted by the brokers: no cleaning is ever due there.
+A bounded run cleans after its work, before it exits. On Kafka the brokers delete and compact: no cleaning is ever due there.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _log = logging.getLogger("tailrace.housekeeping")
 
 LOOK_S = 10.0
 _PAUSE = 3
-"""So many times longer than a cleaning has taken it is not looked again."""
+"""After a cleaning, the next look is later by so many times its duration."""
 _NAP_S = 0.1
 
 
@@ -47,7 +46,7 @@ class Housekeeping(Companion):
         self._cleaning = BackgroundProcess("cleaning", log_format, _work)
 
     def look(self) -> None:
-        """Begin a cleaning if it is time to look for one, and one is due. Costs next to nothing otherwise."""
+        """Begin a cleaning if it is time to look for one, and one is due."""
         now_s = time.monotonic()
         if now_s < self._look_at_s or not self.is_here:
             return
@@ -86,9 +85,15 @@ class Housekeeping(Companion):
         self._cleaning.begin(self._log.place, self._options)
 
 
-def _clean(log: StoredLog) -> None:
+def _work(place: str, options: LogOptions) -> None:
+    """The whole work of a process that cleans."""
     begun_s = time.monotonic()
-    done = log.clean()
+    try:
+        with closing(open_log(place, options)) as log:
+            done = log.clean()
+    except TailraceError as error:
+        _log.warning("the log was not cleaned: %s", error)
+        return
     if done.blocks_rewritten or done.blocks_deleted:
         _log.info(
             "cleaning the log",
@@ -100,12 +105,3 @@ def _clean(log: StoredLog) -> None:
                 "took_s": round(time.monotonic() - begun_s, 1),
             },
         )
-
-
-def _work(place: str, options: LogOptions) -> None:
-    """The whole work of a process that cleans."""
-    try:
-        with closing(open_log(place, options)) as log:
-            _clean(log)
-    except TailraceError as error:
-        _log.warning("the log was not cleaned: %s", error)

@@ -11,9 +11,7 @@ from tailrace.state.store_cut import decode_store_cut
 
 
 def check_inputs(plan: Plan, number: int, store: Store) -> None:
-    """Refuse an app that reads other topics than its history: it could not be replayed.
-
-    ``store`` is that of task ``number``, restored.
+    """Refuse an app that reads other topics than its history: it could not be replayed. ``store`` is that of a restored task.
 
     Raises:
         InputsChangedError: It reads a topic that it did not read when the task last committed, or no longer reads one.

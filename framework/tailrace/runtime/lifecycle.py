@@ -13,13 +13,11 @@ Theory. A partition is *assigned* to a worker, takes over its transactional id a
     FENCED    another worker has taken it over                        release it at once, write nothing more
     FAILED    a handler, the log or the store failed                  look at the error; make a new partition, or stop
 
-A final state is never left. To start again, make a new partition, which begins at ASSIGNED and trusts only the log.
+A final state is never left. To start again, make a new partition, which trusts only the log.
 
-IN_DOUBT is the state after a commit whose outcome is unknown. The state in memory is then useless: it is that after a
-commit that may not exist. The only way out is to restore, which reads the log.
-
-ROLLED_BACK is the state after the transaction that the task shares with others was aborted, by the failure of another, or of
-their commit. What was done since the last commit is gone. The store has the last commit, so it is the way back.
+IN_DOUBT is the state after a commit whose outcome is unknown, so the state in memory may be that after a commit that does not exist.
+The only way out is to restore, which reads the log. ROLLED_BACK is the state after the transaction that the task shares with others
+was aborted. The store has the last commit, so it is the way back.
 """
 
 from __future__ import annotations

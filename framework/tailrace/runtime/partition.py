@@ -19,8 +19,7 @@ and the worker makes a new partition, which restores. An exception that is no ``
 passes through untouched, as the process's own end would.
 
 Where only the transaction is gone, by the failure of another partition that shares it, the partition is rolled back: it continues
-from the last commit, which its store has. The log is not read for that, since the task has not changed hands: if it had, the new
-owner would have fenced the writer.
+from the last commit, which its store has. The task has not changed hands: a new owner would have fenced the writer.
 """
 
 from __future__ import annotations
@@ -50,12 +49,10 @@ from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 class Partition:
     """One task, its place in the log and its store. See the head of this file.
 
-    ``store`` is the partition's own from here on, and closed with it. ``reader`` may be shared among the partitions of
-    a worker, which then can wait for all at once; without one, the partition has its own. ``lineage`` seeds the
+    ``store`` is the partition's own, and closed with it. ``reader`` may be shared among the partitions of a worker. ``lineage`` seeds the
     randomness of a task that was never committed. ``draw_nonce`` gives new random bytes at each restore, for the identities of the
     commits (see ``core.engine.tape``). ``on_committed`` is called once with each batch that is durable (see ``commits``).
     ``check_owned`` is called right before a take-over, and raises ``FencedError`` where the task has another owner.
-    ``watch`` observes the handlers that its task calls.
     """
 
     def __init__(
@@ -101,7 +98,7 @@ class Partition:
         self._passed = NONE_PASSED
         """What the last commit has noted; see ``passed_offsets``."""
         self._staged: tuple[CommitBatch, dict[str, int | None]] | None = None
-        self.in_doubt: CommitBatch | None = None
+        self._in_doubt: CommitBatch | None = None
         """The last commit, while nobody knows whether it took effect."""
         self._closed = False
 
@@ -112,7 +109,7 @@ class Partition:
 
     @property
     def task(self) -> Task:
-        """The task, while it runs: to query it and to look at it."""
+        """The task, while it runs."""
         return self._running("be looked at").task
 
     @property
@@ -121,16 +118,15 @@ class Partition:
         return self._promises.behind
 
     def restore(self) -> None:
-        """Take the task over and bring it to its last commit, all at once. Raises what ``step`` raises."""
+        """Take all steps of restoring at once. Raises what ``step`` raises."""
         while self.state is not State.RUNNING:
             if not self.step():
                 await_log(self._reader)
 
     def step(self) -> bool:
-        """Take one step of restoring: taking the task over, and bringing it to its last commit. This is also the way out of an
-        unknown outcome, and of a rollback. Returns whether it made progress: if not, the log gives nothing at the moment.
+        """Take one step of restoring, also out of an unknown outcome or a rollback. After the last step the partition is RUNNING.
 
-        After the last step it is RUNNING.
+        Returns whether it made progress: if not, the log gives nothing at the moment.
 
         Raises:
             LifecycleError: It is at work already, or has ended.
@@ -177,7 +173,7 @@ class Partition:
             self._run_from(found)
 
     def _takes_records_again(self) -> bool:
-        """After a rollback: whether the writer can be used again."""
+        """Whether the writer can be used again after a rollback."""
         assert self._writer is not None
         try:
             self._writer.abort()
@@ -220,7 +216,7 @@ class Partition:
         )
         self._promises.publish(self._slices.published.promised())
         self.lifecycle.on(Event.RESTORED)
-        batch, self.in_doubt = self.in_doubt, None
+        batch, self._in_doubt = self._in_doubt, None
         if batch is not None and batch.cut == found.cut:
             self._is_durable(batch)
 
@@ -256,12 +252,12 @@ class Partition:
 
     @property
     def trouble(self) -> TailraceError | None:
-        """Why the last slice could not read an input; the partition is at work."""
+        """Why the last slice could not read an input."""
         return self._running("be looked at").trouble
 
     @property
     def commit_is_due(self) -> bool:
-        """Whether it is time for a commit; the partition is at work."""
+        """Whether it is time for a commit."""
         return self._running("be looked at").commit_is_due()
 
     def commit(self) -> None:
@@ -278,10 +274,7 @@ class Partition:
     # --- the steps of a commit, for ``commit_together``
 
     def stage(self) -> Part:
-        """Append all that belongs to a commit to the open transaction. Returns the rest of the commit.
-
-        If it fails, the partition has failed.
-        """
+        """Append all that belongs to a commit to the open transaction. Returns the rest of the commit."""
         slices = self._running("commit")
         self.lifecycle.on(Event.COMMIT_BEGUN)
         with self._ending():
@@ -292,7 +285,7 @@ class Partition:
             return Part(slices.writer, offsets, watermarks)
 
     def complete(self, ends: Mapping[TopicPartition, int]) -> None:
-        """The commit is durable, and ends there: write it to the store."""
+        """The commit is durable, and ``ends`` there: write it to the store."""
         assert self._staged is not None
         assert self._slices is not None
         (batch, watermarks), self._staged = self._staged, None
@@ -318,12 +311,12 @@ class Partition:
 
     def doubt(self) -> None:
         """Nobody knows whether its commit took effect."""
-        self.in_doubt = None if self._staged is None else self._staged[0]
+        self._in_doubt = None if self._staged is None else self._staged[0]
         self.lifecycle.on(Event.OUTCOME_UNKNOWN)
         self._drop()
 
     def not_committed(self, error: Exception) -> None:
-        """Its commit failed, by itself or with others. Alone, it has failed; otherwise it is rolled back, if it has lost anything."""
+        """The commit failed. A partition that commits alone has failed; otherwise it is rolled back, if it has lost anything."""
         if self.state is State.COMMITTING and self.shared is None:
             with suppress(type(error)), self._ending():
                 raise error
@@ -333,7 +326,7 @@ class Partition:
             self.notice_loss()
 
     def notice_loss(self) -> bool:
-        """Roll it back if its uncommitted work was lost with the transaction that it shares; whether it was."""
+        """Roll it back, and return True, if its uncommitted work was lost with the transaction that it shares."""
         is_lost = self.state is State.RUNNING and self._writer is not None and self._writer.lost
         if is_lost:
             self._roll_back()
@@ -345,36 +338,31 @@ class Partition:
 
     @property
     def shared(self) -> Transaction | None:
-        """The transaction that it shares with other partitions, if it does."""
+        """The transaction that it shares with other partitions, if any."""
         return None if self._writer is None else self._writer.shared
 
     @property
     def dirty(self) -> bool:
-        """Whether there is something to commit; the partition is at work."""
+        """Whether there is something to commit."""
         return self._running("be looked at").dirty
 
     def begin_end(self) -> None:
-        """Begin the end of input: idle inputs count again, and no input becomes idle any more.
+        """Begin the end of input, in a bounded run: idle inputs count again, and none becomes idle any more (see ``progress``).
 
-        For bounded runs. This must be done in all partitions, and published, before the inputs of the first level end:
-        operators rise one level after the other, and an idle one would not hold its readers back until its turn.
+        All partitions must have published this before the inputs of the first level end.
         """
         slices = self._running("end")
         slices.later(slices.begin_end)
 
     def end_inputs(self, level: int = 0) -> None:
-        """End the inputs of this level of the app's operators, for bounded runs.
-
-        At level 0 these are the inputs from outside, at later levels the outputs of the levels before, which have finished.
-        The next slices first take all records that can be read.
-        """
+        """End the inputs of this level of the app's operators, in a bounded run. The next slices first take all records that are there."""
         slices = self._running("end")
         for one in self.plan.operators:
             if one.level == level:
                 slices.later(partial(slices.task.ended, one.index))
 
     def finish(self, level: int = 0, to_ms: Mapping[int, int] | None = None) -> None:
-        """Raise the actors of a level to their latest pending timers, after the next slices have taken all else.
+        """Raise the actors of a level to their latest timers, after the next slices have taken all else.
 
         For bounded runs, once the inputs of the level have ended in all partitions and no message is on its way.
         ``to_ms`` gives other instants to rise to, by operator.

@@ -20,11 +20,7 @@ _ALONE_MS: Final = 60_000
 
 
 class PassedOffsets:
-    """The passed offsets of a running task, from a commit on.
-
-    ``known`` is what that commit has noted, by input; ``is_noted`` whether there was a commit, and whether
-    commits note them.
-    """
+    """The passed offsets of a running task. ``known``: what the last commit has noted. ``is_noted``: whether commits note them."""
 
     __slots__ = ("_at", "_grew", "_is_noted", "_now", "noted")
 

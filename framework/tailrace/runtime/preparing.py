@@ -1,29 +1,38 @@
-"""Before the tasks of a service run: its options, its topics, and the place where its app lives are checked, once for all processes."""
+"""What is checked and noticed before the tasks of a service run, once for all of its processes.
+
+It names other apps that have published watermarks for a topic which this app also writes, and do not run: readers of the topic
+wait for them until they run again, or are retired.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.durations import spelled
+from tailrace.core.durations import is_instant, spelled
+from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import OptionError, UnknownTopicError, UsageError
-from tailrace.core.names import tape_of
+from tailrace.core.names import tape_of, transactional_id
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.app_topics import internal_topics, prepare_topics
 from tailrace.history.reading.residence import check_lives_here
-from tailrace.history.retirement import retire_rebuilds
+from tailrace.history.retirement import publishers_of, retire_rebuilds
+from tailrace.history.status.holding import IsOwned
 from tailrace.history.topics.topic_plan import check_topics
 from tailrace.log.interface import Log, StoredLog
 from tailrace.log.tasks import is_owned
 from tailrace.processes.app_loading import find_app
-from tailrace.runtime.announcing import announce
 from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.options import ServiceOptions
 
+_log = logging.getLogger("tailrace.service")
+
 
 def prepare(log: StoredLog, options: ServiceOptions, plan: Plan) -> None:
-    """Check the options, and that the topics fit the app. Log the notices for a start (``announcing``).
+    """Check the options, and that the topics fit the app. Log the notices.
 
     Raises:
         OptionError: The log cannot honour an option.
@@ -38,15 +47,11 @@ def prepare(log: StoredLog, options: ServiceOptions, plan: Plan) -> None:
     prepare_log(log, plan, create_declared=options.create_topics, begins_with_log=not options.from_snapshot)
     retire_rebuilds(plan, log)
     # Asked at the start only: see ``TaskLog.owner``.
-    announce(plan, log, partial(is_owned, log), original)
+    announce(plan, log, partial(is_owned, log))
 
 
 def check_options(log: StoredLog, options: ServiceOptions) -> None:
-    """Refuse options that a log cannot honour.
-
-    Raises:
-        OptionError: There is one.
-    """
+    """Refuse options that a log cannot honour, with an ``OptionError``."""
     if not log.moves_tasks and (options.standbys or options.downgrade):
         raise OptionError("--standbys and --downgrade are for a log on Kafka")
     if log.moves_tasks and options.workers > 1:
@@ -109,3 +114,34 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
         )
     prepare_topics(log, plan, create_declared=create_declared)
     note_first_positions(plan, log, told=begins_with_log)
+
+
+# --- the notices of a start
+
+
+def announce(plan: Plan, log: Log, is_owned: IsOwned) -> None:
+    """Log the notices for an app that starts. ``is_owned`` takes the transactional id of a task."""
+    for app, tasks in publishers_of(log).items():
+        if app == plan.app or any(is_owned(transactional_id(app, number)) for number in tasks):
+            continue
+        for topic, mark in _held(plan, tasks.values()).items():
+            _log.warning(
+                "%r is also written by the app %r, which is not running: readers that follow the topic wait for it %s. "
+                "If it will not run again, retire it: tailrace retire %s",
+                topic,
+                app,
+                f"at {instant(mark)}" if is_instant(mark) else "before its first event",
+                app,
+                extra={"app": plan.app, "topic": topic, "other_app": app},
+            )
+
+
+def _held(plan: Plan, tasks: Iterable[Mapping[str, int | None]]) -> dict[str, int]:
+    """The topics that an app writes and tasks of another app hold back, with the lowest watermark of those tasks."""
+    written = {one.name for one in plan.published}
+    held: dict[str, int] = {}
+    for said in tasks:
+        for topic, mark in said.items():
+            if topic in written and mark is not None:
+                held[topic] = min(mark, held.get(topic, mark))
+    return dict(sorted(held.items()))

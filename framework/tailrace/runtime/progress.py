@@ -1,24 +1,21 @@
-"""The progress of a service: measured by workers, summed over processes, shown while it catches up."""
+"""The progress of a service: measured by workers, summed over processes, logged while it catches up."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from typing import TextIO
 
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.processes.logs import CLEAR_LINE
 from tailrace.runtime.partition import Partition
 
 _log = logging.getLogger("tailrace.progress")
 
 BEHIND = 1_000
 """A service that is this many records behind is catching up. Smaller numbers come and go with a producer's commits."""
-_EVERY_LOGGED_S = 10.0
-
+_EVERY_S = 10.0
+"""Interval of the log lines."""
 
 STARTING = -1
 """The phase in which the workers of a service start their tasks, and none takes a record.
@@ -99,61 +96,35 @@ def total(statuses: Iterable[Status]) -> Status:
 
 
 class ProgressLog:
-    """Shows the progress of a service that catches up: one line that is overwritten on a terminal, else log lines at intervals.
+    """Logs the progress of a service that catches up, at intervals.
 
-    ``terminal`` is where the line goes; None if there is none. A service with a task that waits for another try has not caught
-    up: the lag of such a task is not known.
+    A service with a task that waits for another try has not caught up: the lag of such a task is not known.
     """
 
-    def __init__(self, app: str, terminal: TextIO | None) -> None:
+    def __init__(self, app: str) -> None:
         self._app = app
-        self._terminal = terminal
         self._before = (0.0, 0)
         self._catching_up = False
         self._logged_s = 0.0
 
     def report(self, status: Status, elapsed_s: float, now_ms: int) -> None:
-        """Tell if there is something to tell. ``elapsed_s``: by a clock that only goes forward; call it each second."""
+        """Called each second. ``elapsed_s`` is by a clock that only goes forward."""
         rate = 0.0
         if elapsed_s > self._before[0]:
             # A worker that was started again counts from nothing.
             rate = max(0, status.records - self._before[1]) / (elapsed_s - self._before[0])
         self._before = elapsed_s, status.records
-        if not self._catching_up:
-            if status.lag <= BEHIND:
-                return
-            self._catching_up = True
-            self._logged_s = elapsed_s - _EVERY_LOGGED_S
-        elif status.running == status.partitions and status.lag <= min(BEHIND, max(rate, 1)):
-            self._catching_up = False
-            self.clear()
-            _log.info("caught up", extra={"app": self._app, **_fields(status, rate, now_ms)})
+        if self._catching_up:
+            ends = status.running == status.partitions and status.lag <= min(BEHIND, max(rate, 1))
+        elif status.lag > BEHIND:
+            ends, self._logged_s = False, elapsed_s - _EVERY_S
+        else:
             return
-        if self._terminal is not None:
-            self._terminal.write(f"{CLEAR_LINE}{progress_line(self._app, status, rate, now_ms)}")
-            self._terminal.flush()
-        elif elapsed_s - self._logged_s >= _EVERY_LOGGED_S:
+        self._catching_up = not ends
+        if ends or elapsed_s - self._logged_s >= _EVERY_S:
             self._logged_s = elapsed_s
-            _log.info("catching up", extra={"app": self._app, **_fields(status, rate, now_ms)})
-
-    def clear(self) -> None:
-        """Take the line away."""
-        if self._terminal is not None:
-            self._terminal.write(CLEAR_LINE)
-            self._terminal.flush()
-
-
-def progress_line(app: str, status: Status, rate: float, now_ms: int) -> str:
-    """``flights: 98,765 records/s, 1,234,567 to go (12s), event time 2013-04-05 12:00 (12y behind)``."""
-    left = f" ({_roughly(status.lag / rate)})" if rate >= 1 else ""
-    line = f"{app}: {rate:,.0f} records/s, {status.lag:,} to go{left}"
-    if status.watermark_ms is not None:
-        at = datetime.fromtimestamp(status.watermark_ms / 1000, UTC)
-        behind = _roughly(max(0, now_ms - status.watermark_ms) / 1000)
-        line += f", event time {at:%Y-%m-%d %H:%M} ({behind} behind)"
-    if status.running < status.partitions:
-        line += f", {status.partitions - status.running} of {status.partitions} partitions are not running"
-    return line
+            message = "caught up" if ends else "catching up"
+            _log.info(message, extra={"app": self._app, **_fields(status, rate, now_ms)})
 
 
 def _fields(status: Status, rate: float, now_ms: int) -> dict[str, object]:
@@ -166,10 +137,3 @@ def _fields(status: Status, rate: float, now_ms: int) -> dict[str, object]:
         "running": status.running,
         "partitions": status.partitions,
     }
-
-
-def _roughly(seconds: float) -> str:
-    for name, length in (("y", 31_557_600), ("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f}{name}"
-    return f"{seconds:.0f}s"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tailrace.log.interface import StoredLog
-from tailrace.processes.logs import LogFormat
+from tailrace.log.interface import ServiceLog
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor, Kind
 from tailrace.runtime.progress import ProgressLog, Status
@@ -24,9 +22,8 @@ _EVERY_S = 1.0
 class Reports:
     """The reports of a service, in one process or several."""
 
-    def __init__(self, app: str, log: StoredLog, log_format: LogFormat) -> None:
-        terminal = sys.stderr if sys.stderr.isatty() and log_format != "json" else None
-        self._progress = ProgressLog(app, terminal)
+    def __init__(self, app: str, log: ServiceLog) -> None:
+        self._progress = ProgressLog(app)
         self._letters = DeadLetterMonitor(log, app)
         self._begun_s = self._told_s = time.monotonic()
 
@@ -38,14 +35,11 @@ class Reports:
         self._told_s = now_s
         self._letters.look()
         found = status()
-        if found is None:
-            self._progress.clear()
-        else:
+        if found is not None:
             self._progress.report(found, now_s - self._begun_s, system_clock())
 
     def finish(self) -> Counter[Kind]:
         """Log the number of dead letters and return it by kind, once all workers have stopped."""
-        self._progress.clear()
         return self._letters.finish()
 
 
@@ -62,7 +56,7 @@ class Reporting(Companion):
     def begin(self, host: Host, /) -> None:
         """See ``Companion.begin``."""
         super().begin(host)
-        self._reports = Reports(host.plan.app, host.log, host.options.log_format)
+        self._reports = Reports(host.plan.app, host.log)
 
     def look(self) -> None:
         """See ``Companion.look``."""

@@ -67,8 +67,8 @@ from tailrace.history.reading.replayable import MAY_BE_EMPTY
 from tailrace.history.reading.same_topics import check_changelog, resumed
 from tailrace.history.reading.tape_records import check_tape_end
 from tailrace.log.interface import Log, Reader, TopicPartition, Writer
-from tailrace.runtime.cut_headers import CutHeaders
 from tailrace.runtime.first_positions import first_positions, inputs_read
+from tailrace.runtime.task_notes import CutHeaders
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
 _log = logging.getLogger("tailrace.restore")
@@ -76,9 +76,9 @@ _log = logging.getLogger("tailrace.restore")
 _WAIT_S = 0.1
 _NAP_S = 0.005
 _COUNTED_S = 0.5
-"""The most that counts as waiting between two questions: other tasks may have worked in between."""
+"""The most that counts as waiting between two questions."""
 _EVERYTHING = (b"\x01", b"\xff")
-"""Start and stop of a scan of all rows: they begin with a letter."""
+"""Start and stop of a scan of all rows."""
 
 _R = TypeVar("_R")
 Clock: TypeAlias = Callable[[], int]
@@ -91,20 +91,15 @@ Steps: TypeAlias = Generator[bool, None, "Restored"]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A task that may take its next step: its transactional id is held, and its store equals the changelog.
-
-    This is where a live task *continues*. For the beginning of its history see ``history.reading.beginnings``.
-    """
+    """A task that may take its next step: its transactional id is held, and its store equals the changelog."""
 
     writer: Writer
     cut: bytes | None
     """The core's cut; None if nothing was ever committed."""
-    changelog_position: int
     positions: Mapping[str, int]
     """Where to begin in the inputs that the cut does not know."""
     stepped_over: Mapping[str, int]
     """Positions to continue at in inputs of the cut whose next records the log has deleted."""
-    records_applied: int
     cut_headers: CutHeaders
     passed: Mapping[str, int]
     """By input, where to continue behind offsets without a record; see ``passed_offsets``."""
@@ -126,11 +121,8 @@ class ChangelogEnd:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """How one task is restored: ``steps`` does it, step by step, and ``run`` at once.
-
-    ``deletions_kept_ms`` is how long the log's compaction keeps deletions (Kafka: ``delete.retention.ms``). Half of
-    it is trusted. ``patience_s``: for how long the changelog may give nothing before that is an error. ``batch``: records
-    of the changelog read and applied in one step.
+    """How one task is restored. ``deletions_kept_ms`` is how long the log's compaction keeps deletions (Kafka:
+    ``delete.retention.ms``); half of it is trusted. The changelog may give nothing for ``patience_s``. A step applies a ``batch``.
     """
 
     plan: Plan
@@ -157,12 +149,8 @@ class Restore:
         """The task's partition of the changelog."""
         return TopicPartition(self.plan.changelog_topic, self.partition)
 
-    def run(self) -> Restored:
-        """Restore at once. Raises what ``steps`` raises."""
-        return finished(self.steps(), lambda: await_log(self.reader))
-
     def steps(self) -> Steps:
-        """Restore, in the order given at the head of this file. Closing it stops the restore, and gives the id back.
+        """Restore. Closing it stops the restore, and gives the id back.
 
         Raises:
             FencedError: Another worker took the task over meanwhile.
@@ -197,9 +185,7 @@ class Restore:
             "the state is restored",
             extra={"app": self.plan.app, "partition": self.partition, "applied": applied},
         )
-        return Restored(
-            writer, after.core, after.changelog_position, positions | over, over, applied, headers, passed
-        )
+        return Restored(writer, after.core, positions | over, over, headers, passed)
 
     # --- step 3 and 4: the changelog
 
@@ -257,18 +243,25 @@ class Restore:
         """Apply the changelog up to its end; the store's new cut, and how many records it took."""
         reader, (topic, partition) = self.reader, self.changelog
         reader.seek(topic, partition, held.changelog_position)
-        applied, patience = 0, _Patience(self.patience_s)
+        applied, waited_s, asked_s = 0, 0.0, time.monotonic()
         position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
         last = end.last_cut if position < end.offset else None
         try:
             while position < end.offset:
                 records, next_offset, _, _ = reader.fetch(topic, partition, self.batch)
                 if not records and next_offset == position:
-                    if patience.is_over():
-                        raise self._gives_nothing(position, end.offset)
+                    # Time in which nobody has asked does not count: other tasks may have worked in between.
+                    now_s = time.monotonic()
+                    waited_s, asked_s = waited_s + min(now_s - asked_s, _COUNTED_S), now_s
+                    if waited_s >= self.patience_s:
+                        raise LogUnavailableError(
+                            f"{topic!r} partition {partition} gave nothing for {self.patience_s:.0f} s at offset {position}, though "
+                            f"it ends at {end.offset}",
+                            hint="Look at the log. The task is restored when the log answers again.",
+                        )
                     yield False
                     continue
-                patience.renew()
+                waited_s, asked_s = 0.0, time.monotonic()
                 position = next_offset
                 if not records:
                     yield True
@@ -293,24 +286,15 @@ class Restore:
             self.store.write({}, caught_up.encode())
         return caught_up, applied
 
-    def _gives_nothing(self, position: int, end: int) -> LogUnavailableError:
-        return LogUnavailableError(
-            f"{self.plan.changelog_topic!r} partition {self.partition} gave nothing for {self.patience_s:.0f} s at "
-            f"offset {position}, though it ends at {end}",
-            hint="Look at the log. The task is restored when the log answers again.",
-        )
-
     def may_have_missed(self, at_end_ms: int, now_ms: int) -> bool:
-        """Whether compaction may have dropped deletions that the store has not seen, if it was last at the end of the changelog then.
+        """Whether compaction may have dropped deletions that a store has not seen which was at the changelog's end then.
 
-        A time in the future is that of another clock. How long ago it was, is known less the more they differ.
+        A time in the future is that of another clock: the more they differ, the less is known.
         """
         return abs(now_ms - at_end_ms) > self.deletions_kept_ms // 2
 
     def apply(self, records: list[InputRecord], cut: StoreCut) -> bytes | None:
-        """Write a stretch of the changelog to the store, with the index rows that it leaves out. Returns the last cut of the
-        task; ``cut`` has the one before.
-        """
+        """Write a stretch of the changelog, and its index rows, to the store. ``cut`` has the core's cut before it; returns that after it."""
         changed = changes(self.changelog, records)
         core = changed.pop(rows.CUT_ROW, cut.core)
         names = list(changed)
@@ -321,7 +305,7 @@ class Restore:
         return core
 
     def emptied(self, now_ms: int) -> Generator[bool, None, StoreCut]:
-        """Empty the store, batch by batch; one that is killed on the way is emptied further when it is found."""
+        """Empty the store, batch by batch. A kill on the way is harmless: ``UNFINISHED`` marks the store."""
         oldest = beginning(self.log, self.changelog)
         emptying = StoreCut(FORMAT, UNFINISHED, now_ms, None).encode()
         start, stop = _EVERYTHING
@@ -348,9 +332,7 @@ class Restore:
             ) from None
 
     def _check_offsets(self, core: bytes | None, left: Mapping[str, int]) -> dict[str, int]:
-        """Compare the group's offsets with the cut. Returns the positions to begin at in inputs that the cut does not have; ``left`` are
-        those where inputs were left.
-        """
+        """Compare the group's offsets with the cut. Returns where to begin in inputs that the cut does not have."""
         known = {} if core is None else tape.decode_cut(core).positions
         places = {one.name: TopicPartition(one.name, self.partition) for one in self.plan.inputs}
         committed = self.log.committed_offsets(self.plan.app, places.values())
@@ -427,31 +409,11 @@ class Restore:
         )
 
 
-class _Patience:
-    """For how long the changelog has given nothing. Time in which nobody has asked it does not count."""
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self.renew()
-
-    def renew(self) -> None:
-        """It has given something."""
-        self._waited_s, self._asked_s = 0.0, time.monotonic()
-
-    def is_over(self) -> bool:
-        """Count the time since the last question."""
-        now_s = time.monotonic()
-        self._waited_s += min(now_s - self._asked_s, _COUNTED_S)
-        self._asked_s = now_s
-        return self._waited_s >= self._limit_s
-
-
-def finished(steps: Generator[bool, None, _R], wait: Callable[[], None] = lambda: None) -> _R:
-    """Take all steps at once. ``wait`` is called after one that has made no progress."""
+def finished(steps: Generator[bool, None, _R]) -> _R:
+    """Take all steps at once."""
     while True:
         try:
-            if not next(steps):
-                wait()
+            next(steps)
         except StopIteration as done:
             found: _R = done.value
             return found

@@ -4,7 +4,7 @@ Theory. A cause must be complete before the next one: a step that ran out of its
 later slices if necessary, with commits in between. So a slice begins by finishing the work of the last one, and an
 interrupted run of records waits in ``_left`` until then.
 
-Durations (idle, commit interval, merge wait) are measured in *elapsed* time, the sum of the clock's steps forward. A
+Durations (idle, commit interval) are measured in *elapsed* time, the sum of the clock's steps forward. A
 clock that jumps back stops them for the moment of the jump, and does not make them wait for it to come around again.
 
 An input is idle while each fetch finds no record after its position. The time between two fetches needs no check: a record
@@ -12,10 +12,9 @@ that came then would still be there. An input that follows its writers is idle w
 may be on their way although there are none yet. Publications count at the end of the input: a reader that is behind gets
 at each position the publications of that position.
 
-An input that was idle before a start, or had ended with a bounded run, counts again after the start: more records may have
-come while the task was down, so it must be at its end for its ``idle_after`` again. A started task records this first. A
-worker commits, and so publishes, it before it takes a record: readers that follow this task must not run ahead of the
-records that it still has to read.
+An input that was idle before a start, or had ended with a bounded run, counts again after the start: more records may have come
+while the task was down. A worker commits, and so publishes, this before it takes a record: readers that follow this task must
+not run ahead of the records that it still has to read.
 
 When the end of input begins (a bounded run), every source counts again, and none becomes idle until the run
 is over: see ``progress``.
@@ -39,9 +38,9 @@ from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import FOR_OTHERS, Head, Output, output_of
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
-from tailrace.runtime.cut_headers import CutHeaders
 from tailrace.runtime.passed_offsets import NONE_PASSED, PassedOffsets
 from tailrace.runtime.published_watermarks import PublishedWatermarks
+from tailrace.runtime.task_notes import CutHeaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,6 @@ class PartitionSettings:
     commit_interval_ms: int = 1_000
     commit_entries: int = 200_000
     commit_records: int = 500_000
-    merge_wait_ms: int = 0
-    """How long the merge waits for an input that has nothing unread."""
     merge_tolerance_ms: int = TOLERANCE_MS
     deletions_kept_ms: int = 86_400_000
     """How long compaction keeps deletions in the changelog."""
@@ -65,7 +62,7 @@ class PartitionSettings:
     restore_batch: int = 20_000
     """How many records of the changelog are applied to the store at once."""
     after_deleted: bool = False
-    """Continue without records of the inputs that the log deleted before they were read; by default that is an error."""
+    """Continue without records of the inputs that the log deleted before they were read."""
     drop: frozenset[str] = frozenset()
     """Orphans (``Task.orphans``) whose state goes with the first commit."""
     task: TaskSettings = field(default_factory=TaskSettings)
@@ -80,7 +77,7 @@ class _Run(NamedTuple):
 class _Input:
     """Since when an input has had nothing to read. Times are elapsed time."""
 
-    __slots__ = ("asked", "empty_since_ms", "falls_idle", "idle_since_ms", "is_idle", "plan")
+    __slots__ = ("asked", "falls_idle", "idle_since_ms", "is_idle", "plan")
 
     def __init__(self, plan: InputPlan) -> None:
         self.plan = plan
@@ -88,7 +85,6 @@ class _Input:
         """Whether it becomes idle without records: not if its writers publish that, or nothing needs it."""
         self.asked = False
         """Whether this slice has found nothing to read."""
-        self.empty_since_ms: int | None = None
         self.idle_since_ms: int | None = None
         """Since when there is no record after its position."""
         self.is_idle = False
@@ -135,7 +131,7 @@ class Slices:
         cut_headers: CutHeaders | None = None,
         passed: Mapping[str, int] = NONE_PASSED,
     ) -> None:
-        """``published``: what it has published last, by topic and channel. ``passed``: see there. ``cut_headers`` makes those of each cut."""
+        """``published``: what it has published last, by topic and channel."""
         self.task = task
         self.writer = writer
         self.now_ms = now_ms
@@ -209,7 +205,7 @@ class Slices:
 
     @property
     def dirty(self) -> bool:
-        """Whether there is something to commit. The end of a drain is, though it is no cause of its own."""
+        """Whether there is something to commit. The end of a drain is, though it is no cause."""
         since_ms = self._elapsed_ms - self._committed_at
         return self.task.dirty or self._drained or self.published.owed or self.passed.are_due(since_ms)
 
@@ -254,12 +250,11 @@ class Slices:
         due = [task.clock_due_ms - now_ms] if task.clock_due_ms < FOREVER else []
         if self.dirty:
             due.append(self._committed_at + settings.commit_interval_ms - elapsed)
-        for one in self._inputs:
-            if one.idle_since_ms is not None and self._may_fall_idle(one):
-                due.append(one.idle_since_ms + one.plan.idle_after_ms - elapsed)
-            is_empty = one.empty_since_ms is not None and not self._merge.buffered(one.plan.index)
-            if is_empty and settings.merge_wait_ms:
-                due.append((one.empty_since_ms or 0) + settings.merge_wait_ms - elapsed)
+        due += [
+            one.idle_since_ms + one.plan.idle_after_ms - elapsed
+            for one in self._inputs
+            if one.idle_since_ms is not None and self._may_fall_idle(one)
+        ]
         return max(0, min(due)) if due else None
 
     # --- the parts of a slice
@@ -286,16 +281,12 @@ class Slices:
                 heads = task.decode(number, records)
                 merge.offer(number, heads)
                 merge.unread(number, unread)
-                one.empty_since_ms = None
                 if any(head[3] is not FOR_OTHERS for head in heads):
                     one.idle_since_ms, one.is_idle = None, False
                 continue
             one.asked = True
             self.passed.note(one.plan.name, offset)
-            if one.empty_since_ms is None:
-                one.empty_since_ms = self._elapsed_ms
-            is_awaited = self._elapsed_ms - one.empty_since_ms < self._settings.merge_wait_ms
-            merge.unread(number, unread or is_awaited)
+            merge.unread(number, unread)
             if not idle:
                 one.idle_since_ms = None
                 continue
@@ -305,10 +296,9 @@ class Slices:
                 return
 
     def _follow(self, number: int, *, at_end: bool = False) -> bool:
-        """Apply what its writers have published for an input that is read as far; whether a drain has to end first.
+        """Apply what the writers of an input have published as far as it is read. Returns whether a drain has to end first.
 
-        All records read from the input have been taken, so the task and the reader are at the same position. That the writers
-        are idle counts only at the end of the input: if there is more to read, they continued after they had been idle.
+        The task and the reader are at the same position. That the writers are idle counts only at the end of the input.
         """
         task = self.task
         for source, mark in self._upstream.news(number).items():
@@ -331,7 +321,6 @@ class Slices:
         return task.draining
 
     def _bring(self, step: Callable[[], None]) -> bool:
-        """Bring a cause to the task, unless a drain has to end first; whether that was possible."""
         if self.task.draining:
             return False
         step()
@@ -339,7 +328,7 @@ class Slices:
         return True
 
     def _take(self, most: int) -> int:
-        """Bring one run to the task; how many of its records were taken."""
+        """Bring one run to the task. Returns how many of its records were taken."""
         task = self.task
         if self._left is None:
             found = self._merge.next_run(most)
@@ -362,7 +351,6 @@ class Slices:
             self.task.clock(self.now_ms)
 
     def _fall_idle(self) -> bool:
-        """Tell the task of inputs that have had nothing for their declared time."""
         fell = False
         for one in self._inputs:
             since_ms = one.idle_since_ms

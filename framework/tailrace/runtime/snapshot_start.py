@@ -7,9 +7,7 @@ rules are of all tasks together:
   So a supervisor settles the id for its children, and where tasks move between machines the snapshot must be named: ``URI#SNAPSHOT``.
 - *No task takes a record before all have begun*: the messages in flight, which come with the snapshot, are before those that tasks send.
   So a process begins its tasks, and waits until the log has the beginnings of all tasks. Only then its worker runs. If a process dies
-  here, another gets its tasks and begins them.
-
-A process that starts later finds that all have begun, and starts at once.
+  here, another gets its tasks and begins them. One that starts later finds that all have begun.
 """
 
 from __future__ import annotations
@@ -19,17 +17,15 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
+from tailrace.history.snapshots.start_from_snapshot import Start, open_start
 from tailrace.log.interface import OneCommitLog
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.options import ServiceOptions
-
-if TYPE_CHECKING:
-    from tailrace.history.snapshots.start_from_snapshot import Start
+from tailrace.state.snapshots import which_where
 
 _log = logging.getLogger("tailrace.service")
 _LOOK_S = 0.5
@@ -37,35 +33,17 @@ _LOOK_S = 0.5
 _NAP_S = 0.02
 
 
-class SnapshotStart:
-    """How the tasks of a service begin with a snapshot."""
-
-    def __init__(self, plan: Plan, log: OneCommitLog, start: Start) -> None:
-        self._plan, self._log, self._start = plan, log, start
-
-    def begin(self, number: int, store: Store, now_ms: int, check_owned: Callable[[], None]) -> None:
-        """Bring a task to the snapshot. ``check_owned`` is called right before its id is taken over."""
-        from tailrace.history.snapshots.start_from_snapshot import start_from  # noqa: PLC0415  # snapshots need an extra
-
-        done = start_from(self._plan, number, self._log, store, self._start, now_ms, check_owned)
-        extra = {"app": self._plan.app, "partition": number, "snapshot": self._start.snapshot.manifest.id}
-        _log.info("start from a snapshot: %s", done, extra=extra)
-
-    def all_begun(self) -> bool:
-        """Whether all tasks of the app, those of other processes too, have begun."""
-        from tailrace.history.snapshots.start_from_snapshot import all_have_begun  # noqa: PLC0415  # as above
-
-        return all_have_begun(self._plan, self._log, self._start)
-
-
-def snapshot_start(options: ServiceOptions, plan: Plan, log: OneCommitLog) -> SnapshotStart | None:
+def snapshot_start(options: ServiceOptions, plan: Plan, log: OneCommitLog) -> Start | None:
     """How the tasks begin with the snapshot of ``--from-snapshot``; None: without one.
 
     Raises:
         SnapshotError: There is none, or it is damaged.
     """
-    start = _start(options, plan, log)
-    return None if start is None else SnapshotStart(plan, log, start)
+    if not options.from_snapshot:
+        return None
+    # Under another name it begins with the state of the app that it is another name of.
+    original = find_app(options.app.partition("@")[0]).name
+    return open_start(options.from_snapshot, original, plan, log, replace=options.replace_state)
 
 
 def with_snapshot_settled(options: ServiceOptions, plan: Plan, log: OneCommitLog) -> ServiceOptions:
@@ -74,11 +52,9 @@ def with_snapshot_settled(options: ServiceOptions, plan: Plan, log: OneCommitLog
     Raises:
         SnapshotError: There is none, or it is damaged.
     """
-    start = _start(options, plan, log)
+    start = snapshot_start(options, plan, log)
     if start is None:
         return options
-    from tailrace.state.snapshots import which_where  # noqa: PLC0415  # snapshots need an extra
-
     uri, _ = which_where(options.from_snapshot)
     return replace(options, from_snapshot=f"{uri}#{start.snapshot.manifest.id}")
 
@@ -117,13 +93,3 @@ def begin_all(
             look_at_s = time.monotonic() + _LOOK_S
         if not wait(_NAP_S):
             return
-
-
-def _start(options: ServiceOptions, plan: Plan, log: OneCommitLog) -> Start | None:
-    if not options.from_snapshot:
-        return None
-    from tailrace.history.snapshots.start_from_snapshot import open_start  # noqa: PLC0415  # snapshots need an extra
-
-    # Under another name it begins with the state of the app that it is another name of.
-    original = find_app(options.app.partition("@")[0]).name
-    return open_start(options.from_snapshot, original, plan, log, replace=options.replace_state)

@@ -9,16 +9,15 @@ promotion is an ordinary restore. It must be closed before the task is given to 
                restore does: the store names this cut, as its rows run ahead
     following  applies whole commits: rows and cut together                        it is released
 
-- *It only reads.* It never writes to the log, commits no offsets, and runs no handler. It does not decode rows, so a process
-  can follow the state of another version of the app.
+- *It only reads.* It writes nothing to the log and runs no handler. It does not decode rows, so a process can follow the state of
+  another version of the app.
 - *It yields to the tasks.* ``look`` works for a slice, and then leaves the process at least three times as long to the tasks.
-  What may wait for brokers is done in a thread of its own, and only one such thing at a time.
+  What may wait for brokers is done in a thread, one such thing at a time.
 - *Its errors never stop the service.* The standby is closed, a warning gives the reason, and it is opened again after a pause.
-- *Deletions.* Compaction drops them after a while. A store that was not at the end of the changelog for half of that time is
-  emptied and filled again, as in a restore. While a standby follows, it notes the time now and then.
-- *History.* The store is checked like that of a task (``history.reading.commit_identity``): one of another history is emptied.
+- *Deletions and history.* A store that is too old, or of another history, is emptied and filled again, as in a restore. While a
+  standby follows, it notes the time now and then.
 
-A state that is no longer a standby's stays on disk, and is closed. A later restore or standby continues from it.
+A state that is no longer a standby's stays on disk. A later restore or standby continues from it.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
-from dataclasses import dataclass
+from concurrent.futures import Future, wait
 from threading import Thread
-from typing import Final, Generic, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError
@@ -61,37 +59,31 @@ _LEAVE_S: Final = 2.0
 """How long ``close`` waits for a thread."""
 
 
-class _Asked(Generic[_T]):
-    """A call in a thread of its own, which may wait for brokers. The process does not wait for it when it ends."""
+def _asked(call: Callable[[], _T]) -> Future[_T]:
+    """Call in a thread of its own, which may wait for brokers. The process does not wait for it when it ends."""
+    answer = Future[_T]()
 
-    def __init__(self, call: Callable[[], _T]) -> None:
-        self.answer: Future[_T] = Future()
-        self._call = call
-        self._thread = Thread(target=self._run, name="tailrace-standby", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self.answer.set_result(self._call())
+            answer.set_result(call())
         except BaseException as error:  # noqa: BLE001  # raised by ``answer.result``
-            self.answer.set_exception(error)
+            answer.set_exception(error)
 
-    def join(self) -> None:
-        self._thread.join(_LEAVE_S)
+    Thread(target=run, name="tailrace-standby", daemon=True).start()
+    return answer
 
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
+class _Ground(NamedTuple):
     """The result of a check."""
 
     held: StoreCut
     """What the store says of itself; it is of this history, and not too old."""
     toward: InputRecord | None
-    """The record of the last cut in the changelog."""
+    """The record of the last cut in the changelog, if it is not in the store."""
 
 
 class Standby:
-    """The copy of one task's state; see the head of this file. ``restore`` has its store, and knows how to apply a changelog."""
+    """The copy of one task's state. ``restore`` has its store, and applies the changelog to it."""
 
     def __init__(self, restore: Restore, reader: LiveReader) -> None:
         self.number = restore.partition
@@ -109,7 +101,7 @@ class Standby:
         self._at_end_ms = 0
         """When it was last at the end of the changelog."""
         self._toward: InputRecord | None = None
-        self._asked: _Asked[_Ground] | None = _Asked(self._check)
+        self._asked: Future[_Ground] | None = _asked(self._check)
 
     @property
     def behind(self) -> int | None:
@@ -124,9 +116,9 @@ class Standby:
     def step(self) -> bool:
         """Apply one batch; whether there was anything to do."""
         if self._asked is not None:
-            if not self._asked.answer.done():
+            if not self._asked.done():
                 return False
-            self._begin(self._asked.answer.result())
+            self._begin(self._asked.result())
         if not self.behind:
             if self.behind == 0:
                 self._note_end()
@@ -153,7 +145,7 @@ class Standby:
             self._restore.store.close()
         finally:
             if asked is not None:
-                asked.join()  # it ends at its next access to the store
+                wait((asked,), _LEAVE_S)  # it ends at its next access to the store
 
     # --- checking
 
@@ -165,17 +157,15 @@ class Standby:
         is_behind = toward is not None and toward.offset >= held.changelog_position
         if is_behind and restore.may_have_missed(held.at_end_ms, now_ms):
             held = finished(restore.emptied(now_ms))
-        return _Ground(held, toward)
+        return _Ground(held, toward if is_behind else None)
 
     def _check_again(self) -> None:
         self._forget()
-        self._asked = _Asked(self._check)
+        self._asked = _asked(self._check)
 
     def _begin(self, ground: _Ground) -> None:
         self._asked, self._pending = None, []
-        self._kept, self._at_end_ms = ground.held, ground.held.at_end_ms
-        is_behind = ground.toward is not None and ground.toward.offset >= ground.held.changelog_position
-        self._toward = ground.toward if is_behind else None
+        self._kept, self._at_end_ms, self._toward = ground.held, ground.held.at_end_ms, ground.toward
         self._reader.seek(*self._restore.changelog, ground.held.changelog_position)
         self._reads = True
 
@@ -215,7 +205,6 @@ class Standby:
         self.applied += len(records)
 
     def _note_end(self) -> None:
-        """There is nothing to read."""
         if self._pending:
             return
         assert self._kept is not None
@@ -234,10 +223,7 @@ class Standby:
 
 
 class Standbys(Companion):
-    """The standbys of a process. See the head of this file.
-
-    ``owners`` gives the member id of the owner of each task, by task, once all are known.
-    """
+    """The standbys of a process. ``owners`` gives the member id of the owner of each task that has one."""
 
     name = "keeping standbys"
     essential = True  # a task must not begin while a standby has its store open
@@ -263,7 +249,7 @@ class Standbys(Companion):
         self._reader: LiveReader | None = None
         self._wanted: list[int] = []
         self._open: dict[int, Standby] = {}
-        self._asked: _Asked[dict[int, str]] | None = None
+        self._asked: Future[dict[int, str]] | None = None
         self._place_at_s = self._next_s = self._told_s = 0.0
         self._retry: dict[int, tuple[float, float]] = {}
         """By task: when it is opened again, and the pause after the next failure."""
@@ -271,7 +257,7 @@ class Standbys(Companion):
     def look(self) -> None:
         """Work for a slice, if it is time."""
         begun_s = time.monotonic()
-        if not self._count or begun_s < self._next_s:
+        if begun_s < self._next_s:
             return
         try:
             self._look_at_group(begun_s)
@@ -300,7 +286,7 @@ class Standbys(Companion):
         for standby in [*self._open.values()]:
             self._close(standby)
         if self._asked is not None:
-            self._asked.join()
+            wait((self._asked,), _LEAVE_S)
         if self._reader is not None:
             self._reader.close()
 
@@ -315,9 +301,9 @@ class Standbys(Companion):
         if self._asked is None:
             if now_s >= self._place_at_s:
                 self._place_at_s = now_s + _PLACE_S
-                self._asked = _Asked(self._owners)
-        elif self._asked.answer.done():
-            answer, self._asked = self._asked.answer, None
+                self._asked = _asked(self._owners)
+        elif self._asked.done():
+            answer, self._asked = self._asked, None
             try:
                 self._place(answer.result())
             except TailraceError as error:
@@ -346,7 +332,7 @@ class Standbys(Companion):
         _log.info("this process keeps standbys", extra={"app": self._plan.app, "partitions": sorted(wanted)})
 
     def _open_next(self, now_s: float) -> None:
-        """Open one that is to be there and is not, if no other is being checked."""
+        """Open one that is missing, if no other is being checked."""
         if any(one.checking for one in self._open.values()):
             return
         for number in self._wanted:

@@ -3,9 +3,9 @@
 Process i of n owns the partitions p with ``p % n == i``. The parent handles no events. It asks each child for its status, adds
 the answers up, forwards requests to stop, and fails with the first ``TailraceError`` that a child reports.
 
-A child that dies without reporting an error (a kill, a crash of the interpreter, an unexpected exception) is restarted. If it
-keeps dying, the pause before each restart grows. A child that reports a ``TailraceError`` would fail the same way again, so all
-children leave. If the parent dies, its children see that their pipe is closed; they commit and leave.
+A child that dies without reporting an error (a kill, a crash, an unexpected exception) is restarted, after a pause that grows. One
+that reports a ``TailraceError`` would fail the same way again, so all children leave. If the parent dies, its children see that
+their pipe is closed; they commit and leave.
 
 No child reads a record before all have started their tasks and made the first commits of these. Inputs that were idle before
 the stop count again, and the other tasks must learn that first. A child that is restarted later does not block the others.
@@ -19,9 +19,9 @@ is in flight.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from multiprocessing import connection
@@ -150,8 +150,34 @@ class _Child:
     failed: TailraceError | None = None
 
 
+class Phases:
+    """The phase that all workers are in, by their answers; see the head of this file. ``last`` is that of a bounded run.
+
+    A service that is not bounded has two: it starts, and it reads.
+    """
+
+    def __init__(self, last: int | None) -> None:
+        self.current = STARTING
+        self.last = last
+        self._before: list[tuple[int, int]] | None = None
+        """Process id and number of turns of each worker, if all were quiet in the last round of questions; else None."""
+
+    def after(self, answers: Sequence[tuple[int, Status]]) -> int:
+        """The phase after a round of answers. ``answers`` has the process id and the status of each worker."""
+        before, self._before = self._before, None
+        if self.current == STARTING:
+            self.current += all(status.started for _, status in answers)
+        elif self.last is not None and all(one.quiet and one.phase == self.current for _, one in answers):
+            turns = [(pid, status.turns) for pid, status in answers]
+            if turns == before:
+                self.current += 1
+            else:
+                self._before = turns
+        return self.current
+
+
 class Supervisor:
-    """The parent of a service's processes. Call ``run``, then ``close``.
+    """The parent of a service's processes.
 
     Raises, from ``run``:
         TailraceError: The first error that a child has reported.
@@ -162,14 +188,10 @@ class Supervisor:
         self._options = options
         self._plan = plan
         self._children = [_Child(index) for index in range(options.workers)]
-        self._phase = STARTING
-        self._round: tuple[tuple[int, int], ...] | None = None
-        """Process id and number of turns of each child, if all were quiet in the last round of questions; else None."""
+        self._phases = Phases(last_phase(plan) if options.until_end else None)
         self._stopping_s: float | None = None
         self._asked_s = 0.0
         self._failure: TailraceError | None = None
-        self._wake_reader, self._wake_writer = os.pipe()
-        os.set_blocking(self._wake_writer, False)
 
     def run(self) -> Counter[Kind]:
         """Supervise until all children have left. Returns the number of new dead letters of each kind."""
@@ -185,13 +207,12 @@ class Supervisor:
         return letters
 
     def _supervise(self, log: StoredLog) -> Counter[Kind]:
-        reports = Reports(self._plan.app, log, self._options.log_format)
+        reports = Reports(self._plan.app, log)
         stop_asked = False
 
         def stop() -> None:
             nonlocal stop_asked
             stop_asked = True
-            os.write(self._wake_writer, b".")
 
         with stop_signals(stop, self._kill_all):
             for child in self._children:
@@ -219,11 +240,6 @@ class Supervisor:
         known = [one.status for one in self._children if one.status is not None]
         return total(known) if len(known) == len(self._children) and self._stopping_s is None else None
 
-    def close(self) -> None:
-        """Release the supervisor's own resources. Call after ``run``."""
-        os.close(self._wake_reader)
-        os.close(self._wake_writer)
-
     # --- one child
 
     def _start(self, child: _Child) -> None:
@@ -234,7 +250,7 @@ class Supervisor:
                 work,
                 self._options,
                 child.index,
-                self._phase,
+                self._phases.current,
                 conduct=Conduct(log_format=self._options.log_format, leaves_by_itself=True),
             )
         except WorkerLostError as error:
@@ -243,11 +259,10 @@ class Supervisor:
             return
         child.process = process
         child.asked_at_s, child.silent, child.status, child.fresh = None, False, None, False
-        self._round = None
         _log.info("a worker is started", extra={"worker": child.index, "worker_process": process.pid})
 
     def _look(self, child: _Child) -> None:
-        """Read the messages of a child, and check whether it still runs; start it if its restart is due."""
+        """Read the messages of a child, and notice its end; start it if its restart is due."""
         if child.process is None:
             if self._due_again(child) and time.monotonic() >= child.again_at_s:
                 self._start(child)
@@ -286,7 +301,7 @@ class Supervisor:
             )
 
     def _pause(self, child: _Child) -> float:
-        """Set and return the pause before a restart. It doubles if the child keeps dying, up to a limit."""
+        """Set and return the pause before a restart."""
         lived_s = time.monotonic() - child.begun_s
         if lived_s > _STEADY_S or not child.pause_s:
             child.pause_s = _FIRST_PAUSE_S
@@ -305,27 +320,23 @@ class Supervisor:
     # --- all of them
 
     def _wait(self) -> None:
-        """Wait until a child sends a message or dies, a signal arrives, or the next question is due."""
+        """Wait until a child sends a message or dies, or the next question is due: then it is seen, too, if a signal has arrived."""
         now_s = time.monotonic()
         timeout_s = min(
             [self._ask_every_s if self._stopping_s is None else _ASK_S]
             + [max(0.0, one.again_at_s - now_s) for one in self._children if self._due_again(one)]
         )
-        waited: list[Pipe | int] = [self._wake_reader]
+        waited: list[Pipe | int] = []
         for child in self._children:
             if child.process is not None:
                 waited += [child.process.pipe, child.process.sentinel]
-        if self._wake_reader in connection.wait(waited, timeout_s):
-            os.read(self._wake_reader, 4096)
+        connection.wait(waited, timeout_s)
 
     def _ask(self, now_s: float) -> None:
-        """Evaluate a round of questions that all children have answered; begin the next round when it is due."""
+        """Evaluate a round of questions that all have answered; begin the next when it is due."""
         children = self._children
         if all(one.fresh for one in children):
-            if self._phase == STARTING:
-                self._release()
-            elif self._options.until_end:
-                self._conclude()
+            self._evaluate()
         for child in children:
             if child.asked_at_s is not None and now_s - child.asked_at_s > _SILENT_S and not child.silent:
                 child.silent = True
@@ -344,37 +355,21 @@ class Supervisor:
 
     @property
     def _ask_every_s(self) -> float:
-        return _ASK_BOUNDED_S if self._options.until_end or self._phase == STARTING else _ASK_S
+        return _ASK_BOUNDED_S if self._options.until_end or self._phases.current == STARTING else _ASK_S
 
-    def _release(self) -> None:
-        """Let the workers read records, once all have started."""
+    def _evaluate(self) -> None:
+        """All children have answered: begin the next phase, or stop, if this one is over."""
+        answers = [(one.process.pid, one.status) for one in self._children if one.process and one.status]
         for child in self._children:
             child.fresh = False
-        if all(child.process and child.status and child.status.started for child in self._children):
-            self._next_phase()
-
-    def _next_phase(self) -> None:
-        self._phase += 1
-        for child in self._children:
-            self._tell(child, self._phase)
-
-    def _conclude(self) -> None:
-        """End the current phase if it is over for all children. See the head of this file."""
-        found: list[tuple[int, int]] = []
-        for child in self._children:
-            child.fresh = False
-            status, process = child.status, child.process
-            if status is not None and process is not None and status.quiet and status.phase == self._phase:
-                found.append((process.pid, status.turns))
-        before, self._round = self._round, None
-        if len(found) < len(self._children):
+        before = self._phases.current
+        if len(answers) < len(self._children) or self._phases.after(answers) == before:
             return
-        if before != tuple(found):
-            self._round = tuple(found)
-        elif self._phase == last_phase(self._plan):
+        if before == self._phases.last:
             self._stop()
-        else:
-            self._next_phase()
+            return
+        for child in self._children:
+            self._tell(child, self._phases.current)
 
     def _stop(self) -> None:
         if self._stopping_s is None:

@@ -18,20 +18,17 @@ A version is what ``App(version=)`` says, with a digest of the declared state an
 The inputs tell two services apart that were given one name by mistake, even before either has committed. Later the cut does, too.
 
 The group deletes its notes when it has had no member for a week (``offsets.retention.minutes``). So each commit notes the last versions of
-its task, too, in a header of the cut, and a task without a note is judged by these. A version that has committed nothing is not among
-them; it has done nothing that another version could not continue.
+its task, too, in a header of the cut, and a task without a note is judged by these.
 
-The embedded log refuses no version and keeps no list, and a move to another log does not take the list along: there the first version
-that runs begins it.
+The embedded log keeps no list, and a move to another log does not take it along: there the first version that runs begins it.
 
-A note is written before a task is restored, by its owner only (``Tasks.leave_note``). A process that dies right after it has done
-nothing yet, and its version counts all the same: that errs on the safe side.
+A note is written before a task is restored, by its owner only (``Tasks.leave_note``). It counts even if the process dies right after.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -43,6 +40,8 @@ from tailrace.core.errors import InputsChangedError, ReplacedVersionError
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.cut_notes import VERSIONS, cut_header, header_of
+from tailrace.history.reading.left_inputs import abandoned_header
+from tailrace.history.reading.same_topics import note_of_topics, noted_header
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Tasks
 
@@ -69,9 +68,7 @@ class TaskNote(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class TaskNotes:
-    """Reads and leaves the notes of an app's tasks. With ``downgrade`` and ``change_inputs`` nothing is refused. ``committed`` returns
-    the versions that have committed a task, by its changelog.
-    """
+    """Reads and leaves the notes of an app's tasks. ``committed`` returns the versions that have committed a task, by its changelog."""
 
     def __init__(
         self,
@@ -147,10 +144,34 @@ def committed_versions(plan: Plan, log: Log, number: int) -> Sequence[str]:
 
 
 def versions_header(plan: Plan, last: InputRecord | None) -> Headers:
-    """The header of the cuts of a task that this version continues. ``last`` is the record of its last cut."""
+    """The header of the cuts of a task that this version continues after the cut ``last``."""
     version = version_of(plan)
     versions = [*(one for one in _versions_of(last) if one != version), version][-_MOST_WITH_CUTS:]
     return cut_header(VERSIONS, versions)
+
+
+class CutHeaders:
+    """What goes with the cuts of a task that continues from the cut ``last``.
+
+    From here on, commits are refused if a topic that the task reads or writes is deleted and created again.
+    """
+
+    def __init__(self, plan: Plan, log: Log, partition: int, last: InputRecord | None) -> None:
+        self._plan, self._log, self._partition = plan, log, partition
+        known = log.topics()
+        used = {*plan.outputs, plan.changelog_topic, plan.tape_topic, *(one.name for one in plan.inputs)}
+        note = note_of_topics(log, used & known.keys())
+        self.has_notes = bool(note)
+        """Whether the log wants notes."""
+        self._kept = abandoned_header(plan, last)
+        if note:
+            self._kept += versions_header(plan, last)
+
+    def of(self, positions: Mapping[str, int]) -> Headers:
+        """The headers of a cut. ``positions``: by input, up to where it has no record that is not in the cut."""
+        if not self.has_notes:
+            return self._kept
+        return noted_header(self._plan, self._log, self._partition, positions) + self._kept
 
 
 def _versions_of(cut: InputRecord | None) -> Sequence[str]:
@@ -158,7 +179,7 @@ def _versions_of(cut: InputRecord | None) -> Sequence[str]:
 
 
 def _decoded(text: str) -> TaskNote | None:
-    """A note; None if there is none, or if it is not ours."""
+    """A note; None if there is none, or it is not one of ours."""
     try:
         return msgspec.json.decode(text, type=TaskNote) if text else None
     except msgspec.MsgspecError:

@@ -6,9 +6,8 @@ until something becomes due by itself.
 
 Partitions that share a transaction commit together, as soon as a commit of one of them is due (``commits``).
 
-The length of a slice is limited in time, not in records: the number of records to fetch is computed from the duration of the
-last slices. So a slow handler delays a commit, or a stop, by at most one slice, and few records are fetched ahead. Memory
-holds at most a slice per input, and the outputs of a commit.
+The length of a slice is limited in time: the number of records to fetch is computed from the duration of the last slices. So a slow
+handler delays a commit, or a stop, by at most one slice. Memory holds at most a slice per input, and the outputs of a commit.
 
 What happens to a failed partition depends on the cause. The others of its transaction continue from their last commit:
 
@@ -20,8 +19,7 @@ Taking over a task fences its current owner, even the rightful one. So before a 
 doubt, the worker checks that it still owns the partition: where tasks move, it may have been suspended, and replaced, since its
 last operation.
 
-``advance`` takes a bounded run from phase to phase (see ``progress``). Its caller must know that no message is on its way
-between workers, which one worker alone cannot know.
+``advance`` takes a bounded run from phase to phase (see ``progress``). Its caller must know that no message is on its way.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ from dataclasses import dataclass, field
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant
-from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import (
     FencedError,
     HandlerError,
@@ -44,9 +41,8 @@ from tailrace.core.errors import (
     TailraceError,
 )
 from tailrace.core.storage import Store
-from tailrace.history.status.holding import IsOwned
 from tailrace.log.interface import Log, Reader
-from tailrace.runtime.alerts import Alerts
+from tailrace.runtime.alerts import Alerts, PartitionAlerts
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.inputs import WatchedReader, check_inputs, follows_itself
 from tailrace.runtime.lifecycle import State
@@ -55,7 +51,6 @@ from tailrace.runtime.progress import READING, STARTING, Status, enter_phase, en
 from tailrace.runtime.restore import Clock, await_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.slots import Slot, records_taken
-from tailrace.runtime.worker_notices import StateNotices, WaitNotices, log_departure
 
 _log = logging.getLogger("tailrace.worker")
 
@@ -79,17 +74,16 @@ class WorkerSettings:
     slice_ms: int = 50
     """How long a slice should take."""
     rest_ms: int = 200
-    """The longest rest: by then a signal, or an order of another thread, is seen."""
+    """The longest rest: by then a signal is seen."""
     retry_ms: int = 200
-    """After which a partition that failed is tried again the first time; then twice as long, and so on."""
+    """The first pause before a partition that failed is tried again. It doubles each time."""
     retry_most_ms: int = 30_000
     bounded: bool = False
     """Commit as soon as there is nothing to read."""
     change_inputs: bool = False
     """Allow the app to begin or cease to read a topic."""
     tasks_move: bool = False
-    """Tasks come and go (``assign``, ``give_back``): one that was fenced, or whose store another process has open, is tried again as
-    long as it is here."""
+    """Tasks come and go: one that was fenced, or whose store another process has open, is tried again as long as it is here."""
     partition: PartitionSettings = field(default_factory=PartitionSettings)
 
 
@@ -100,13 +94,9 @@ class WorkerHooks:
     check_owned: Callable[[], None] = lambda: None
     """Raises ``FencedError`` if a partition has another owner by now."""
     begin: Callable[[int, Store], None] = lambda _number, _store: None
-    """Called with each task that is owned, and its store, before it is restored: it may bring both to where the task is to start."""
+    """Called with each task and its store before it is restored: it may bring both to where the task is to start."""
     between_turns: Callable[[], None] = lambda: None
-    """Called after every turn, and now and then while the worker waits."""
-    committed: Callable[[int, CommitBatch], None] | None = None
-    """Called for each commit of a partition that is durable."""
-    is_owned: IsOwned = lambda _publisher: None
-    """Whether a task, of any app, is owned by a live process: for what the worker warns of."""
+    """Called after every turn, and while the worker waits."""
 
 
 class Worker:
@@ -141,13 +131,11 @@ class Worker:
         self._bounded = self.settings.bounded
         self._tasks_move = self.settings.tasks_move
         self._open_state = open_state
-        self._alerts = Alerts(plan, log, hooks.is_owned)
+        self._alerts = Alerts(plan, log, self.settings.partition.drop)
         self._reader = WatchedReader(log.reader({}) if reader is None else reader)
         self.slots: list[Slot] = []
         """Its tasks, each with its partition while it runs."""
         self.assign(numbers)
-        self._notices = StateNotices(self.settings.partition.drop)
-        self._waits = WaitNotices()
         self._records = self._turns = self._vain = 0
 
     # --- the life of a worker
@@ -170,10 +158,10 @@ class Worker:
         self.leave()
 
     def start(self) -> None:
-        """Take the partitions over and restore them, one after the other, until ``stop``.
+        """Take the partitions over and restore them; in the phase STARTING, wait for ``advance``.
 
-        Where the phase is STARTING it waits for ``advance``. A worker whose tasks come and go restores them in its turns, so that
-        those that are ready do not wait for the others; but not if they follow each other.
+        A worker whose tasks come and go restores them in its turns, so that those that are ready do not wait for the others; but not
+        if they follow each other.
 
         Raises:
             TailraceError: One could not be started; ``leave`` is still to be called.
@@ -191,7 +179,6 @@ class Worker:
             time.sleep(_NAP_S)
 
     def _restore_at_once(self, slot: Slot) -> None:
-        """Restore a partition, unless it is lost or has to be tried again later."""
         while not self.stopping and slot in self.slots and slot.running is None and slot.retry_ms == 0:
             # One that is lost meanwhile ends a worker only if its tasks are its own for good.
             if not (self._attempt(slot, self._restore) if self._tasks_move else self._restore(slot)):
@@ -217,15 +204,13 @@ class Worker:
         self.stopping = True
 
     def assign(self, numbers: Collection[int]) -> None:
-        """Take more partitions in. They are taken over and restored in the next turns."""
+        """Take more partitions in, to be restored in the next turns."""
         known = {slot.number for slot in self.slots}
-        committed = self._hooks.committed
-        self.slots += [Slot(number, committed) for number in sorted(numbers) if number not in known]
+        self.slots += [Slot(number) for number in sorted(numbers) if number not in known]
 
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
-        """Give some partitions back, for another worker: commit what they have done, if they may, and release them. Those that
-        share a transaction with them commit, too; or lose their uncommitted work, and continue from their last commit. State
-        folders that cannot be written are no error if the tasks are shared.
+        """Give some partitions back: commit what they have done, if they may, and release them. Those that share a transaction with
+        them commit, too, or lose their uncommitted work and continue from their last commit.
 
         Raises:
             TailraceError: One could not commit; all were given back.
@@ -240,11 +225,7 @@ class Worker:
                     self._defer(slot, slot.partition.error)
 
     def leave(self) -> None:
-        """Commit, give every partition back, and release all resources.
-
-        Raises:
-            TailraceError: A partition could not commit; all were given back.
-        """
+        """Commit, give every partition back, and release all resources. Raises what ``give_back`` raises."""
         try:
             self._release(self.slots, may_commit=True)
         finally:
@@ -264,8 +245,10 @@ class Worker:
                     slot.partition = None
                     partition.close()
             except TailraceError as error:
-                log_departure(error, self._of(slot))
-                # Otherwise its new owner does the work, and restores from the log what the state folder does not have.
+                is_committed = isinstance(error, StateUnavailableError)
+                without = "writing its state folder" if is_committed else "a commit"
+                _log.warning("a partition left without %s: %s", without, error, extra=self._of(slot))
+                # Where tasks move, the new owner does the work, and restores from the log what the state folder does not have.
                 if not (self._tasks_move and isinstance(error, (FencedError, StateUnavailableError))):
                     first = first or error
         if first is not None:
@@ -320,7 +303,7 @@ class Worker:
         )
 
     def _attempt(self, slot: Slot, do: Callable[[Slot], bool]) -> bool:
-        """Do something with a partition, and again later if it fails for a cause that passes; whether it did anything."""
+        """Do something with a partition. If it fails for a cause that passes, it is tried again later. Returns whether it did anything."""
         try:
             worked = do(slot)
         except (StateInUseError, FencedError) as error:
@@ -356,18 +339,15 @@ class Worker:
         return worked
 
     def _committed_with(self, partition: Partition) -> list[Partition]:
-        """The running partitions that share a transaction with one, and itself."""
         shared = partition.shared
         running = [slot.running for slot in self.slots]
         return [one for one in running if one and (one is partition or (shared and one.shared is shared))]
 
     def _commit(self, slot: Slot) -> bool:
-        """Commit a partition, and all that share its transaction. If it fails, those that are not at work any more wait."""
+        """Commit a partition, and all that share its transaction. If that fails, those that are not at work any more wait."""
         assert slot.running is not None
         together = self._committed_with(slot.running)
         slots = [one for one in self.slots if one.partition in together]
-        for one in slots:
-            one.committed = False
         try:
             commit_together(together)
         except TailraceError as error:
@@ -375,14 +355,13 @@ class Worker:
                 if one is not slot and one.running is None:
                     self._defer(one, error)
             raise
-        finally:
-            for one in slots:
-                if one.committed and one.running is not None and one.alerts is not None:
-                    one.alerts.behind(one.running.behind)
+        for one in slots:
+            if one.running is not None and one.alerts is not None:
+                one.alerts.behind(one.running.behind)
         return True
 
     def _restore(self, slot: Slot) -> bool:
-        """One step of bringing a partition to work; whether it got any further."""
+        """Take one step of restoring. Returns whether it made progress."""
         if slot.partition is None:
             slot.partition = self._opened(slot)
         partition = slot.partition
@@ -411,7 +390,6 @@ class Worker:
             lineage=os.urandom(16),
             reader=self._reader,
             settings=self.settings.partition,
-            on_committed=slot.on_committed,
             check_owned=self._hooks.check_owned,
         )
         try:
@@ -419,11 +397,9 @@ class Worker:
         except BaseException:
             partition.close()
             raise
-        partition.in_doubt, slot.in_doubt = slot.in_doubt, None
         return partition
 
     def _runs(self, slot: Slot, partition: Partition) -> None:
-        """A partition has been restored."""
         store, slot.store = slot.store, None
         if store is not None and not self.settings.change_inputs:
             try:
@@ -437,9 +413,9 @@ class Worker:
         if store is None:
             _log.info("a partition continues from its last commit", extra=about)
             return
-        slot.alerts = self._alerts.of_partition(slot.number, self._clock(), task.totals.late)
+        slot.alerts = PartitionAlerts(self._alerts, slot.number, self._clock(), task.totals.late)
         _log.info("a partition runs", extra={**about, "watermark_ms": _known(task.watermark)})
-        self._notices.look(task, about)
+        self._alerts.restored(task)
 
     def _defer(self, slot: Slot, error: TailraceError) -> None:
         """Try a partition again later: as it is if it is still running, else restored again."""
@@ -447,15 +423,14 @@ class Worker:
         slot.retry_at_s = time.monotonic() + slot.retry_ms / 1_000
         partition = slot.partition
         if partition is not None and partition.lifecycle.ended:
-            slot.partition, slot.in_doubt = None, partition.in_doubt
+            slot.partition = None
             try:
                 partition.close()
             except TailraceError as again:
                 _log.warning("closing a partition: %s", again, extra=self._of(slot))
-        self._waits.look(slot.number, error, {**self._of(slot), "retry_ms": slot.retry_ms})
+        self._alerts.waits(slot.number, error, slot.retry_ms)
 
     def _commit_all(self) -> bool:
-        """Commit what there is, for a run that should not wait for the time of a commit; whether there was something."""
         committed = False
         for slot in self.slots:
             if slot.running is not None and slot.running.dirty:
@@ -466,7 +441,6 @@ class Worker:
     # --- rest
 
     def _rest(self) -> None:
-        """Wait for the log, or until something is due."""
         now_s = time.monotonic()
         rest_ms: float = self.settings.rest_ms
         for slot in self.slots:

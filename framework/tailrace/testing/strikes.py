@@ -67,7 +67,6 @@ def random_settings(random: Random) -> PartitionSettings:
         commit_interval_ms=random.choice((0, 100, 1_000, 1 << 40)),
         commit_records=random.choice((1, 5, 500_000)),
         merge_tolerance_ms=random.choice((0, 100, 1_000)),
-        merge_wait_ms=random.choice((0, 0, 500)),
         task=TaskSettings(
             cache_bytes=random.choice((0, 3_000, 1 << 28)),
             timers_in_memory=random.choice((1, 3, 200_000)),

@@ -13,8 +13,7 @@ bounded run has ended. The reason for that source's watermark is found in the lo
     empty         follows its events, and had none                  the first one arrives, or it is idle for its declared time
     read          follows its events, and all of them were read     more arrive, or it is idle for its declared time
 
-The worker uses this for a source that has held an actor back for long, ``tailrace status`` for all. No result
-of a task depends on it.
+The worker asks which source it is, and ``tailrace status`` asks why. No result of a task depends on it.
 """
 
 from __future__ import annotations
