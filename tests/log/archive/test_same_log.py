@@ -18,22 +18,6 @@ from tailrace.log.embedded import EmbeddedLog
 from tests.log.archive.lived import PLACES, SMALL, archive_in, history, read
 
 
-def test_an_archive_of_another_log_of_the_same_shape_is_refused_before_anything_is_written(tmp_path):
-    for name, count in (("one", 10), ("other", 20)):
-        with closing(EmbeddedLog(tmp_path / name)) as log:
-            log.create_topic("ships", TopicSettings(2))
-            for number in range(2):
-                log.append_all(
-                    [Output("ships", b"key-%d" % at, name.encode(), at) for at in range(count)], number
-                )
-    with closing(EmbeddedLog(tmp_path / "one")) as log:
-        archive_log(log, archive_in(tmp_path), SMALL)
-    before = sorted(tmp_path.rglob("archive/**/*"))
-    with closing(EmbeddedLog(tmp_path / "other")) as log, pytest.raises(ArchiveError, match="another log"):
-        archive_log(log, archive_in(tmp_path), SMALL)
-    assert sorted(tmp_path.rglob("archive/**/*")) == before
-
-
 def copied(folder: Path, topic: str, settings: TopicSettings) -> None:
     """A log with a topic, and a copy of it, which has the same identity."""
     with closing(EmbeddedLog(folder / "one")) as log:
@@ -109,6 +93,10 @@ def test_the_identity_of_the_log_that_was_archived_is_kept_and_compared(tmp_path
         said = f"the archive is of the log {log.identity.hex()}, and this is the log {other.identity.hex()}"
         with pytest.raises(ArchiveError, match=said):
             history(ArchivedLog(archive_in(tmp_path), other))
+        before = sorted(tmp_path.rglob("archive/**/*"))
+        with pytest.raises(ArchiveError, match=said):
+            archive_log(other, archive_in(tmp_path), SMALL)
+        assert sorted(tmp_path.rglob("archive/**/*")) == before
 
 
 def test_a_log_that_has_deleted_all_that_is_archived_is_joined_with_a_warning(tmp_path, log, caplog):

@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE_S = 180.0
+from tests.runtime.processes import PATIENCE_S, is_stopped
 
 COMMON = """
 import os, signal, sys, time
@@ -64,8 +63,7 @@ class Process:
         return self.process.wait(PATIENCE_S)
 
     def is_stopped(self) -> bool:
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text("ascii")
-        return stat.rpartition(")")[2].split()[0] == "T"
+        return is_stopped(self.process.pid)
 
 
 @contextmanager
@@ -83,11 +81,3 @@ def running(program: str, folder: Path, *arguments: object) -> Generator[Process
                 stream.close()
             except BrokenPipeError:
                 pass
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

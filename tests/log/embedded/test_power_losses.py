@@ -21,7 +21,7 @@ from tailrace.log.embedded.lock import LOCK
 from tailrace.log.options import LogOptions
 from tests.log.embedded.damaged import cut_off, made, read, whole
 from tests.log.embedded.inside import another_boot, note
-from tests.log.embedded.processes import until
+from tests.runtime.processes import wait_until
 
 
 class TestAfterAPowerLoss:
@@ -55,7 +55,7 @@ class TestAfterAPowerLoss:
         if at == "the close":
             assert note(log.path).synced == 0
             log.close()
-        until(lambda: note(log.path).synced == note(log.path).commits)
+        wait_until(lambda: note(log.path).synced == note(log.path).commits, "it is synced")
         cut_off(log, tmp_path / "cut")
         another_boot(tmp_path / "cut")
         with pytest.raises(CorruptLogError, match="the last 1 commits are missing"):

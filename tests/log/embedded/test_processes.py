@@ -18,7 +18,8 @@ from tailrace.log.embedded import EmbeddedLog, lock
 from tailrace.log.embedded.database import DATABASE
 from tailrace.log.options import LogOptions
 from tests.log.embedded.inside import before, checkpoint
-from tests.log.embedded.processes import running, until
+from tests.log.embedded.processes import running
+from tests.runtime.processes import wait_until
 
 PLACES = [TopicPartition("t", number) for number in range(3)]
 OPTIONS = LogOptions()
@@ -216,7 +217,7 @@ with log._view.moment() as rows:
 """
     with running(program, tmp_path) as reader:
         assert reader.line() == "reads"
-        until(reader.is_stopped)
+        wait_until(reader.is_stopped, "it is stopped")
         for number in range(70):
             assert log.append("t", b"k", bytes(1_000_000), 0, partition=0) == number
         assert "look for one that is stopped" in caplog.text

@@ -13,7 +13,8 @@ from tailrace.core.errors import FencedError, TaskOwnedError
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.tasks import Owner
 from tests.log.embedded.owning import owning
-from tests.log.embedded.processes import Process, running, until
+from tests.log.embedded.processes import Process, running
+from tests.runtime.processes import wait_until
 
 OWNER = """
 from tailrace.log.tasks import AppTasks
@@ -82,7 +83,7 @@ def test_an_owner_that_is_stopped_keeps_its_task_and_is_named_and_its_death_free
     pid = owner.process.pid
     assert log.owner("a", 0) == Owner(pid, stopped=False)
     owner.signal(signal.SIGSTOP)
-    until(owner.is_stopped)
+    wait_until(owner.is_stopped, "it is stopped")
     assert log.owner("a", 0) == Owner(pid, stopped=True)
     with pytest.raises(
         TaskOwnedError, match=rf"\({pid}\), which is stopped.*kill -CONT {pid}.*kill -KILL {pid}"

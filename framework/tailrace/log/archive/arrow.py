@@ -1,4 +1,4 @@
-"""PyArrow for archives, imported at its first use. It has no types: its names are ``Any`` to both checkers."""
+"""PyArrow for archives, imported at its first use. It has no types."""
 
 from __future__ import annotations
 

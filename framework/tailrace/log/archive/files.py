@@ -38,7 +38,7 @@ def schema() -> Any:
 
 
 class Wanted(NamedTuple):
-    """What a reader needs: records of these times (from, and up to, without), with these columns. Others may be left out."""
+    """The times (from, and up to but without) and columns that a reader needs. Others may be left out."""
 
     first_ms: int = -(1 << 63)
     stop_ms: int = (1 << 63) - 1
@@ -125,7 +125,6 @@ class ChunkRecords:
         self._table: Any = pa.concat_tables(tables) if tables else schema().empty_table()
         if len(tables) > 1:
             self._table = self._table.sort_by("offset").combine_chunks()
-        self._offsets: Any = self._table.column("offset")
 
     def _read(self, place: Place, one: ChunkFile, columns: Collection[str]) -> Any:
         try:
@@ -136,24 +135,15 @@ class ChunkRecords:
                     path=place.shown,
                     hint=_HINT,
                 )
-            reader = parquet.ParquetFile(pa.BufferReader(data))
-            table = reader.read(columns=[*columns], use_threads=False)
+            return parquet.ParquetFile(pa.BufferReader(data)).read(columns=[*columns], use_threads=False)
         except FileNotFoundError:
             raise ArchiveError("a file of the archive is missing", path=place.shown, hint=_HINT) from None
-        return table
-
-    def last(self) -> list[InputRecord]:
-        """The last record, if there is one."""
-        return self._at(max(0, self._table.num_rows - 1), 1)
 
     def records(self, position: int, most: int) -> list[InputRecord]:
         """Up to so many records from an offset on."""
         begin = 0
         if position > self.chunk.start:
-            begin = compute.sum(compute.less(self._offsets, position), min_count=0).as_py()
-        return self._at(begin, most)
-
-    def _at(self, begin: int, most: int) -> list[InputRecord]:
+            begin = compute.sum(compute.less(self._table.column("offset"), position), min_count=0).as_py()
         found = self._table.slice(begin, most)
         count = found.num_rows
         times = found.column("timestamp").cast(pa.int64()).to_pylist()
@@ -162,21 +152,19 @@ class ChunkRecords:
                 InputRecord,
                 found.column("offset").to_pylist(),
                 times,
-                self._column(found, "key", count),
-                self._column(found, "value", count),
+                _column(found, "key", count),
+                _column(found, "value", count),
                 _headers(found, count),
             )
         )
 
-    @staticmethod
-    def _column(found: Any, name: str, count: int) -> list[bytes | None]:
-        return found.column(name).to_pylist() if name in found.column_names else [None] * count
+
+def _column(found: Any, name: str, count: int) -> list[bytes | None]:
+    return found.column(name).to_pylist() if name in found.column_names else [None] * count
 
 
 def _headers(found: Any, count: int) -> Iterator[tuple[tuple[str, bytes], ...]]:
-    if "headers" not in found.column_names:
-        return iter([()] * count)
-    column = found.column("headers")
-    if not compute.sum(compute.list_value_length(column), min_count=0).as_py():
+    column = found.column("headers") if "headers" in found.column_names else None
+    if column is None or not compute.sum(compute.list_value_length(column), min_count=0).as_py():
         return iter([()] * count)
     return (tuple((one["name"], one["value"]) for one in each) for each in column.to_pylist())

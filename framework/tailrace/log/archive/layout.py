@@ -22,7 +22,7 @@ topic and not in another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -44,7 +44,7 @@ _HINT = "Restore the file from a copy of the archive, or archive again into anot
 
 
 class ChunkFile(msgspec.Struct, frozen=True):
-    """A file of a chunk, under its path in the archive. Times are those of its records, in milliseconds; sha256 in hex."""
+    """A file of a chunk, under its path in the archive. Times in milliseconds; sha256 in hex."""
 
     path: str
     rows: int
@@ -158,32 +158,22 @@ class Archive:
         check_format("the archive", number, FORMAT, path=self.folder.shown)
         return True
 
-    def create(self) -> None:
-        """Make it an archive, if it is none yet."""
+    def create(self, identity: str) -> None:
+        """Make it an archive of the log with this identity, if it is none yet."""
         if not self.exists:
             self.folder.make()
-            self._label("")
-
-    def note_log(self, identity: str) -> None:
-        """Note which log is archived."""
-        if identity and identity != self.log_identity:
-            self._label(identity)
-
-    def _label(self, identity: str) -> None:
-        (self.folder / LABEL).write(msgspec.json.encode(_Label(FORMAT, identity)))
-        self.exists, self.log_identity = True, identity
+            (self.folder / LABEL).write(msgspec.json.encode(_Label(FORMAT, identity)))
+            self.exists, self.log_identity = True, identity
 
     # --- topics
 
     def topics(self) -> dict[str, TopicSettings]:
         """The topics that have been archived, as they were kept."""
         found: dict[str, TopicSettings] = {}
-        folder = self.folder / _TOPICS
-        for one in folder.entries():
-            if one.name.endswith(".json") and not one.name.startswith("."):
-                stored = self._decoded((folder / one.name).read(), _Topic, f"{_TOPICS}/{one.name}")
-                name = unquote(one.name.removesuffix(".json"))
-                found[name], self._notes[name] = stored.settings, stored.note
+        for file in self._named(_TOPICS):
+            stored = self._decoded((self.folder / _TOPICS / file).read(), _Topic, f"{_TOPICS}/{file}")
+            name = unquote(file.removesuffix(".json"))
+            found[name], self._notes[name] = stored.settings, stored.note
         return found
 
     def topic_note(self, topic: str) -> bytes:
@@ -225,7 +215,7 @@ class Archive:
         return self._decoded(marker.read(), ChunkContent, marker.shown)
 
     def add(self, place: TopicPartition, chunk: Chunk, content: ChunkContent) -> None:
-        """Make a chunk part of the archive: its files are there. Raises FileExistsError if it is one already."""
+        """Make a chunk part of the archive. Raises FileExistsError if it is one already."""
         (self._chunk_folder(place) / chunk.name).write(msgspec.json.encode(content), replace=False)
 
     def _chunk_folder(self, place: TopicPartition) -> Place:
@@ -234,9 +224,10 @@ class Archive:
     # --- ends
 
     def ends(self, topics: Iterable[str]) -> Ends | None:
-        """The ends of topics at the latest moment up to which they were archived together; None if there is none."""
+        """The ends of topics at the latest moment up to which they were archived together, if any."""
         names = [*topics]
-        for content in self._moments():
+        for file in sorted(self._named(_ENDS), reverse=True):
+            content = self._decoded((self.folder / _ENDS / file).read(), _EndsContent, f"{_ENDS}/{file}")
             if content.offsets.keys() >= set(names):
                 return Ends(content.position, {name: content.offsets[name] for name in names})
         return None
@@ -246,12 +237,10 @@ class Archive:
         data = msgspec.json.encode(_EndsContent(*ends))
         (self.folder / _ENDS / f"{ends.position:020d}.json").write(data)
 
-    def _moments(self) -> Iterator[_EndsContent]:
-        """What was noted at each moment, the latest first."""
-        folder = self.folder / _ENDS
-        moments = [one.name for one in folder.entries() if one.name.endswith(".json") and one.name[0] != "."]
-        for moment in sorted(moments, reverse=True):
-            yield self._decoded((folder / moment).read(), _EndsContent, f"{_ENDS}/{moment}")
+    def _named(self, folder: str) -> list[str]:
+        """The names of the files in a folder. Those that begin with a dot are not written in full yet."""
+        names = [one.name for one in (self.folder / folder).entries()]
+        return [name for name in names if name.endswith(".json") and not name.startswith(".")]
 
     def _decoded(self, data: bytes, type_: type[_T], name: str) -> _T:
         try:

@@ -79,7 +79,7 @@ class ArchivedLog:
         return b"" if self.log is None else self.log.note(self._of_log(positions))
 
     def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
-        """See ``Log.resume``. Topics that only the archive has are not checked: they were when they were archived."""
+        """See ``Log.resume``. Topics that only the archive has are not checked."""
         if self.log is None:
             return positions
         return {**positions, **self.log.resume(note, self._of_log(positions))}
@@ -88,7 +88,7 @@ class ArchivedLog:
         return {place: position for place, position in positions.items() if self._log_of(place.topic)}
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
-        """See ``Log.publications``; of the log, where there is one: an archive has them with its records only."""
+        """See ``Log.publications``; of the log: an archive has them with its records only."""
         return {} if self.log is None else self.log.publications()
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
@@ -169,7 +169,7 @@ class ArchivedLog:
         return max(log.offset_at(topic, partition, timestamp_ms), self.join(place))
 
     def stretches(self, place: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
-        """The parts of some offsets that can have a record of the wanted times; what comes from the log is one part."""
+        """The parts of some offsets that can have wanted records; what comes from the log is one part."""
         found = [
             (max(start, chunk.start), min(stop, chunk.stop))
             for chunk in self.chunks(place)
@@ -255,7 +255,7 @@ class _Cursor:
 
 
 class ArchivedReader:
-    """A reader of an ``ArchivedLog``; see ``tailrace.log.Reader``. Holds a chunk of each partition in memory."""
+    """A reader of an ``ArchivedLog``. Holds a chunk of each partition in memory."""
 
     def __init__(self, joined: ArchivedLog) -> None:
         self._joined = joined

@@ -72,7 +72,7 @@ def check_same_log(archive: Archive, log: OneCommitLog, place: TopicPartition) -
 def _compared(
     archive: Archive, log: OneCommitLog, place: TopicPartition, chunk: Chunk, start: int
 ) -> tuple[int, bool] | None:
-    """The offset of a record that both have, and whether it is the same; None if there is none. ``start`` is the log's."""
+    """The offset of a record that both have, and whether it is the same; None if there is none."""
     content = archive.content(place, chunk)
     last = content.last
     if last is not None and last.offset >= start:

@@ -105,7 +105,7 @@ class _Archiving:
                     hint=did_you_mean(name, known, "See tailrace log list."),
                 )
         archive = self._archive
-        archive.create()
+        archive.create(self._log.identity.hex())
         # What is the last of its key at these ends is archived: compaction would take it where there is a later one by now.
         with _held(archive), self._log.compaction_paused():
             ends = self._log.ends(names)
@@ -113,7 +113,6 @@ class _Archiving:
             for name in names:
                 for number in range(known[name].partitions if name in archived else 0):
                     check_same_log(archive, self._log, TopicPartition(name, number))
-            archive.note_log(self._log.identity.hex())
             beginnings = {TopicPartition(name, 0): 0 for name in names}
             noted = self._log.note(beginnings)
             for name in names:

@@ -72,7 +72,6 @@ class Appender:
         self._commits = 0
         """Number of the last commit of this process."""
         self._in_doubt = False
-        self._unsynced = threading.Event()
         self._closing = threading.Event()
         self._syncing: threading.Thread | None = None
         self._process = os.getpid()
@@ -87,7 +86,7 @@ class Appender:
         """
         with self._mutex, self.lock.held():
             changes = self._begun(doing)
-            try:
+            with self._undone(doing):
                 yield changes
                 if changes.changed:
                     commits = changes.end().commits
@@ -95,17 +94,12 @@ class Appender:
                     self._commits = commits
                     synced = commits if self._fsync == "commit" else self.lock.note.synced
                     self.lock.note = self.lock.note._replace(boot=self._boot, commits=commits, synced=synced)
-            except BaseException as error:
-                self._roll_back(changes)
-                if isinstance(error, apsw.Error):
-                    raise self._error(error, doing) from error
-                raise
             try:
                 self._roll_back(changes, nothing_new=True)
                 if self._wal_pages - self._copied_pages >= _CHECKPOINT_PAGES:
                     self._checkpoint(changes.connection)
                 if self._fsync == "interval" and changes.changed:
-                    self._sync_later()
+                    self._begin_syncing()
             except Exception as error:  # noqa: BLE001 (the commit counts, whatever fails after it)
                 _log.error("after a commit to the log in %s, which counts: %s", self.folder, error)
 
@@ -139,7 +133,6 @@ class Appender:
         thread = self._syncing
         if thread is not None and self._process == os.getpid():
             self._closing.set()
-            self._unsynced.set()
             thread.join()
             self._syncing = None
             self._closing.clear()
@@ -154,24 +147,28 @@ class Appender:
     def _begun(self, doing: str) -> Changes:
         if self.lock.note.in_doubt or self._in_doubt:
             self._heal()
-        try:
+        with self._undone(doing):
             changes = self._opened()
             changes.connection.execute("BEGIN IMMEDIATE")
-        except apsw.Error as error:
-            raise self._error(error, doing) from error
-        try:
             self._files.check()
             changes.begin()
             lost = check_note(changes, self.lock.note, self._boot, self.view.path)
             warn_of_loss(lost, self.folder)
             if lost or self.lock.note.boot != self._boot:
                 self.lock.note = Note(self._boot, changes.before.commits, self.lock.note.synced)
+        return changes
+
+    @contextmanager
+    def _undone(self, doing: str) -> Generator[None]:
+        """If the block fails, roll back, and convert errors of SQLite to ours."""
+        try:
+            yield
         except BaseException as error:
-            self._roll_back(changes)
+            if self._changes is not None and self._process == os.getpid():
+                self._roll_back(self._changes)
             if isinstance(error, apsw.Error):
                 raise self._error(error, doing) from error
             raise
-        return changes
 
     def _opened(self) -> Changes:
         if self._changes is not None:
@@ -276,22 +273,21 @@ class Appender:
                 os.close(descriptor)
         return True
 
-    def _sync_later(self) -> None:
-        self._unsynced.set()
+    def _begin_syncing(self) -> None:
         if self._syncing is None or not self._syncing.is_alive():
             thread = threading.Thread(target=self._sync_at_intervals, name="tailrace-log-sync", daemon=True)
             thread.start()
             self._syncing = thread
 
     def _sync_at_intervals(self) -> None:
-        ended = False
+        synced, ended = 0, False
         while not ended:
-            self._unsynced.wait()
-            self._closing.wait(self._interval_s)
-            self._unsynced.clear()
-            # ``close`` sets ``_closing`` first. So it is seen here, or ``_unsynced`` is set again.
-            ended = self._closing.is_set()
+            ended = self._closing.wait(self._interval_s)
+            commits = self._commits
+            if commits == synced:
+                continue
             try:
                 self.sync()
+                synced = commits
             except LogUnavailableError as error:
                 _log.error("%s", error)

@@ -19,7 +19,7 @@ from tailrace.core.errors import UsageError
 from tailrace.core.records import Headers, InputRecord, Output, record_of
 
 MOST_RECORDS = 4096
-"""Maximum number of records in a block: few enough that a reader of some records does not decode many others."""
+"""Maximum number of records in a block: a reader of a few decodes few others."""
 MOST_BYTES = 4 << 20
 """Maximum size of a block in bytes, unless a single record is larger."""
 
@@ -33,7 +33,7 @@ class _Columns(msgspec.Struct, array_like=True):
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     header_name: str | None = None
-    """The name of the only header of each record; its values are in ``header_values``. None if that is not the case."""
+    """The name of the only header of each record; its values are in ``header_values``. Else None."""
     header_values: Sequence[bytes] = ()
     headers: Sequence[Headers] | None = None
     offsets: bytes | None = None
@@ -46,7 +46,7 @@ _bytes_only = frozenset((bytes,)).issuperset
 
 
 def encode_outputs(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]]:
-    """Blocks for outputs of one partition: bytes, number of records, highest timestamp. Keys and values are bytes or None.
+    """Blocks for outputs of one partition: bytes, number of records, highest timestamp.
 
     Raises:
         UsageError: A timestamp or header is of a type that ``decode`` refuses.
@@ -67,7 +67,7 @@ def _encode_some(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]]:
 
 
 def encode_records(records: Sequence[InputRecord]) -> tuple[bytes, int]:
-    """A block of records with their offsets, which may have gaps. Returns its bytes and its highest timestamp."""
+    """A block of records with their offsets, which may have gaps: its bytes and its highest timestamp."""
     offsets, timestamps, keys, values, headers = zip(*records, strict=True)
     base = offsets[0]
     relative = [offset - base for offset in offsets]
@@ -116,7 +116,7 @@ def _encode(
 
 
 def _only_header(headers: Sequence[Headers]) -> tuple[str, list[bytes]] | None:
-    """The name and the values of the only header, if each record has exactly one header with the same name; else None."""
+    """Name and values of the only header, if each record has exactly one, with the same name; else None."""
     try:
         counts = list(map(len, headers))
         if counts.count(1) < len(counts):

@@ -53,7 +53,7 @@ _FREE_SHARE = 8
 """The file keeps an eighth of its pages free, as new records need them soon."""
 
 Kept = dict[int, "array[int]"]
-"""By the first offset of a block, the indexes of the records that stay. A block that is not in it keeps all of them."""
+"""By the first offset of a block, the indexes of the records that stay. Other blocks keep all of them."""
 
 
 class _Past(NamedTuple):
@@ -150,7 +150,7 @@ def held_off(folder: Path) -> Generator[None]:
 
 
 class _Turns:
-    """Takes turns of an appender, one after the other, each for a short time, with time for others in between."""
+    """Takes short turns of an appender, with time for others in between."""
 
     def __init__(self, appender: Appender, doing: str = "cleaning the log") -> None:
         self._appender = appender
@@ -221,7 +221,7 @@ def _some(blocks: Iterator[Block]) -> list[Block]:
 
 
 def _drop_publications(appender: Appender, topic: Topic) -> None:
-    """Delete publications that no reader can need: they hold at the start of each partition, and a later one replaces them."""
+    """Delete publications that hold at the start of each partition, and that a later one replaces."""
     with appender.view.moment() as rows:
         starts = [rows.bounds(place).start for place in topic.places]
 
@@ -267,7 +267,7 @@ class _Compaction:
         return rewritten
 
     def _chosen(self) -> Kept:
-        """Read the partition from its end to its start, and leave out records whose key has already occurred."""
+        """Read the partition backwards, and leave out records whose key has already occurred."""
         kept: Kept = {}
         seen: set[bytes | None] = set()
         at = self._end
@@ -303,7 +303,7 @@ class _Compaction:
             at = some[-1].end
 
     def _rewrite(self, kept: Kept) -> int:
-        """Rewrite runs of blocks, up to the last that loses records. Full blocks that keep all their records stay as they are."""
+        """Rewrite runs of blocks, up to the last that loses records. Full blocks that keep all records stay."""
         last = max(kept, default=-1)
         run: list[Block] = []
         records: list[InputRecord] = []

@@ -71,7 +71,7 @@ def copy_log(view: View, folder: Path) -> Copied:
 
 @contextmanager
 def _folder_for(folder: Path) -> Generator[None]:
-    """Create the folder of a copy that is made inside the block. If the block fails, remove what it has written."""
+    """The folder of a copy that the block makes. If the block fails, what it has written is removed."""
     parts = [folder / name for name in (MAKING, f"{MAKING}-journal", DATABASE)]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -49,7 +49,7 @@ from tailrace.core.errors import (
     LogUnavailableError,
 )
 from tailrace.core.formats import check_format
-from tailrace.log.embedded.failures import DAMAGED, RESTORE, failing, of_sqlite
+from tailrace.log.embedded.failures import RESTORE, failing, of_sqlite
 from tailrace.log.embedded.lock import LOCK, AppendLock, Note
 
 DATABASE = "log.sqlite"
@@ -64,7 +64,7 @@ _APPLICATION = int.from_bytes(b"TRlg", "big")
 _OLDEST_SQLITE = (3, 51, 3)
 _PAGE_BYTES = 16384
 _HEADER_BYTES = 100
-_MAGIC = b"SQLite format 3\0"
+_MAGIC = b"SQLite format 3\0" + _PAGE_BYTES.to_bytes(2, "big")
 _WAL_KEPT_BYTES = 64 << 20
 _CACHE_KIB = 8_192
 BUSY_MS = 10_000
@@ -80,7 +80,7 @@ _encoder = msgspec.msgpack.Encoder()
 _processes: dict[Path, int] = {}
 """Which process has opened a database last."""
 LOW_BITS = 40
-"""Of an id of a block or publication: the offset or running number. The bits above are the place or the topic's number."""
+"""Of an id of a block or publication: the offset or running number."""
 
 
 class Table(NamedTuple):
@@ -181,7 +181,7 @@ def put_in_place(making: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or a folder with the names in it, is on the disk. Not for a database that is open."""
+    """Wait until a file, or a folder with its names, is on the disk. Not for a database that is open."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -206,7 +206,7 @@ def opened(path: Path, *, create: bool = False) -> Connection:
 
 
 def forked(folder: Path) -> LogUnavailableError:
-    """The error for a log that was opened before a fork: SQLite's locks belong to the process that has opened it."""
+    """The error for a log that was opened before a fork: its locks are the parent's."""
     return LogUnavailableError(
         f"the log in {str(folder)!r} was opened before this process was forked",
         hint="Open it in the process that uses it, or start processes without a fork (spawn).",
@@ -263,24 +263,21 @@ def _check_files(path: Path) -> None:
     """Check the first bytes of a database, and the files beside it, before SQLite opens them. Nothing is changed.
 
     Raises:
-        CorruptLogError: The header is damaged, the WAL is missing, or there is a file that a log does not have.
-        ForeignLogError: The database is not one of ours, or the part of its header that says so is damaged.
+        ForeignLogError: The database is not a log, or its header is damaged.
+        CorruptLogError: The WAL is missing, or there is a file that a log does not have.
     """
     header = _header_of(path)
-    if len(header) < _HEADER_BYTES:  # SQLite would take an empty file for a new database, and delete its WAL
-        raise CorruptLogError(
-            f"the database is cut off: it has only {len(header)} bytes",
-            path=str(path),
-            hint="Restore the folder from a copy; nothing in it was touched.",
-        )
-    if header.startswith(_MAGIC) and header[68:72] != _APPLICATION.to_bytes(4, "big"):
+    # SQLite would take an empty file for a new database, and delete its WAL.
+    if (
+        header[:18] != _MAGIC
+        or header[68:72] != _APPLICATION.to_bytes(4, "big")
+        or len(header) < _HEADER_BYTES
+    ):
         raise ForeignLogError(
-            "the file is a database of another kind, or its header is damaged",
+            "the file is no log: a database of another kind, or its header is cut off or damaged",
             path=str(path),
             hint=f"If it was a log: {RESTORE} Else give the log a folder of its own. Nothing in this one was touched.",
         )
-    if not header.startswith(_MAGIC + _PAGE_BYTES.to_bytes(2, "big")):
-        raise CorruptLogError("the header of the database is damaged", path=str(path), hint=DAMAGED)
     if (path.parent / JOURNAL).exists():
         raise CorruptLogError(
             f"{JOURNAL} is there, which no log has: SQLite would overwrite pages of the log with what it holds",

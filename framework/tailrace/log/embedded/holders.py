@@ -23,7 +23,7 @@ class Locker(NamedTuple):
 
 
 def lockers(path: Path) -> list[Locker]:
-    """The processes that have locked a file (``flock``), by the kernel's list, as far as this user may look."""
+    """The processes that have locked a file (``flock``), as far as this user may look."""
     try:
         file = path.stat()
         if Path("/proc/self").readlink() != Path(str(os.getpid())):

@@ -31,7 +31,7 @@ _FIRST_NAP_S, _LONGEST_NAP_S = 0.0002, 0.005
 
 
 class Note(NamedTuple):
-    """What the last holder knew. The note is not synced: after a power loss it may be older, and never newer, than the truth."""
+    """What the last holder knew. It is not synced: after a power loss it may be old, and never too new."""
 
     boot: bytes = b""
     """Boot id of the machine at that time; empty if nothing is known."""
@@ -56,7 +56,7 @@ class Note(NamedTuple):
 
 
 class FileLock:
-    """A file that one process at a time locks. A forked child closes it: the lock must not survive the parent's death."""
+    """A file that one process locks. A forked child closes it: the lock must not survive the parent."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -30,9 +30,9 @@ from tailrace.log.topic_rules import PlainAdmin
 
 
 class EmbeddedLog:
-    """A log in a folder; implements ``tailrace.log.Log``. Any number of processes can open it at the same time.
+    """A log in a folder; implements ``tailrace.log.Log``. Any number of processes can open it.
 
-    If the folder is absent or empty, the log is created, unless ``create`` is false. Reading needs no write permission.
+    If the folder is absent or empty, the log is created, unless ``create`` is false. Reading needs no permission to write.
 
     Raises:
         ForeignLogError: The folder holds something else; it is not changed.
@@ -99,7 +99,7 @@ class EmbeddedLog:
         return self._bounds(topic, partition).start
 
     def end_offset(self, topic: str, partition: int, /) -> int:
-        """See ``Log.end_offset``. Open transactions are not in the log, so it is also the last stable offset."""
+        """See ``Log.end_offset``. It is also the last stable offset."""
         return self._bounds(topic, partition).end
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
@@ -176,7 +176,7 @@ class EmbeddedLog:
     def compaction_paused(self, _topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """Prevent cleaning inside the block, so that a compacted topic can be read as of a past offset.
 
-        Waits for a running cleaning. Any number of processes may hold this. A ``clean`` meanwhile returns ``busy``.
+        Waits for a running cleaning. A ``clean`` meanwhile returns ``busy``.
         """
         return held_off(self.path)
 
@@ -213,7 +213,7 @@ class EmbeddedLog:
     def append_all(
         self, outputs: Iterable[Output], /, partition: int | None = None
     ) -> Mapping[TopicPartition, int]:
-        """Append many records in one commit, without a transactional id. Returns the new end of each partition written."""
+        """Append records in one commit, without a transactional id. Returns the new end of each partition."""
         batch = Batch()
         batch.add(self._router().split(outputs, partition))
         batch.encoded()
@@ -267,7 +267,7 @@ class EmbeddedLog:
     # --- retention and cleaning
 
     def delete_before(self, topic: str, partition: int, offset: int, /) -> None:
-        """Delete the records below ``offset``. Readers no longer see them, and ``clean`` frees their disk space."""
+        """Hide the records below ``offset`` from readers. ``clean`` frees their disk space."""
         with self._appender.turn("deleting records") as changes:
             place = changes.place(topic, partition)
             bounds = changes.bounds(place)
@@ -275,18 +275,15 @@ class EmbeddedLog:
             changes.put(PARTITIONS, (place,), bounds._replace(start=start))
 
     def clean(self, *, now_ms: int | None = None, deletions_kept_ms: int = 86_400_000) -> Cleaned:
-        """Apply retention and compaction now. Only one process can do this at a time. Others may commit meanwhile.
+        """Apply retention and compaction now, one process at a time. Others may commit meanwhile.
 
-        The timestamps of records are compared with ``now_ms`` (default: the clock). A deletion in a compacted topic is kept for
-        ``deletions_kept_ms``, from the cleaning on that removed the record that it deletes.
+        ``now_ms`` (default: the clock) is compared with the timestamps of records. A deletion in a compacted topic is
+        kept for ``deletions_kept_ms``, from the cleaning on that removed the record that it deletes.
         """
         return clean(self._appender, _clock_ms() if now_ms is None else now_ms, deletions_kept_ms)
 
     def cleaning_is_due(self, *, now_ms: int | None = None) -> bool:
-        """Whether ``clean`` is worth the work: compacted topics have grown enough, or retention frees at least a tenth.
-
-        Reads no records, so it can be called often.
-        """
+        """Whether compacted topics have grown enough, or retention frees at least a tenth. Reads no records."""
         with self._view.moment() as rows:
             at_ms = _clock_ms() if now_ms is None else now_ms
             return is_due(rows, at_ms, self.options.compaction_bytes)
@@ -336,8 +333,7 @@ class EmbeddedLog:
     def copy_to(self, folder: Path | str) -> Copied:
         """Copy the log, as of one moment, to a folder that does not exist or is empty. Others may commit meanwhile.
 
-        A copy is one file. It can be read on any file system, also by other machines; the first process that writes to it makes
-        it a log of its machine.
+        A copy is one file. It can be read on any file system; the first process that writes to it makes it a log of its machine.
 
         Raises:
             LogUnavailableError: The copy cannot be written. What was written of it is removed.
@@ -358,7 +354,7 @@ class EmbeddedLog:
     # --- internal
 
     def _check(self, rows: Rows) -> int:
-        """Check the note and the small tables whenever the file is opened. Returns how many commits a power loss has taken."""
+        """Check the note and the small tables. Returns how many commits a power loss has taken."""
         lost = check_note(rows, self._lock.last_note(), boot(), self._view.path)
         rows.check_digest()
         return lost

@@ -1,4 +1,4 @@
-"""Writes records of another log into the embedded log, at the offsets that they have there; see ``tailrace.log.Placer``.
+"""Writes records of another log into the embedded log, at the offsets that they have there.
 
 Offsets without a record become what compaction leaves: a gap inside of a block, or before or after its records.
 """

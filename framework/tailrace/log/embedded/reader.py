@@ -38,7 +38,7 @@ class _Cursor:
 
 
 class EmbeddedReader:
-    """A reader of an ``EmbeddedLog``; see ``tailrace.log.Reader``. Holds one decoded block for each partition."""
+    """A reader of an ``EmbeddedLog``. Holds one decoded block for each partition."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -159,7 +159,7 @@ def _load(cursor: _Cursor, rows: Rows) -> bool:
 
 
 def _first_after(rows: Rows, cursor: _Cursor, partition: int) -> int:
-    """The running number of the first publication that does not hold at a position yet. Bisects: their ends never fall."""
+    """The number of the first publication that does not hold yet. Bisects: their ends never fall."""
     last = rows.published_before(cursor.topic, 1 << 62)
     low, high = 0, last.number + 1 if last else 0
     while low < high:

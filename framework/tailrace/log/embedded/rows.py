@@ -269,7 +269,7 @@ class Rows:
         return block
 
     def first_at(self, place: int, timestamp_ms: int) -> int:
-        """The first offset of the first block up to whose end there has been a record with this timestamp or a later one.
+        """The first offset of the first block up to whose end there was a record of this time or later.
 
         The end of the partition if there is none. Bisects: the highest timestamps rise from block to block.
         """
@@ -303,7 +303,7 @@ class Rows:
         return None if row is None else self._published(row)
 
     def last_published(self, topic: int, number: int = _LOW) -> list[Published]:
-        """Of each publisher of a topic its last publication below a running number, and its last watermark, in their order."""
+        """Of each publisher its last publication below a running number, and its last watermark, in order."""
         low = topic << LOW_BITS
         rows = self.connection.execute(_LAST_PUBLISHED, (low, low | min(number, _LOW)))
         return [self._published(row) for row in rows]

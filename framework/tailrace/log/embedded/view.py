@@ -74,7 +74,7 @@ class View:
                     connection.execute("ROLLBACK")
 
     def version(self) -> int:
-        """The number of the state that a moment would see now: another one after each commit of any process."""
+        """The number of the state that a moment would see now. It changes with each commit."""
         with self.mutex, self.failing("following the log"):
             rows = self._opened()
             return self._refresh(rows)
@@ -135,7 +135,7 @@ def warn_of_loss(commits: int, folder: Path) -> None:
 
 
 def check_note(rows: Rows, note: Note, this_boot: bytes, path: Path) -> int:
-    """Compare the number of commits in the log with what its last writer knew. Returns how many a power loss has taken.
+    """Compare the commits in the log with what its last writer knew. Returns how many a power loss has taken.
 
     Raises:
         CorruptLogError: Commits are missing that no power loss can have taken.

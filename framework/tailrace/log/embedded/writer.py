@@ -56,7 +56,7 @@ class Batch:
         self._plain, self._encoded = {}, {}
 
     def _encode(self, place: TopicPartition) -> None:
-        """Encode the waiting records of a partition. If one cannot be encoded, all stay waiting, and each later call fails."""
+        """Encode the waiting records of a partition. If one cannot be encoded, all stay waiting."""
         blocks = [
             _Encoded(data, records, zlib.crc32(data), max_timestamp_ms)
             for data, records, max_timestamp_ms in encode_outputs(self._plain[place])
@@ -104,7 +104,7 @@ def commit_batch(
 
 
 class EmbeddedWriter:
-    """A writer of an ``EmbeddedLog``; see ``tailrace.log.Writer``. It holds the open transaction in memory."""
+    """A writer of an ``EmbeddedLog``. It holds the open transaction in memory."""
 
     shared, lost = None, False
 
