@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -110,7 +110,7 @@ def arguments_of(app: App, options: Mapping[str, Any]) -> list[str]:
         elif option.multiple:
             if isinstance(value, str) or not isinstance(value, Sequence):
                 raise UsageError(f"{name}={value!r} is not a list", hint=f"Write {name}=[...].")
-            arguments += [f"{flag}={one}" for one in value]
+            arguments += [f"{flag}={one}" for one in cast("Sequence[object]", value)]
         elif name in ("commit_interval", "snapshot_every") and isinstance(value, int | timedelta):
             arguments.append(f"{flag}={duration(value)}ms")
         else:
