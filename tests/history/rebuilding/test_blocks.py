@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.core.errors import CorruptStateError
-from tailrace.history.rebuilding.splitting.blocks import BlockReader, BlockWriter
+from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
 
 
 def test_a_file_that_has_lost_its_end_is_found_wherever_it_ends(tmp_path: Path) -> None:

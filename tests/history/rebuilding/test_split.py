@@ -19,8 +19,8 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.tape import Totals
 from tailrace.core.errors import CorruptStateError, UnsplittableError
 from tailrace.core.records import Output
+from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
 from tailrace.history.rebuilding.splitting import split_units
-from tailrace.history.rebuilding.splitting.blocks import BlockReader, BlockWriter
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots.arrow import parquet
 from tests.history.rebuilding import lived, referring

@@ -12,10 +12,8 @@ seed of its randomness, from its name: every rebuild draws the same numbers.
 
 from __future__ import annotations
 
-import shutil
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
@@ -32,15 +30,15 @@ from tailrace.history.rebuilding.canonical_history import history_of
 from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Unit
-from tailrace.history.rebuilding.output_files import OutputFrames, frames
+from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Marking, mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.results import OutputFiles, TaskResult, UnitResult
-from tailrace.history.rebuilding.task_folder import RowStore
+from tailrace.history.rebuilding.task_folder import TaskFolder
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
-from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
+from tailrace.state import StateMemory
 
 _COMMIT_EVERY = 100_000
 """Records and timer firings between two commits."""
@@ -50,11 +48,8 @@ _OUTPUTS_AT_ONCE = 10_000
 
 def run_canonical(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
     """Replay the past of one partition, or of all partitions together."""
-    folder = work.tasks / f"canonical-{unit.partition}-{attempt}"
-    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as closing:
-        closing.callback(shutil.rmtree, folder, ignore_errors=True)
-        return _Run(unit, past, work, attempt, folder, closing).run()
+        return _Run(unit, past, work, attempt, closing).run()
 
 
 class _Run:
@@ -66,12 +61,11 @@ class _Run:
         past: HistorySource,
         work: WorkFolder,
         attempt: str,
-        folder: Path,
         closing: ExitStack,
     ) -> None:
         self.unit, self.job, self.past, self.plan = unit, unit.job, past, past.plan
-        self.attempt, self.folder, self.closing = attempt, folder, closing
-        self._work, self._begun_s = work, time.perf_counter()
+        self.attempt, self.work, self.closing = attempt, work, closing
+        self._begun_s = time.perf_counter()
         self.failed, self.memory = Failed(self.job.request.failures.on_error), StateMemory()
         self._result = UnitResult(unit=unit.name, attempt=attempt)
         numbers = range(self.plan.partitions) if self.job.delivers_sends else (unit.partition,)
@@ -99,7 +93,7 @@ class _Run:
         """Run all tasks, and write them into the snapshot."""
         result = self._result
         drive(self.order.go(), self.tasks, self.sinks)
-        self._work.report(self.unit.name, self._of, self._of, now=True)
+        self.work.report(self.unit.name, self._of, self._of, now=True)
         written_s = time.perf_counter()
         result.tasks = tuple(sink.result() for sink in self.sinks)
         result.new_failures = self.failed.result()
@@ -112,7 +106,7 @@ class _Run:
 
     def report(self) -> None:
         """Report the progress of all tasks."""
-        self._work.report(self.unit.name, self._records() - self._records_before, self._of)
+        self.work.report(self.unit.name, self._records() - self._records_before, self._of)
 
     def _records(self) -> int:
         return sum(task.totals.records for task in self.tasks)
@@ -125,29 +119,23 @@ class _TaskSink(Sink):
         self._run, self._at, self._number, self._begun = run, at, number, begun
         self._letters = run.job.letters_of(number)
         self._again = FailedAgain(run.plan, self._letters)
-        self._store: RowStore = MemoryStore()
-        if run.job.request.execution.store == "rocks":
-            identity = StateIdentity(run.plan.app, number)
-            self._store = RocksStore(run.folder / str(number), identity, run.memory)
-            run.closing.callback(self._store.close)
-        super().__init__(self._store, CommitPolicy(entries=None, moved=_COMMIT_EVERY))
+        self._folder = run.closing.enter_context(
+            TaskFolder(run.job, number, run.work.tasks, run.attempt, run.memory)
+        )
+        super().__init__(self._folder.store, CommitPolicy(entries=None, moved=_COMMIT_EVERY))
         self.task = self._task()
-        self._frames: OutputFrames | None = None
-        if run.job.request.to.outputs != "none":
-            self._frames = OutputFrames(run.folder / f"outputs-{number}")
-            run.closing.callback(self._frames.close)
         self._marking = Marking(self.task) if marks_wanted(run.job) else None
 
     def _task(self) -> Task:
         job, plan, begun, number = self._run.job, self._run.plan, self._begun, self._number
         request, failed = job.request, self._run.failed
         keys = named_keys(plan, request.keys).keys if request.keys else None
-        begun.load(self._store, rows_of_keys(plan, keys))
+        begun.load(self.store, rows_of_keys(plan, keys))
         watch = Watch(None, keys, None if request.failures.on_error == "stop" else failed.decide)
         task = Task(
             plan,
             number,
-            self._store,
+            self.store,
             begun.cut,
             lineage=begun.lineage,
             positions=begun.positions,
@@ -173,27 +161,24 @@ class _TaskSink(Sink):
     def _emit(self, task: Task, *, marked: bool = False) -> None:
         outputs = self._run.order.outputs(self._at)
         self._again.look(outputs)
-        if self._frames is not None:
+        if self._folder.outputs is not None and (outputs or marked):
             first = task.totals.outputs - len(outputs)
-            self._frames.append(first, outputs, mark_of(task) if marked else None)
+            self._folder.outputs.write(Frame(first, outputs, mark_of(task) if marked else None))
 
     def result(self) -> TaskResult:
         """Write the rows and outputs of the task, and return its result."""
-        run, store, number = self._run, self._store, self._number
+        run, store, number = self._run, self._folder.store, self._number
         assert store.cut is not None
         state = write_rows(run.job, number, run.attempt, store.rows(), store.get(rows.SCHEMA_ROW) or b"")
-        outputs = OutputFiles()
-        if self._frames is not None:
-            if self._marking is not None:
-                self._emit(self.task, marked=True)
-            self._frames.close()
-            outputs = write_frames(run.job, number, run.attempt, frames(run.folder / f"outputs-{number}"))
+        if self._marking is not None:
+            self._emit(self.task, marked=True)
+        outputs = self._folder.finished_outputs()
         return TaskResult(
             partition=number,
             cut=one_commit(store.cut, self._begun.cut),
             totals=self.task.totals,
             state=state,
-            outputs=outputs,
+            outputs=OutputFiles() if outputs is None else write_frames(run.job, number, run.attempt, outputs),
             handled=self._handled(store.cut),
         )
 

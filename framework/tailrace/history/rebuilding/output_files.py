@@ -1,14 +1,7 @@
-"""Outputs of a task under way: one file per attempt, with a frame for each commit.
-
-::
-
-    frame    length of the payload, number of the first output, number of outputs;
-             then the payload: outputs and mark (msgpack)
-"""
+"""Outputs of a task: as frames while it is under way, and as Parquet files."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,15 +12,9 @@ from tailrace.core.records import Output
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.output_watermarks import Mark
 from tailrace.history.rebuilding.results import OutputFile
-from tailrace.state.failures import as_state_error
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import pa, parquet
 
-_HEAD = struct.Struct("<IQI")
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(
-    tuple[list[tuple[str, bytes | None, bytes | None, int, tuple[tuple[str, bytes], ...]]], Mark | None]
-)
 _ROWS = 50_000
 _READ_AT_ONCE = 20_000
 
@@ -38,42 +25,6 @@ class Frame(NamedTuple):
     first: int
     outputs: list[Output]
     mark: Mark | None = None
-
-
-class OutputFrames:
-    """The file of an attempt."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._file = path.open("wb")
-        except OSError as error:
-            raise as_state_error(error, path, "opening the outputs under way") from error
-
-    def append(self, first: int, outputs: Sequence[Output], mark: Mark | None = None) -> None:
-        """Append the outputs of one commit."""
-        if not outputs and mark is None:
-            return
-        payload = _encoder.encode((outputs, mark))
-        try:
-            self._file.write(_HEAD.pack(len(payload), first, len(outputs)) + payload)
-        except OSError as error:
-            raise as_state_error(error, self.path, "writing outputs") from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-def frames(path: Path) -> Iterator[Frame]:
-    """All frames of a file, in their order."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        while head := file.read(_HEAD.size):
-            length, first, _ = _HEAD.unpack(head)
-            outputs, mark = _decoder.decode(file.read(length))
-            yield Frame(first, [Output(*one) for one in outputs], mark)
 
 
 class Marked:

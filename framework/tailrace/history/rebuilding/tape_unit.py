@@ -24,6 +24,7 @@ from tailrace.history.reading.driving import (
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.failures import STOP_HINT, Failed
 from tailrace.history.rebuilding.job import Unit
+from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.recorded_rows import compare_rows
@@ -39,6 +40,7 @@ from tailrace.history.rebuilding.results import (
 from tailrace.history.rebuilding.task_folder import TaskFolder
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.state import StateMemory
 
 
 def run_task(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
@@ -47,7 +49,7 @@ def run_task(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) ->
     if unit.job.targets[unit.partition].cut is None:
         result.tasks = (task_without_history(unit.job, past, unit.partition),)
         return result
-    with TaskFolder(unit, work.tasks, attempt) as folder:
+    with TaskFolder(unit.job, unit.partition, work.tasks, attempt, StateMemory()) as folder:
         _TaskRun(unit, past, work, result, folder).run()
     return result
 
@@ -168,8 +170,8 @@ class _TaskRun(TapeSink):
         emitted = task.take_outputs()
         if self._sends is not None:
             self._sends.take(emitted)
-        if self._folder.outputs is not None:
-            self._folder.outputs.append(first, emitted, mark)
+        if self._folder.outputs is not None and (emitted or mark):
+            self._folder.outputs.write(Frame(first, emitted, mark))
         if step.whole and self._keys is None:
             self._more_outputs += before + len(emitted) - record.totals.outputs
 

@@ -5,30 +5,29 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 from tailrace.core.engine.task import CommitBatch
-from tailrace.history.rebuilding.job import Unit
-from tailrace.history.rebuilding.output_files import Frame, OutputFrames, frames
+from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
+from tailrace.history.rebuilding.job import Job
+from tailrace.history.rebuilding.output_files import Frame
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
-
-RowStore: TypeAlias = RocksStore | MemoryStore
 
 
 class TaskFolder:
     """Belongs to one attempt, which removes it when it ends. What a killed attempt leaves goes with the work folder."""
 
-    def __init__(self, unit: Unit, tasks: Path, attempt: str) -> None:
-        self._path = tasks / f"{unit.partition}-{attempt}"
+    def __init__(self, job: Job, number: int, tasks: Path, attempt: str, memory: StateMemory) -> None:
+        self._path = tasks / f"{number}-{attempt}"
         self._path.mkdir(parents=True)
-        self.store: RowStore = MemoryStore()
-        if unit.job.request.execution.store == "rocks":
-            identity = StateIdentity(unit.job.app, unit.partition)
-            self.store = RocksStore(self._path / "state", identity, StateMemory())
-        self.outputs: OutputFrames | None = None
-        if unit.job.request.to.outputs != "none":
-            self.outputs = OutputFrames(self._path / "outputs")
+        self.store: RocksStore | MemoryStore = MemoryStore()
+        if job.request.execution.store == "rocks":
+            identity = StateIdentity(job.app, number)
+            self.store = RocksStore(self._path / "state", identity, memory)
+        self.outputs: BlockWriter | None = None
+        if job.request.to.outputs != "none":
+            self.outputs = BlockWriter(self._path / "outputs")
 
     def __enter__(self) -> Self:
         return self
@@ -53,4 +52,4 @@ class TaskFolder:
         if self.outputs is None:
             return None
         self.outputs.close()
-        return frames(self._path / "outputs")
+        return iter(BlockReader[Frame](self.outputs.path, Frame))

@@ -38,6 +38,7 @@ from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.reading.beginnings import Beginning
 from tailrace.history.reading.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
+from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
 from tailrace.history.rebuilding.canonical_history import history_of
 from tailrace.history.rebuilding.canonical_unit import idle_inputs, one_commit
 from tailrace.history.rebuilding.failed_before import FailedAgain, skips_of
@@ -55,7 +56,6 @@ from tailrace.history.rebuilding.results import (
     TaskResult,
     UnitResult,
 )
-from tailrace.history.rebuilding.splitting.blocks import BlockReader, BlockWriter
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import MemoryStore, RocksStore, StateIdentity

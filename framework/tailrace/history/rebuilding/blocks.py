@@ -1,4 +1,4 @@
-"""Files that one unit passes to another: frames of msgpack, each compressed.
+"""Files of a rebuild that is under way: frames of msgpack, each compressed.
 
 ::
 
@@ -15,7 +15,6 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -54,21 +53,25 @@ class BlockWriter:
         except OSError as error:
             raise as_state_error(error, self.path, "writing a block") from error
 
+    def close(self) -> None:
+        """End the file, if it is open."""
+        if self._file.closed:
+            return
+        try:
+            with self._file:
+                self._file.write(_END)
+        except OSError as error:
+            raise as_state_error(error, self.path, "writing blocks") from error
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                self._file.write(_END)
+    def __exit__(self, kind: type[BaseException] | None, *raised: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
             self._file.close()
-        except OSError as failure:
-            raise as_state_error(failure, self.path, "writing blocks") from failure
-        finally:
-            if kind is not None:
-                self.path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
 
 
 class BlockReader(Generic[T]):
