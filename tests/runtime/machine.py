@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.task import CommitBatch
+from tailrace.core.rows import CUT_ROW
 from tailrace.log.interface import Reader
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.progress import last_phase
@@ -65,6 +67,21 @@ class Machine:
             hooks=hooks,
             reader=reader,
         )
+
+
+class Reports:
+    """The cuts of the commits that a worker reports, by task."""
+
+    def __init__(self) -> None:
+        self.cuts: dict[int, list[bytes]] = {}
+
+    def committed(self, number: int, batch: CommitBatch) -> None:
+        self.cuts.setdefault(number, []).append(batch.cut)
+
+
+def cuts(log: MemoryLog, number: int) -> list[bytes | None]:
+    """The cuts of the durable commits of a task."""
+    return [one.value for one in log.read("tally.changelog", number) if one.key == CUT_ROW]
 
 
 def until(worker: Worker, condition: Callable[[], bool]) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import HandlerError
+from tailrace.core.rows import CUT_ROW
+from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.host import Host
@@ -28,6 +31,7 @@ class Guest(Companion):
     def __init__(self, act: Callable[[str], None] = lambda _: None) -> None:
         self.seen: list[str] = []
         self.numbers: list[int] = []
+        self.cuts: dict[int, list[bytes]] = {}
         self._act = act
 
     def _sees(self, what: str) -> None:
@@ -44,6 +48,10 @@ class Guest(Companion):
 
     def look(self) -> None:
         self._sees("look")
+
+    def committed(self, number: int, batch: CommitBatch, /) -> None:
+        self.cuts.setdefault(number, []).append(batch.cut)
+        self._sees("committed")
 
     def close(self) -> None:
         self._sees("close")
@@ -76,6 +84,13 @@ class House:
         options = ServiceOptions(app, folder / "log", folder / "state", until_end=True, commit_interval_ms=1)
         Host(options, PLAN, guests).run()
 
+    def cuts(self) -> dict[int, list[bytes | None]]:
+        """The cuts of all commits, by task."""
+        return {
+            number: [one.value for one in scan(self.log, PLAN.changelog_topic, number) if one.key == CUT_ROW]
+            for number in range(PLAN.partitions)
+        }
+
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
@@ -84,26 +99,29 @@ def house(tmp_path: Path) -> Iterator[House]:
     house.log.close()
 
 
-def test_it_sees_the_life_of_its_process(house: House) -> None:
+def test_it_sees_the_life_of_its_process_and_each_commit_once(house: House) -> None:
     guest = Guest()
     house.run(guest)
     assert guest.seen[:2] == ["begin", "assigned"]
-    assert {*guest.seen[2:-1]} == {"look"}
+    assert {*guest.seen[2:-1]} == {"look", "committed"}
     assert guest.seen[-1] == "close"
     assert guest.numbers == [0, 1, 2, 3]
+    assert guest.cuts == house.cuts()
 
 
-@pytest.mark.parametrize("when", ["begin", "assigned", "look", "close"])
+@pytest.mark.parametrize("when", ["begin", "assigned", "look", "committed", "close"])
 def test_one_that_fails_is_logged_once_and_the_service_works_on(
     house: House, when: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house.run(Guest(failing(when)))
+    others = Guest()
+    house.run(Guest(failing(when)), others)
     check_all(house.log, KEYS, ROUNDS)
+    assert others.cuts == house.cuts()
     (said,) = [one.getMessage() for one in caplog.records if one.name == "tailrace.companions"]
     assert said == f"the guest has failed in {when}: ValueError('no {when}')"
 
 
-@pytest.mark.parametrize("when", ["begin", "assigned", "look", "close"])
+@pytest.mark.parametrize("when", ["begin", "assigned", "look", "committed", "close"])
 def test_the_service_ends_with_one_that_is_essential_and_keeps_what_is_committed(
     house: House, when: str
 ) -> None:
@@ -111,6 +129,7 @@ def test_the_service_ends_with_one_that_is_essential_and_keeps_what_is_committed
     with pytest.raises(ValueError, match=f"no {when}"):
         house.run(guest, others)
     assert guest.seen[-1] == others.seen[-1] == "close"
+    assert guest.cuts == {number: cuts for number, cuts in house.cuts().items() if cuts}
     house.run()
     check_all(house.log, KEYS, ROUNDS)
 

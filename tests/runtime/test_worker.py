@@ -24,7 +24,7 @@ from tailrace.runtime.progress import STARTING
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import MemoryStore
-from tests.runtime.machine import KEYS, QUICK, ROUNDS, Machine, run_to_the_end
+from tests.runtime.machine import KEYS, QUICK, ROUNDS, Machine, Reports, cuts, run_to_the_end, until
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_all, check_counts, poison, read, ticks
 from tests.runtime.world import CountingStore
@@ -37,6 +37,26 @@ def test_a_bounded_run_reads_all_delivers_all_and_fires_the_last_timers() -> Non
     run_to_the_end(machine.worker(bounded=True))
     check_all(machine.log, KEYS, ROUNDS)
     assert all(store.closed for store in machine.stores)
+
+
+def test_a_commit_in_doubt_is_reported_after_the_restore_that_finds_it_even_if_that_fails_at_first() -> None:
+    machine, reports = Machine(), Reports()
+    at_once = WorkerSettings(retry_ms=1, partition=PartitionSettings(commit_interval_ms=0))
+    worker = machine.worker(0, hooks=WorkerHooks(committed=reports.committed), settings=at_once)
+    worker.start()
+    machine.log.append_all(ticks(KEYS, 1))
+    machine.fail("committed", CommitUnknownError("no answer"))
+    worker.turn()
+    assert reports.cuts == {}
+    for at in ("take-over", "store"):
+        machine.fail(at, LogUnavailableError("gone for a moment"))
+        worker.turn()
+        time.sleep(0.005)  # the next attempt is due
+    assert reports.cuts == {}
+    until(worker, lambda: worker.status().running == 1)
+    assert reports.cuts == {0: cuts(machine.log, 0)[:1]}
+    worker.leave()
+    assert reports.cuts == {0: cuts(machine.log, 0)}
 
 
 def test_a_run_may_be_spread_over_workers() -> None:

@@ -1,11 +1,14 @@
 """What goes along with the worker of a service: reports, cleaning, snapshots, standbys, the link to a parent process.
 
-A companion sees the life of its process (``host``) at four points. It works in the worker's thread, so it must be brief. Its failures::
+A companion sees the life of its process (``host``) at five points. It works in the worker's thread, so it must be brief. Its failures::
 
                         it is not essential                        it is essential
     begin               logged; it is left out                     the service ends
     assigned, look      logged, once until it succeeds again       the service ends
+    committed           the same                                   the service ends at the next ``look``
     close               logged                                     raised when the worker has left without an error
+
+A failure takes no commit with it: ``committed`` is called when the commit is durable.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import TailraceError
 
 if TYPE_CHECKING:
@@ -24,7 +28,7 @@ _log = logging.getLogger("tailrace.companions")
 
 
 class Companion:
-    """The base of all."""
+    """The base of all; its methods do nothing else than to note the host."""
 
     name: ClassVar[str] = "a companion"
     """For log lines."""
@@ -39,7 +43,7 @@ class Companion:
 
     @property
     def is_here(self) -> bool:
-        """Whether this process does what a service does once: it owns task 0."""
+        """Whether what a service does once, in one of its processes, is done in this one: the owner of task 0 does it."""
         return self.host is None or 0 in self.host.tasks.owned
 
     def assigned(self, numbers: Collection[int], /) -> None:
@@ -48,8 +52,11 @@ class Companion:
     def look(self) -> None:
         """Called after every turn."""
 
+    def committed(self, number: int, batch: CommitBatch, /) -> None:
+        """Called once for each durable commit of a task, in their order. ``commits`` says when one in doubt is reported."""
+
     def close(self) -> None:
-        """Called once the worker has left; also if ``begin`` has failed."""
+        """Called at the end, once the worker has left; also if ``begin`` has failed."""
 
 
 class Companions:
@@ -61,7 +68,7 @@ class Companions:
         self._app = app
         self._failing: set[tuple[Companion, str]] = set()
         self._failure: Exception | None = None
-        """Of an essential one in ``close``."""
+        """Of an essential one, where nothing may be raised."""
 
     def begin(self, host: Host) -> None:
         """Begin all."""
@@ -76,34 +83,45 @@ class Companions:
 
     def look(self) -> None:
         """Let each look."""
+        self.raise_failure()
         for one in self._active:
             self._guarded(one, "look", one.look)
+
+    @property
+    def on_committed(self) -> Callable[[int, CommitBatch], None] | None:
+        """Passes a commit on to the companions that want it. None: none does."""
+        wanting = [one for one in self._all if type(one).committed is not Companion.committed]
+        if not wanting:
+            return None
+
+        def committed(number: int, batch: CommitBatch) -> None:
+            for one in wanting:
+                if one in self._active:
+                    self._guarded(one, "committed", partial(one.committed, number, batch), later=True)
+
+        return committed
 
     def close(self) -> None:
         """Close all. ``raise_failure`` raises what an essential one has raised."""
         self._active = []
         for one in self._all:
-            try:
-                self._guarded(one, "close", one.close)
-            except Exception as error:  # noqa: BLE001  # raised by ``raise_failure``
-                self._failure = self._failure or error
+            self._guarded(one, "close", one.close, later=True)
 
     def raise_failure(self) -> None:
-        """Raise the first error of an essential companion in ``close``."""
-        if self._failure is not None:
-            raise self._failure
+        """Raise the first error of an essential companion that could not be raised at once."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
-    def _guarded(self, one: Companion, doing: str, call: Callable[[], None]) -> bool:
-        """Call a companion. Returns whether it has succeeded.
-
-        Raises:
-            Exception: An essential one has failed.
-        """
+    def _guarded(self, one: Companion, doing: str, call: Callable[[], None], *, later: bool = False) -> bool:
+        """Call a companion. Returns whether it has succeeded. With ``later``, no error is raised here."""
         try:
             call()
         except Exception as error:
-            if one.essential:
+            if one.essential and not later:
                 raise
+            if one.essential:
+                self._failure = self._failure or error
             if (one, doing) not in self._failing:
                 self._failing.add((one, doing))
                 _log.warning(

@@ -192,6 +192,7 @@ class Host:
             check_owned=self.tasks.check,
             begin=self._begin_task,
             between_turns=self._between_turns,
+            committed=self._companions.on_committed,
         )
         return Worker(
             self.plan,

@@ -98,7 +98,7 @@ class Partition:
         self._passed = NONE_PASSED
         """What the last commit has noted; see ``passed_offsets``."""
         self._staged: tuple[CommitBatch, dict[str, int | None]] | None = None
-        self._in_doubt: CommitBatch | None = None
+        self.in_doubt: CommitBatch | None = None
         """The last commit, while nobody knows whether it took effect."""
         self._closed = False
 
@@ -216,7 +216,7 @@ class Partition:
         )
         self._promises.publish(self._slices.published.promised())
         self.lifecycle.on(Event.RESTORED)
-        batch, self._in_doubt = self._in_doubt, None
+        batch, self.in_doubt = self.in_doubt, None
         if batch is not None and batch.cut == found.cut:
             self._is_durable(batch)
 
@@ -311,7 +311,7 @@ class Partition:
 
     def doubt(self) -> None:
         """Nobody knows whether its commit took effect."""
-        self._in_doubt = None if self._staged is None else self._staged[0]
+        self.in_doubt = None if self._staged is None else self._staged[0]
         self.lifecycle.on(Event.OUTCOME_UNKNOWN)
         self._drop()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
+from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.storage import Store
 from tailrace.log.interface import Log, TopicPartition
@@ -21,7 +23,9 @@ class Slot:
 
     __slots__ = (
         "alerts",
+        "in_doubt",
         "number",
+        "on_commit",
         "partition",
         "records",
         "retry_at_s",
@@ -29,8 +33,10 @@ class Slot:
         "store",
     )
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, on_commit: Callable[[int, CommitBatch], None] | None = None) -> None:
         self.number = number
+        self.on_commit = on_commit
+        """Called with each durable commit."""
         self.partition: Partition | None = None
         self.records = FEWEST
         """To ask for in the next slice."""
@@ -40,6 +46,8 @@ class Slot:
         self.store: Store | None = None
         """The store of a partition that was opened and has not run yet."""
         self.alerts: PartitionAlerts | None = None
+        self.in_doubt: CommitBatch | None = None
+        """The last commit of a partition that has failed before it knew whether that took effect."""
 
     def measure(self, taken: int, took_ms: float, slice_ms: int, most: int) -> None:
         """How many records to ask for next. It grows step by step, since the next may take longer than the last."""
@@ -70,6 +78,11 @@ class Slot:
             with suppress(LogUnavailableError):
                 lag += max(0, log.end_offset(*place) - max(position, reader.past_gaps.get(place, 0)))
         return lag
+
+    def on_committed(self, batch: CommitBatch, /) -> None:
+        """A commit is durable."""
+        if self.on_commit is not None:
+            self.on_commit(self.number, batch)
 
 
 def records_taken(partition: Partition) -> int:

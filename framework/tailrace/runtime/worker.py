@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant
+from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import (
     FencedError,
     HandlerError,
@@ -97,6 +98,8 @@ class WorkerHooks:
     """Called with each task and its store before it is restored: it may bring both to where the task is to start."""
     between_turns: Callable[[], None] = lambda: None
     """Called after every turn, and while the worker waits."""
+    committed: Callable[[int, CommitBatch], None] | None = None
+    """Called once for each durable commit of a task."""
 
 
 class Worker:
@@ -206,7 +209,7 @@ class Worker:
     def assign(self, numbers: Collection[int]) -> None:
         """Take more partitions in, to be restored in the next turns."""
         known = {slot.number for slot in self.slots}
-        self.slots += [Slot(number) for number in sorted(numbers) if number not in known]
+        self.slots += [Slot(number, self._hooks.committed) for number in sorted(numbers) if number not in known]
 
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
         """Give some partitions back: commit what they have done, if they may, and release them. Those that share a transaction with
@@ -390,8 +393,10 @@ class Worker:
             lineage=os.urandom(16),
             reader=self._reader,
             settings=self.settings.partition,
+            on_committed=slot.on_committed,
             check_owned=self._hooks.check_owned,
         )
+        partition.in_doubt, slot.in_doubt = slot.in_doubt, None
         try:
             self._hooks.begin(slot.number, slot.store)
         except BaseException:
@@ -423,7 +428,7 @@ class Worker:
         slot.retry_at_s = time.monotonic() + slot.retry_ms / 1_000
         partition = slot.partition
         if partition is not None and partition.lifecycle.ended:
-            slot.partition = None
+            slot.partition, slot.in_doubt = None, partition.in_doubt
             try:
                 partition.close()
             except TailraceError as again:
