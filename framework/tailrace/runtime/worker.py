@@ -209,7 +209,9 @@ class Worker:
     def assign(self, numbers: Collection[int]) -> None:
         """Take more partitions in, to be restored in the next turns."""
         known = {slot.number for slot in self.slots}
-        self.slots += [Slot(number, self._hooks.committed) for number in sorted(numbers) if number not in known]
+        self.slots += [
+            Slot(number, self._hooks.committed) for number in sorted(numbers) if number not in known
+        ]
 
     def give_back(self, numbers: Collection[int], *, may_commit: bool = True) -> None:
         """Give some partitions back: commit what they have done, if they may, and release them. Those that share a transaction with
