@@ -285,7 +285,6 @@ def test_the_same_code_resumes_whatever_was_imported_and_whatever_the_hash_seed_
     compileall.compile_dir(project.folder / "till", quiet=2)
     done = project.again(1, "till.unused", "till.late", "beside", PYTHONHASHSEED="7")
     assert done.resumed
-    assert any("5 modules, 2 installed packages, 1 named file" in note for note in done.notes), done.notes
     assert done.totals == expected()
 
 
