@@ -8,13 +8,13 @@
     <uri>/_ends/<position>.json                                          ends of topics as of one commit of the log
     <uri>/topic=<topic>/partition=<n>/date=<day>/<start>-<stop>.parquet  records: offset, timestamp, key, value, headers
 
-A *chunk* is a run of offsets of one partition. Its records are in a file for each day (UTC) of their timestamps, in the
-order of their offsets. Its marker is written after the files. **A file that no chunk names is not part of the archive**:
-the next run removes it, and begins where the last chunk ends. So other tools, which see only the Parquet files, may see
-a record twice between a killed run and the next.
+A *chunk* is a run of offsets of one partition. Its records are in a file for each day (UTC) of their
+timestamps, in the order of their offsets. Its marker is written after the files. **A file that no chunk names
+is not part of the archive**: the next run removes it, and begins where the last chunk ends. So other tools,
+which see only the Parquet files, may see a record twice between a killed run and the next.
 
-Archived offsets are a run without gaps, from the first chunk on. ``first`` and ``last`` are the lowest and highest timestamp
-in milliseconds, so a list of names is enough to leave a chunk unread.
+Archived offsets are a run without gaps, from the first chunk on. ``first`` and ``last`` are the lowest and
+highest timestamp in milliseconds, so a list of names is enough to leave a chunk unread.
 
 ``_ends`` is written when all topics have been archived up to there: a moment at which no commit is in one
 topic and not in another.

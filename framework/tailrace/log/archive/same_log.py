@@ -1,16 +1,16 @@
 """Whether an archive is one of this log: records of two logs must never be joined into one history.
 
-Theory. Another log, or one that has lost its end and has grown past it again, has the same offsets. So before a
-partition is joined, or archived further, archive and log are compared::
+Theory. Another log, or one that has lost its end and has grown past it again, has the same offsets. So before
+a partition is joined, or archived further, archive and log are compared::
 
     the log's identity     if both are known they must be equal. A copy of a log has the same
     the topic              must not have been deleted and created again since (``Log.resume``)
     its end                the log must reach as far as the archive
     a record               the last archived one or, if the log has compacted it away, the oldest one that both hold
 
-If the log has deleted exactly what is archived, there is no such record. Then the two are joined with a warning; a
-replay also checks the chain of commits on the tape (``history.reading.commit_identity``). If the log has also deleted
-records behind those archived, the two are not joined, and nothing is compared.
+If the log has deleted exactly what is archived, there is no such record. Then the two are joined with a
+warning; a replay also checks the chain of commits on the tape (``history.reading.commit_identity``). If the
+log has also deleted records behind those archived, the two are not joined, and nothing is compared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A block: consecutive records of one topic-partition as bytes, column by column.
 
-Theory. A million records a second leaves one microsecond for each, so no Python code runs per record: ``zip`` and
-``map`` build and split the columns, and msgspec encodes them in one call. A block is encoded before the append lock
-is taken, so it does not contain its offset. A header name that all records share is stored once.
+Theory. A million records a second leaves one microsecond for each, so no Python code runs per record: ``zip``
+and ``map`` build and split the columns, and msgspec encodes them in one call. A block is encoded before the
+append lock is taken, so it does not contain its offset. A header name that all records share is stored once.
 """
 
 from __future__ import annotations

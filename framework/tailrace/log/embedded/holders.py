@@ -1,7 +1,7 @@
 """Names the processes that hold a lock of a log. Tailrace ends none of them: the operator decides.
 
-The kernel's list of locks names a file by its inode, which another device may have, too. So a process is named only if
-it has the file open; and none is if ``/proc`` is that of another pid namespace.
+The kernel's list of locks names a file by its inode, which another device may have, too. So a process is
+named only if it has the file open; and none is if ``/proc`` is that of another pid namespace.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Notices that a file of the log was deleted or replaced while this process has it open.
 
-SQLite continues with the file that it has open, and what it writes to it is lost. So a writer looks in each turn,
-before anything else is checked, and a reader once a second.
+SQLite continues with the file that it has open, and what it writes to it is lost. So a writer looks in each
+turn, before anything else is checked, and a reader once a second.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads and writes the rows of the log, and checks each row that it reads.
 
-``Rows`` reads, inside a transaction of its connection; ``Changes`` also writes. Both keep the small rows that they
-have seen, as long as nobody else has changed the log. ``Changes`` maintains the digest: the exclusive or of the
-checksums of all small rows.
+``Rows`` reads, inside a transaction of its connection; ``Changes`` also writes. Both keep the small rows that
+they have seen, as long as nobody else has changed the log. ``Changes`` maintains the digest: the exclusive or
+of the checksums of all small rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ownership of tasks on one machine: a file lock for each task, which the death of its owner frees at once.
 
-An owner that is suspended (SIGSTOP, a debugger) keeps its tasks until it is continued or ended. A process that wants
-them gets an error with its process id.
+An owner that is suspended (SIGSTOP, a debugger) keeps its tasks until it is continued or ended. A process
+that wants them gets an error with its process id.
 """
 
 from __future__ import annotations

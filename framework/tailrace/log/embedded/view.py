@@ -1,9 +1,9 @@
 """What this process sees of the log: one connection that only reads, used by one thread at a time.
 
-Whatever belongs together is read in one *moment*: a read transaction, which sees all of a commit or nothing of it. No
-moment is longer than one fetch, since the WAL cannot begin again at its start while a process reads from it. Readers
-need no lock. SQLite numbers the states of the database that a connection sees: as long as the number is the same, the
-small rows that were read before are still valid.
+Whatever belongs together is read in one *moment*: a read transaction, which sees all of a commit or nothing
+of it. No moment is longer than one fetch, since the WAL cannot begin again at its start while a process reads
+from it. Readers need no lock. SQLite numbers the states of the database that a connection sees: as long as
+the number is the same, the small rows that were read before are still valid.
 """
 
 from __future__ import annotations
