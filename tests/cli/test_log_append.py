@@ -151,7 +151,12 @@ def test_a_raw_line_without_its_key_or_time_is_invalid(folder: Path, line: bytes
         (["raw", "/no/such/file"], 2, "does not exist"),
         (["raw", "--format", "xml"], 2, "'xml' is not one of"),
         (["raw", "--format", "csv"], 2, "Without --app only JSON lines are read"),
-        (["raw", __file__], 2, "names no format: give --format, jsonl, csv"),
+        (["raw", __file__], 2, "names no format: give --format, jsonl, csv, parquet"),
+        (
+            ["purchases", "--app", SHOP, "--format", "parquet"],
+            1,
+            "Parquet cannot be read from standard input",
+        ),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(

@@ -1,11 +1,12 @@
-"""Files of each format: random rows that are written and appended are the events that plain Python makes of
-them.
+"""Files of each format: random rows, written by pyarrow and appended, are the events that plain Python makes
+of them.
 """
 
 from __future__ import annotations
 
-import csv
-from datetime import UTC, date, datetime, timedelta
+import importlib
+import sys
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -15,8 +16,14 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.cli.row_files import rows_of
+from tailrace.cli.row_files import Row, rows_of
 from tailrace.cli.row_records import record_of, typed
+from tailrace.core.errors import BadRecordError, MissingExtraError
+from tailrace.core.extras import ExtraModule
+from tests.cli.commands import SHOP, done, records, run
+
+pa: Any = importlib.import_module("pyarrow")  # it has no types
+parquet: Any = importlib.import_module("pyarrow.parquet")
 
 
 class Port(msgspec.Struct):
@@ -41,6 +48,21 @@ class Call(msgspec.Struct):
 app = tr.App("calls", partitions=1)
 calls = app.topic("calls", Call)
 
+SCHEMA = pa.schema(
+    {
+        "ship": pa.string(),
+        "at": pa.timestamp("us", "UTC"),
+        "seen": pa.int64(),
+        "share": pa.float64(),
+        "is_late": pa.bool_(),
+        "price": pa.decimal128(20, 4),
+        "day": pa.date32(),
+        "data": pa.binary(),
+        "port": pa.struct({"name": pa.string(), "depth": pa.float64()}),
+        "stops": pa.list_(pa.int64()),
+        "note": pa.string(),
+    }
+)
 BIG = [2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63), 0, 7]
 
 
@@ -65,15 +87,26 @@ def event_of(row: dict[str, Any]) -> Call:
     return Call(**fields)
 
 
-def test_lines_are_the_events_that_plain_python_makes_of_them(seeds: range, tmp_path: Path) -> None:
-    path = tmp_path / "rows"
+def appended(path: Path, format_: str) -> list[Any]:
     make = typed(calls, None, pytest.fail)
+    return [
+        calls.decode(record_of(make, row, 0, 1 << 20).value or b"") for row in rows_of(str(path), format_)
+    ]
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "parquet"])
+def test_rows_are_the_events_that_plain_python_makes_of_them(
+    seeds: range, tmp_path: Path, format_: str
+) -> None:
+    path = tmp_path / "rows"
     for seed in seeds:
         random = Random(seed)
         rows = [random_row(random) for _ in range(random.randrange(1, 20))]
-        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        found = [record_of(make, row, 0, 1 << 20) for row in rows_of(str(path), "jsonl")]
-        assert [calls.decode(one.value or b"") for one in found] == [event_of(row) for row in rows]
+        if format_ == "jsonl":
+            path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+        else:
+            parquet.write_table(pa.Table.from_pylist(rows, SCHEMA), str(path))
+        assert appended(path, format_) == [event_of(row) for row in rows]
 
 
 class Flat(msgspec.Struct):
@@ -93,16 +126,153 @@ flats = app.topic("flats", Flat)
 
 
 def test_rows_of_csv_are_the_events_that_plain_python_makes_of_them(seeds: range, tmp_path: Path) -> None:
+    writing: Any = importlib.import_module("pyarrow.csv")
     names = Flat.__struct_fields__
     make = typed(flats, None, pytest.fail)
     for seed in seeds:
         random = Random(seed)
         rows = [random_row(random) for _ in range(random.randrange(1, 20))]
-        with (tmp_path / "rows.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, names, extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows({**row, "is_late": str(row["is_late"]).lower()} for row in rows)
+        table = pa.Table.from_pylist(rows, SCHEMA).select(names)
+        writing.write_csv(table, tmp_path / "rows.csv")
         found = [record_of(make, row, 0, 1 << 20) for row in rows_of(str(tmp_path / "rows.csv"), "csv")]
         assert [flats.decode(one.value or b"") for one in found] == [
             Flat(**{name: row[name] for name in names if row[name] not in (None, "")}) for row in rows
         ]
+
+
+# --- what Python has no value for, and what a field cannot hold
+
+
+class Cells(msgspec.Struct):
+    when: datetime | None = None
+    share: float | None = None
+    count: int | None = None
+    port: Port | None = None
+    ports: list[Port] = []
+
+
+cells = app.topic("cells", Cells)
+MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+def table_row(path: Path, **columns: Any) -> Any:
+    """The event of a Parquet file with one row."""
+    parquet.write_table(
+        pa.table({name: pa.array([value], type_) for name, (value, type_) in columns.items()}), path
+    )
+    said: list[str] = []
+    (row,) = rows_of(str(path), "parquet")
+    event = cells.decode(record_of(typed(cells, None, said.append), row, 0, 1 << 20).value or b"")
+    return event, said
+
+
+def test_timestamps_keep_their_instant_and_whether_they_have_a_zone(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    naive = MIDNIGHT.replace(tzinfo=None)
+    oslo = MIDNIGHT.astimezone(timezone(timedelta(hours=1)))
+    for type_, value, expected in [
+        (pa.timestamp("ns"), naive, naive),
+        (pa.timestamp("ns", "UTC"), MIDNIGHT, MIDNIGHT),
+        (pa.timestamp("s", "Europe/Oslo"), MIDNIGHT, oslo),
+    ]:
+        found, _ = table_row(path, when=(value, type_))
+        assert found.when == expected
+        assert (found.when.tzinfo is None) == (expected.tzinfo is None)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "type_", "why"),
+    [
+        ("when", 1_357_017_420, pa.int64(), "Expected `datetime | null`, got `int`"),
+        ("when", "20130101", pa.string(), "datetime"),
+        ("when", date(2013, 1, 1), pa.date32(), "Expected `datetime | null`, got `date`"),
+        ("share", 2**53 + 1, pa.int64(), "'share' is 9007199254740993: as a float it is 9007199254740992.0"),
+        ("share", Decimal("0.12345678901234567890"), pa.decimal128(30, 20), "as a float it is"),
+        ("share", float("nan"), pa.float64(), "nan"),
+        ("count", 7.0, pa.float64(), "Expected `int | null`, got `float`"),
+        ("count", True, pa.bool_(), "Expected `int | null`, got `bool`"),
+        ("count", "7", pa.string(), "Expected `int | null`, got `str`"),
+        ("port", {"name": None}, pa.struct({"name": pa.string()}), "got `null` - at `$.port.name`"),
+        (
+            "port",
+            {"name": "x", "depth": 2**53 + 1},
+            pa.struct({"name": pa.string(), "depth": pa.int64()}),
+            "'port.depth' is 9007199254740993",
+        ),
+        ("ports", None, pa.list_(pa.string()), "Expected `array`, got `null` - at `$.ports`"),
+    ],
+)  # fmt: skip
+def test_a_cell_that_its_field_cannot_hold_exactly_is_invalid(
+    tmp_path: Path, column: str, value: Any, type_: Any, why: str
+) -> None:
+    with pytest.raises(BadRecordError) as raised:
+        table_row(tmp_path / "in.parquet", **{column: (value, type_)})
+    assert why in str(raised.value)
+
+
+def test_fields_inside_of_structs_that_events_do_not_have_are_named(tmp_path: Path) -> None:
+    type_ = pa.struct({"name": pa.string(), "dept": pa.float64()})
+    _, said = table_row(
+        tmp_path / "in.parquet",
+        port=({"name": "x", "dept": 1.0}, type_),
+        ports=([{"name": "x", "dept": 1.0}], pa.list_(type_)),
+    )
+    assert [one.partition(":")[0] for one in said] == [
+        "the field 'port.dept' is dropped",
+        "the field 'ports[0].dept' is dropped",
+    ]
+
+
+def purchases(path: Path, *arguments: object) -> str:
+    folder = path.parent / "log"
+    done("topics", "apply", "--app", SHOP, "--log", folder)
+    ended = run("log", "append", "purchases", path, "--app", SHOP, "--log", folder, *arguments)
+    assert ended.code == 1
+    assert "Traceback" not in ended.err
+    return ended.err.splitlines()[-1]
+
+
+def test_a_parquet_file_that_breaks_off_is_appended_up_to_a_row_that_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    rows = [{"customer": f"c{number}", "at_ms": number, "cents": number} for number in range(100_000)]
+    parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=20_000, compression="zstd")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 50_000] = bytes(50_000)
+    path.write_bytes(data)
+    said = purchases(path)
+    number = int(said.partition("cannot be read after row ")[2].partition(":")[0])
+    assert 0 < number < 100_000
+    found = [msgspec.json.decode(one.value)["cents"] for _, one in records(tmp_path / "log", "purchases")]
+    assert sorted(found) == list(range(number))
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"PAR1 and what is no such file PAR1"])
+def test_a_file_that_is_not_of_its_format_is_told_in_one_line(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "in.parquet"
+    path.write_bytes(data)
+    assert f"{path} cannot be read after row 0: " in purchases(path)
+
+
+def test_columns_that_python_cannot_read_exactly_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    parquet.write_table(pa.table({"when": pa.array([1_357_017_420_000_000_001], pa.timestamp("ns"))}), path)
+    assert "would lose data: 1357017420000000001" in purchases(path)
+    parquet.write_table(pa.table({"when": pa.array([[5]], pa.list_(pa.timestamp("ns")))}), path)
+    assert "the column 'when' is list<element: timestamp[ns]>: write it with microseconds" in purchases(path)
+    parquet.write_table(pa.table([pa.array([1]), pa.array([2])], ["cents", "cents"]), path)
+    assert "duplicate field names" in purchases(path)
+
+
+def test_without_pyarrow_tables_name_the_extra_and_the_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "in"
+    path.write_text("a\n1\n")
+    for name in ("pyarrow", "pyarrow.dataset"):
+        monkeypatch.setitem(sys.modules, name, None)
+    fresh = ExtraModule("pyarrow.dataset", "Parquet files", "parquet")
+    monkeypatch.setattr("tailrace.cli.row_files.dataset", fresh)
+    with pytest.raises(MissingExtraError, match=r"tailrace\[parquet\]"):
+        list(rows_of(str(path), "parquet"))
+    assert list(rows_of(str(path), "csv")) == [Row(2, {"a": "1"}, is_text=True)]
+    assert list(rows_of(str(path), "jsonl")) == [Row(1, b"a"), Row(2, b"1")]

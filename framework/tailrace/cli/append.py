@@ -69,7 +69,7 @@ def append(
 ) -> None:
     """Append the rows of FILES, or of standard input, to TOPIC.
 
-    JSON lines, or CSV with a header. The first invalid row ends the command, with exit code 1. The
+    JSON lines, CSV with a header, or Parquet. The first invalid row ends the command, with exit code 1. The
     rows before it are appended, and the error names its number: correct it, and continue with --from-row.
     """
     if app is not None and key is not None:
@@ -143,7 +143,9 @@ class _Appending:
             try:
                 output = record_of(self._make, row, now_ms, most_bytes)
             except BadRecordError as error:
-                said = f"{source}, line {row.number}: {error.what}"
+                said = (
+                    f"{source}, {'line' if format_ in ('jsonl', 'csv') else 'row'} {row.number}: {error.what}"
+                )
                 if not self._skip_invalid:
                     raise click.ClickException(
                         f"{showing.printable(said)}. The rows before it are appended: correct "

@@ -1,7 +1,7 @@
 """Makes records of rows: events of an app's topic, or JSON lines as they are.
 
-msgspec converts the text of CSV to the declared types (``"12"`` is an int). It would convert these cells to
-something that the row does not say; here they are invalid:
+msgspec converts cells to the declared types: text of CSV leniently (``"12"`` is an int), values of Parquet
+strictly. It would convert these cells to something that the row does not say; here they are invalid:
 
 =============================  =============================================================
 a cell                         would become
@@ -9,6 +9,7 @@ a cell                         would become
 ``20130101`` for a datetime    21 August 1970, as seconds; so would a number of milliseconds
 ``5`` for a timedelta          5 seconds
 ``7.0``, ``1e3`` for an int    an int that can differ, as in ``3.0000000000000000001``
+``2**53 + 1`` for a float      another number, from a column of integers or decimals
 =============================  =============================================================
 """
 
@@ -18,9 +19,10 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import cache
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -56,7 +58,7 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Notice) -> Make
 
     def read(row: Row) -> Any:
         if isinstance(row.content, dict):
-            return _converted(topic.type, row.content, unknown)
+            return _converted(topic.type, row.content, unknown, strict=not row.is_text)
         event = decode(row.content)
         known = names_in(event)
         if known and not known.issuperset(names := fields(row.content).keys()):
@@ -115,7 +117,7 @@ def record_of(make: MakeRecord, row: Row, now_ms: int, most_bytes: int) -> Outpu
 
 
 UnknownField = Callable[[str, frozenset[str]], None]
-"""Called with a field that events do not have, and the names of those that they have."""
+"""Called with the path of a field that events do not have, and the names of those that they have."""
 
 
 def _noticed_once(topic: str, notice: Notice) -> UnknownField:
@@ -125,7 +127,7 @@ def _noticed_once(topic: str, notice: Notice) -> UnknownField:
         if path not in noticed:
             noticed.add(path)
             said = f"the field {path!r} is dropped: the events of {topic!r} have no such field."
-            notice(f"{said} {did_you_mean(path, known)}".rstrip())
+            notice(f"{said} {did_you_mean(path.rpartition('.')[2], known)}".rstrip())
 
     return unknown
 
@@ -159,40 +161,57 @@ def _names_of(cls: Any) -> frozenset[str]:
 # --- cells
 
 
-def _converted(declared: Any, cells: dict[str, str], unknown: UnknownField) -> Any:
-    """The event of a row of CSV.
-
-    Raises:
-        BadRecordError: The event is a guess, or not exactly what the cells say.
-    """
+def _converted(declared: Any, cells: dict[str, Any], unknown: UnknownField, *, strict: bool) -> Any:
     if kind_of(declared) == "model":
         raise BadRecordError(
             f"{spell(declared)} is a pydantic model, which is made from JSON lines only, not from a table"
         )
-    event = msgspec.convert(cells, declared, strict=False)
-    fields = _fields(event)
-    for name in cells.keys() & fields.keys():
-        if (why := _guess(cells[name], fields[name])) is not None:
-            raise BadRecordError(f"{name!r} is {shortened(cells[name])}: {why}")
-    if known := names_in(event):
-        for name in cells.keys() - known:
-            unknown(name, known)
+    event = msgspec.convert(cells, declared, strict=strict)
+    _check(cells, event, "", unknown)
     return event
 
 
-def _fields(event: Any) -> Mapping[str, Any]:
-    """The values of an event by the names that they have in a row."""
-    if isinstance(event, msgspec.Struct):
-        values = (getattr(event, name) for name in event.__struct_fields__)
-        return dict(zip(event.__struct_encode_fields__, values, strict=True))
-    if dataclasses.is_dataclass(event):
-        return {one.name: getattr(event, one.name) for one in dataclasses.fields(event)}
-    return cast("dict[str, Any]", event) if isinstance(event, dict) else {}
+def _check(cell: Any, value: Any, path: str, unknown: UnknownField) -> None:
+    """Compare a cell with the value that was made from it, and with the values inside.
+
+    Raises:
+        BadRecordError: The value is a guess, or not exactly the one of the cell.
+    """
+    inner = _inside(value)
+    if inner is None:
+        why = _guess(cell, value)
+        if why is not None:
+            raise BadRecordError(f"{path.lstrip('.')!r} is {shortened(cell)}: {why}")
+        return
+    cells = _by_name(cell)
+    is_event = kind_of(type(value)) is not None
+    for name, part in inner.items():
+        if name in cells:
+            _check(cells[name], part, f"{path}.{name}" if is_event else f"{path}[{name!r}]", unknown)
+    if is_event and len(known := names_in(value)):
+        for name in cells.keys() - known:
+            unknown(f"{path}.{name}".lstrip("."), known)
 
 
-def _guess(cell: str, value: Any) -> str | None:
+def _inside(value: Any) -> Mapping[Any, Any] | None:
+    """The parts of a value, by their names in the cell that it was made from. None if it has no parts."""
+    if isinstance(value, msgspec.Struct):
+        parts = [getattr(value, name) for name in value.__struct_fields__]
+        is_list = value.__struct_config__.array_like
+        return dict(enumerate(parts) if is_list else zip(value.__struct_encode_fields__, parts, strict=True))
+    if dataclasses.is_dataclass(value):
+        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    return _by_name(value) if isinstance(value, (list, tuple, dict)) else None
+
+
+def _by_name(parts: Any) -> dict[Any, Any]:
+    return dict(parts if hasattr(parts, "keys") else enumerate[Any](parts))
+
+
+def _guess(cell: Any, value: Any) -> str | None:
     """Why the converted value is a guess, or not exactly the value of the cell; None if it is exact."""
-    if isinstance(value, (datetime, timedelta)) and _NUMBER.fullmatch(cell):
+    is_text = isinstance(cell, str)
+    if is_text and isinstance(value, (datetime, timedelta)) and _NUMBER.fullmatch(cell):
         what, example = (
             ("a date and time", "2013-01-01T05:17:00Z")
             if isinstance(value, datetime)
@@ -201,7 +220,14 @@ def _guess(cell: str, value: Any) -> str | None:
         return (
             f"a number is not taken for {what}, as its unit is not known. Write ISO 8601, such as {example}"
         )
-    return "it is no integer" if type(value) is int and not _INTEGER.fullmatch(cell) else None
+    if type(value) is int and is_text and not _INTEGER.fullmatch(cell):
+        return "it is no integer"
+    if type(value) is float:
+        if type(cell) is int and cell != value:
+            return f"as a float it is {value!r}"
+        if isinstance(cell, Decimal) and cell != Decimal(repr(value)):
+            return f"as a float it is {value!r}"
+    return None
 
 
 # --- keys and times
