@@ -24,7 +24,7 @@ MUTATIONS: dict[str, Mutation] = {
         "log.kafka.writer:KafkaProducer.commit", "if offsets:", "if not offsets:", tests=(f"{_CONTRACT} -k all_partitions_and_offsets_visible",)
     ),
     "commits-without-the-metadata-of-the-group": Mutation(
-        "log.kafka.log:KafkaLog._metadata_of", "self._joined.get(group)", "self._joined.get('')", tests=(_LOST,)
+        "log.kafka.log:KafkaLog._metadata_of", "self._processes.get(group)", "self._processes.get('')", tests=(_LOST,)
     ),
     "a-commit-aborted-because-it-was-not-answered": Mutation(
         "log.kafka.writer:KafkaProducer._decide.error", "self._producer.commit_transaction", "self._producer.abort_transaction", tests=(f"{_CONTRACT} -k all_partitions_and_offsets_visible",)
@@ -57,7 +57,7 @@ MUTATIONS: dict[str, Mutation] = {
         "log.kafka.connection:_DEFAULTS_OF", "metadata.recovery.strategy': 'none', 'queue.buffering.max.messages", "queue.buffering.max.messages", tests=(f"{_LOG} -k killed_in_the_middle",)
     ),
     "a-close-that-waits-for-brokers": Mutation(
-        "log.kafka.writer:KafkaProducer.close", "if self._is_open and self._ended is None:\n        self._patience_s = lambda: _FLUSH_S", "if self._is_open and self._ended is None:", tests=(f"{_LOG} -k closes_soon",)
+        "log.kafka.writer:KafkaProducer.close", "if self._is_open and self._ended is None:\n        self._most_patience_s = _FLUSH_S", "if self._is_open and self._ended is None:", tests=(f"{_LOG} -k closes_soon",)
     ),
     "the-ends-of-before-a-take-over": Mutation(
         "log.kafka.process_transaction:ProcessTransaction.writer", "self._held.take_in()", "pass", tests=(f"{_PROCESS} -k task_that_moved",)
@@ -72,7 +72,7 @@ MUTATIONS: dict[str, Mutation] = {
         "log.kafka.process_transaction:ProcessTransaction._present", "present is not None and times_lost != self._times_lost", "False", tests=(f"{_PROCESS} -k without_its_knowledge",)
     ),
     "commits-for-tasks-of-others": Mutation(
-        "log.kafka.process_transaction:ProcessTransaction._check", "not in self._member.owned", "in ()", tests=(f"{_PROCESS} -k another_process_owns",)
+        "log.kafka.process_transaction:ProcessTransaction._check", "not in self.member.owned", "in ()", tests=(f"{_PROCESS} -k another_process_owns",)
     ),
     "records-committed-without-their-offsets": Mutation(
         "log.shared_transaction:SharedTransaction.commit", "one.wrote and one not in writers", "False", tests=(f"{_SHARED} -k records_of_a_task_without",)

@@ -1,6 +1,4 @@
-"""Event time through services and topics on Kafka: a chain of three services, and a join behind a change of keys, give what the
-times say, whatever comes and goes.
-"""
+"""Event time through services and topics on Kafka: a chain of three services gives what the times say, whatever comes and goes."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tests.kafka import chain
-from tests.runtime import orders
-from tests.runtime.bounded_run import BoundedRun, read_all
+from tests.runtime.bounded_run import read_all
 from tests.soak.processes import wait_until
 
 T = TypeVar("T")
@@ -158,54 +155,4 @@ def test_a_partition_without_records_falls_idle_while_its_process_commits_for_ot
     (running,) = {one for one in published() if one is not None}
     assert running > start_ms
     service.close()
-    outside.close()
-
-
-FORMS = pytest.mark.parametrize("repartition", [False, True], ids=["function", "repartition"])
-
-
-@pytest.mark.long
-@FORMS
-def test_a_join_behind_a_change_of_keys_is_exact_in_catch_up(kafka_url: str, repartition: bool) -> None:
-    placed = orders.mixed_orders(1_000)
-    run = BoundedRun(orders.make_app(repartition=repartition), KafkaLog(kafka_url))
-    run.log.append_all(orders.records(placed))
-    run.run(2)
-    assert orders.sorted_outcomes(read_all(run.log, "outcomes", orders.Outcome)) == orders.expected(placed)
-    run.check()
-    run.log.close()
-
-
-def test_a_join_behind_a_change_of_keys_is_exact_live(kafka_url: str) -> None:
-    placed = orders.mixed_orders(600)
-    log = KafkaLog(kafka_url)
-    run = BoundedRun(orders.make_app(repartition=True), log, SETTINGS)
-    outside = KafkaLog(kafka_url)
-    workers = [
-        Worker(
-            run.plan,
-            log,
-            share,
-            run.stores.__getitem__,
-            settings=SETTINGS,
-            reader=log.reader({}, live=True),
-        )
-        for share in ([0, 3], [1, 2])
-    ]
-    for worker in workers:
-        worker.start()
-    coming = sorted(orders.records(placed), key=lambda record: record.timestamp_ms)
-    for at in range(0, len(coming), 250):
-        outside.append_all(coming[at : at + 250])
-        for _ in range(10):
-            for worker in workers:
-                worker.turn()
-    early = len(read_all(outside, "outcomes", orders.Outcome))
-    for worker in workers:
-        worker.leave()
-    run.run(2)
-    assert 0 < early < len(placed)
-    assert orders.sorted_outcomes(read_all(outside, "outcomes", orders.Outcome)) == orders.expected(placed)
-    run.check()
-    run.log.close()
     outside.close()

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from tailrace.log.kafka import feeds
 from tailrace.log.kafka.feeds import Feed, Waiting
 from tailrace.log.kafka.watermarks import Published
 
@@ -47,12 +46,9 @@ def told(waiting: Waiting, position: int, known: dict[str, int | None]) -> dict[
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_each_position_gets_the_last_publication_of_each_publisher_that_holds_there(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_position_gets_the_last_publication_of_each_publisher_that_holds_there(seed: int) -> None:
     random = Random(seed)
-    monkeypatch.setattr(feeds, "STRETCH", random.choice((1, 4, 20, 1_000)))
-    monkeypatch.setattr(feeds, "_LONGEST", random.choice((5, 1_000)))
+    stretch, longest = random.choice((1, 4, 20, 1_000)), random.choice((5, 1_000))
     past = history(random, random.randrange(1, 6), random.randrange(1, 120))
     cut = random.randrange(len(past) + 1)
     end = past[cut - 1][0] + 1 if cut else 0
@@ -63,7 +59,7 @@ def test_each_position_gets_the_last_publication_of_each_publisher_that_holds_th
 
     # The publishers may be known from a little later than the end of the feed.
     ahead = past[: random.randrange(cut, min(len(past), cut + 3) + 1)]
-    feed = Feed(0, end, {one.name: one for _, one in ahead}.values(), read)
+    feed = Feed(0, end, {one.name: one for _, one in ahead}.values(), read, stretch=stretch, longest=longest)
     readers: list[tuple[int, int, Waiting, dict[str, int | None]]] = []
     last = [max((one.ends[number] for _, one in past), default=0) for number in range(PARTITIONS)]
     arriving = iter(past[cut:])
@@ -86,13 +82,10 @@ def test_each_position_gets_the_last_publication_of_each_publisher_that_holds_th
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_reader_that_is_far_behind_holds_few_and_applies_none_too_early(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_is_far_behind_holds_few_and_applies_none_too_early(seed: int) -> None:
     random = Random(seed)
-    monkeypatch.setattr(feeds, "MOST_WAITING", 6)
     past = history(random, 3, 200)
-    waiting = Waiting(0)
+    waiting = Waiting(0, most=6)
     for _, one in past:
         waiting.add(one)
     assert max(map(len, waiting._by_name.values()), default=0) <= 6

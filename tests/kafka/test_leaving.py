@@ -9,10 +9,11 @@ from secrets import token_hex
 
 import msgspec
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as At
 
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
-from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tests.kafka import apps
 from tests.kafka.bad_input import shop
@@ -40,8 +41,11 @@ def members(kafka_url: str, tmp_path: Path) -> Iterator[Members]:
 
 def producer_of(log: KafkaLog) -> str:
     """The transactional id of the process that has all tasks; see ``log.kafka.tasks``."""
-    places = [log._cluster.at(TopicPartition(PLAN.tape_topic, number)) for number in TASKS]
-    (name,) = {one.metadata.partition("\n")[0] for one in log._outsider(PLAN.app).committed(places, 60)}
+    brokers, _, prefix = log.place.removeprefix("kafka://").partition("/")
+    group = Consumer({"bootstrap.servers": brokers, "group.id": prefix + PLAN.app})
+    with closing(group):
+        places = [At(prefix + PLAN.tape_topic, number) for number in TASKS]
+        (name,) = {(one.metadata or "").partition("\n")[0] for one in group.committed(places, 60)}
     assert name
     return str(name)
 
@@ -54,7 +58,7 @@ def test_a_process_that_was_fenced_leaves_in_good_order(log: KafkaLog, members: 
         for key, at_ms in ((number % 50, 1_000_000 + 100 * number) for number in range(1_000))
     )
     wait_until(lambda: any(log.end_offset("totals", number) for number in TASKS), "work waits for a commit")
-    log._producer(producer_of(log)).close()  # as the next owner of one of its tasks does
+    log.writer(producer_of(log)).close()  # as the next owner of one of its tasks does
     stopped(process)
     assert said(process, "left")
     assert "a partition left without a commit" in process.text()

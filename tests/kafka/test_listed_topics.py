@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,28 +19,6 @@ def log(kafka_url: str) -> Iterator[KafkaLog]:
     log.create_topic("b", TopicSettings(2, compacted=True))
     yield log
     log.close()
-
-
-def test_settings_of_topics_are_asked_for_when_one_is_needed_and_then_for_all(
-    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[set[str]] = []
-    config_of = log._cluster.config_of
-
-    def counted(topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        asked.append(set(topics))
-        return config_of(asked[-1])
-
-    monkeypatch.setattr(log._cluster, "config_of", counted)
-    topics = log.topics()
-    assert "a" in topics
-    assert "c" not in topics
-    assert set(topics) == {"a", "b"}
-    assert len(topics) == len({"a", "b"})
-    assert topics.get("c") is None
-    assert asked == []
-    assert dict(topics) == {"a": TopicSettings(1), "b": TopicSettings(2, compacted=True)}
-    assert asked == [{"a", "b"}]
 
 
 def test_a_topic_that_was_deleted_since_it_was_listed_is_named_and_does_not_hide_the_others(

@@ -114,23 +114,6 @@ def test_a_log_with_a_prefix_sees_its_own_topics_only(log: KafkaLog, kafka: str)
     other.close()
 
 
-def test_a_broker_that_has_not_heard_of_a_new_topic_does_not_make_its_creation_fail(
-    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = log._cluster.names
-    answers: Iterator[dict[str, int] | None] = iter([{}, None, {}])
-
-    def of_any_broker() -> dict[str, int]:
-        """The first answer is that the topic is not there, the second comes from one that knows it, the third does not."""
-        answer = next(answers, None)
-        return names() if answer is None else answer
-
-    monkeypatch.setattr(log._cluster, "names", of_any_broker)
-    log.create_topic("new", TopicSettings(2))
-    assert log.partitions("new") == 2
-    assert not [*answers], "not all were asked for"
-
-
 def test_an_answer_without_an_offset_is_asked_for_again(
     log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,34 +58,3 @@ def test_reading_continues_with_what_was_not_read(log: KafkaLog) -> None:
     assert found == [b"%d" % number for number in range(10)] * 2
     wait_until(lambda: reader.fetch("a", number, 1).idle, "the partition is idle")
     reader.close()
-
-
-def test_a_partition_that_was_paused_is_still_paused(log: KafkaLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_, "_FULL", 100)
-    fill(log, 1_000)
-    number = next(n for n in (0, 1) if log.end_offset("a", n))
-    reader = log.reader({TopicPartition("a", number): 0}, live=True)
-    found: list[bytes | None] = []
-    wait_until(lambda: reader.fetch("a", number, 0).unread, "there is a backlog")
-    (part,) = reader._parts.values()
-    assert part.paused
-    cut_off(reader)
-    buffered = part.buffer.count
-    before = reader._consumer
-
-    def is_replaced() -> bool:
-        reader._pump(0)
-        return reader._consumer is not before
-
-    wait_until(is_replaced, "it is replaced")
-    for _ in range(20):
-        reader._pump(0.05)
-    assert part.buffer.count == buffered
-
-    def read() -> bool:
-        found.extend(one.value for one in reader.fetch("a", number, 50).records)
-        return len(found) >= 1_000
-
-    wait_until(read, "all are read")
-    assert found == [b"%d" % number for number in range(1_000)]
-    reader.close()

@@ -48,13 +48,13 @@ def test_a_lost_connection_is_logged_once_now_and_then_and_at_the_end(world: Wor
     world.now_s += 11
     world.outages.failed(REFUSED)
     world.outages.failed(REFUSED)
-    assert world.told() == [lost.replace("Kafka:", "Kafka, for 31 s:")]
+    assert world.told() == [lost]
     world.outages.answered(world.now_s - 1)  # asked before the last failure
     assert world.told() == []
     world.now_s += 2
     world.outages.answered(world.now_s)
     world.outages.answered(world.now_s)
-    assert world.told() == ["Kafka answers again, after 33.0 s"]
+    assert world.told() == ["Kafka answers again"]
 
 
 def test_connections_that_fail_all_the_time_while_others_work_do_not_fill_the_log(world: World) -> None:

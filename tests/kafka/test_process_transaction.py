@@ -125,7 +125,7 @@ def test_a_process_that_has_lost_its_producer_makes_another_and_settles_what_it_
     log, member = processes.join()
     before = log.writer("app-0")
     before.append(one(b"never"))
-    log._producer(member.producer(0)).close()  # somebody takes it for dead
+    log.writer(member.producer(0)).close()  # somebody takes it for dead
     with pytest.raises(FencedError):
         before.commit()
     after = log.writer("app-0")

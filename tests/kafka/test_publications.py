@@ -12,7 +12,7 @@ from tailrace.core.errors import ForeignLogError, UnknownAppError, UsageError
 from tailrace.core.records import Output
 from tailrace.history.retirement import retire
 from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.kafka import KafkaLog, feeds
+from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.reader import KafkaReader
 from tailrace.log.kafka.watermarks import encode
 from tailrace.log.options import LogOptions
@@ -122,10 +122,7 @@ def test_a_record_among_the_watermarks_that_is_none_is_an_error(log: KafkaLog) -
     reader.close()
 
 
-def test_who_begins_to_follow_a_topic_gets_what_holds_at_its_position_however_old(
-    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feeds, "STRETCH", 8)
+def test_who_begins_to_follow_a_topic_gets_what_holds_at_its_position(log: KafkaLog) -> None:
     once, often = log.writer("once"), log.writer("often")
     once.commit(None, "", {"a": 1_000})
     for number in range(40):

@@ -19,7 +19,6 @@ from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
-from tailrace.log.kafka.library import admin_library
 from tailrace.processes.app_loading import find_app
 from tests.kafka.commands import tailrace
 from tests.kafka.payments import Payments
@@ -89,20 +88,7 @@ def test_a_reading_that_took_longer_than_brokers_leave_a_topic_alone_is_an_error
         pytest.raises(LogUnavailableError, match=r"min\.compaction\.lag\.ms"),
         log.compaction_paused(["bank.changelog"]),
     ):
-        _set(log, "bank.changelog", {"min.compaction.lag.ms": "0"})
-
-
-def _set(log: KafkaLog, topic: str, settings: dict[str, str]) -> None:
-    """Change settings of a topic."""
-    servers, _, prefix = log.place.removeprefix("kafka://").partition("/")
-    library, admin = admin_library(), AdminClient({"bootstrap.servers": servers})
-    entries = [
-        library.ConfigEntry(name, value, incremental_operation=library.AlterConfigOpType.SET)
-        for name, value in settings.items()
-    ]
-    resource = library.ConfigResource(library.ResourceType.TOPIC, prefix + topic, incremental_configs=entries)
-    for changed in admin.incremental_alter_configs([resource]).values():
-        changed.result(60)
+        log.admin.alter("bank.changelog", {"min.compaction.lag.ms": "0"})
 
 
 def test_an_input_that_was_compacted_is_not_replayed_in_part(log: KafkaLog, tmp_path: Path) -> None:
@@ -113,7 +99,7 @@ def test_an_input_that_was_compacted_is_not_replayed_in_part(log: KafkaLog, tmp_
         "min.compaction.lag.ms": "0",
         "max.compaction.lag.ms": "100",
     }
-    _set(log, "pays", wanted)
+    log.admin.alter("pays", wanted)
 
     def count() -> int:
         return sum(1 for number in range(PLAN.partitions) for _ in scan(log, "pays", number))

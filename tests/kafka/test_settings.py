@@ -1,4 +1,4 @@
-"""Addresses and settings of Kafka: from a file, the environment and code, and never shown."""
+"""Addresses and settings of Kafka: from the environment and code, and never shown."""
 
 from __future__ import annotations
 
@@ -13,36 +13,17 @@ from tailrace.log.options import LogOptions
 from tests.cli.commands import run
 
 
-def test_settings_of_the_code_go_before_the_environment_and_these_before_the_file(
-    monkeypatch, tmp_path
-) -> None:
-    file = tmp_path / "kafka.properties"
-    file.write_text(
-        "# comment\n\nsasl.username = file\nsasl.password=a=b\nclient.id=file\nproducer.linger.ms=1\n"
-    )
-    monkeypatch.setenv("TAILRACE_KAFKA_FILE", str(file))
+def test_settings_of_the_code_go_before_the_environment(monkeypatch) -> None:
     monkeypatch.setenv("TAILRACE_KAFKA_SASL_USERNAME", "environment")
     monkeypatch.setenv("TAILRACE_KAFKA_CLIENT_ID", "environment")
     found = Connection("kafka://h:1", {"client.id": "code"}).settings
-    assert found == {
-        "sasl.username": "environment",
-        "sasl.password": "a=b",
-        "client.id": "code",
-        "producer.linger.ms": "1",
-    }
+    assert found == {"sasl.username": "environment", "client.id": "code"}
 
 
-def test_no_value_of_a_setting_is_shown(monkeypatch, tmp_path) -> None:
+def test_no_value_of_a_setting_is_shown() -> None:
     made = Connection("kafka://h:1/p.", {"sasl.password": "secret"})
     assert "secret" not in repr(made)
     assert str(made) == "kafka://h:1/p."
-    assert "sasl.password" in repr(made)
-    file = tmp_path / "kafka.properties"
-    file.write_text("secret without a sign")
-    monkeypatch.setenv("TAILRACE_KAFKA_FILE", str(file))
-    with pytest.raises(UsageError) as raised:
-        Connection("kafka://h:1")
-    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -59,34 +40,6 @@ def test_what_exactly_once_rests_on_cannot_be_set(name) -> None:
 def test_a_wrong_url_is_refused(url) -> None:
     with pytest.raises(UsageError, match="kafka://host:9092"):
         KafkaLog(url)
-
-
-@pytest.mark.parametrize(
-    ("url", "wrong"),
-    [
-        ("kafka://h:port", "h:port"),
-        ("kafka://h:0", "h:0"),
-        ("kafka://h:1,h:65536", "h:65536"),
-        ("kafka://h:", "h:"),
-        ("kafka://h:1,,g:1", "''"),
-        ("kafka://[::1:9092", "[::1:9092"),
-    ],
-)
-def test_a_wrong_address_of_a_broker_is_refused_at_once_and_named(url, wrong) -> None:
-    with pytest.raises(UsageError, match=r"is no address of a broker") as raised:
-        Connection(url)
-    assert wrong in str(raised.value)
-
-
-@pytest.mark.parametrize("addresses", ["h", "h.example:9092,g", "127.0.0.1:1", "[::1]:9092", "h-1_a:65535"])
-def test_addresses_of_brokers_have_the_usual_forms(addresses) -> None:
-    assert Connection(f"kafka://{addresses}/p.").addresses == addresses
-
-
-def test_a_file_that_is_not_there_is_named(monkeypatch) -> None:
-    monkeypatch.setenv("TAILRACE_KAFKA_FILE", "missing.properties")
-    with pytest.raises(UsageError, match="missing"):
-        Connection("kafka://h:1")
 
 
 @pytest.mark.parametrize(

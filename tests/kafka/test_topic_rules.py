@@ -7,10 +7,9 @@ import pytest
 from tailrace.log import TopicSettings
 from tailrace.log.admin import Circumstances, Finding, Level, NeededTopic, Role, TopicDetails
 from tailrace.log.kafka.topic_config import creation_config
-from tailrace.log.kafka.topic_rules import TopicRules
+from tailrace.log.kafka.topic_rules import findings
 from tailrace.log.options import NewTopics
 
-RULES = TopicRules("host:9092", "", NewTopics())
 GOOD = TopicSettings(4)
 COMPACTED = TopicSettings(4, compacted=True)
 
@@ -37,7 +36,8 @@ def found(
         **{name.replace("_", "."): value for name, value in changed.items()},
     }
     need = NeededTopic("t", role, wanted)
-    return RULES.findings(need, TopicDetails(settings, replicas, config, brokers), circumstances or about())
+    details = TopicDetails(settings, replicas, config, brokers)
+    return findings(need, details, circumstances or about(), NewTopics())
 
 
 @pytest.mark.parametrize(

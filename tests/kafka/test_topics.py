@@ -125,7 +125,7 @@ def test_a_setting_that_endangers_data_is_named_and_changed_by_apply_alone(
     assert config["totals.tape"].config["retention.ms"] == "-1"
     assert config["totals"].config["message.timestamp.after.max.ms"] == "3600000"
     said = " ".join(ended.out.split())
-    assert f"--entity-name {full(log, 'totals')} --add-config message.timestamp.after.max.ms=" in said
+    assert "kafka-configs.sh --alter --add-config message.timestamp.after.max.ms=" in said
 
 
 def test_the_cleaning_of_a_topic_with_data_is_changed_with_an_option_only(

@@ -16,9 +16,6 @@ appends becomes visible with its commit, together with the input offsets that th
 or not at all. A commit has three outcomes: done, not done (the call raised something else), and *unknown*
 (``CommitUnknownError``). The unknown one is resolved by looking: ask for the transactional id again, which ends
 whatever was open, and read what is there.
-
-On Kafka a ``Reader`` is a consumer whose mixed batches are sorted into one buffer per partition, fetched from here; idle
-is the partition-EOF event at a position equal to the high watermark. A ``Writer`` is a producer with a transactional id.
 """
 
 from __future__ import annotations
@@ -284,8 +281,7 @@ class Log(Protocol):
         ...
 
     def topics(self) -> Mapping[str, TopicSettings]:
-        """All topics by name. The names are those of now. A log may look the settings up when one is first needed, for all topics
-        at once, so looking for a name costs less than reading its settings.
+        """All topics by name. A log may look the settings up when one is first needed, for all topics at once.
 
         Raises:
             UnknownTopicError: When settings are read: the topic was deleted after the call.
@@ -341,8 +337,8 @@ class Log(Protocol):
         ...
 
     def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
-        """Where to continue from positions: there, or behind offsets without a record that were noted. ``note``: what ``note`` returned for
-        them. Topics that do not exist, or that it does not name, are not checked; neither is an empty note, or one of another log.
+        """Where to continue from positions: there, or behind offsets without a record that were noted. ``note`` is what ``note``
+        returned for them. Absent topics, those it does not name, an empty note and one of another log are not checked.
 
         Raises:
             TopicReplacedError: A topic was deleted and created again since.
@@ -360,9 +356,7 @@ class Log(Protocol):
     def offsets_before_open_transactions(
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
-        """``committed_offsets`` without waiting for open transactions that change them. So a process can ask before it owns a task, and
-        only then can it end the transaction of a dead process.
-        """
+        """``committed_offsets`` without waiting for open transactions: those of dead processes end when their tasks have new owners."""
         ...
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
@@ -387,9 +381,7 @@ class OneCommitLog(Log, Protocol):
         ...
 
     def compaction_paused(self, topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
-        """While it is held, no compaction takes records away. A log that cannot prevent it raises LogUnavailableError at the end, if it
-        may have taken some from ``topics``.
-        """
+        """While it is held, no compaction takes records away; else LogUnavailableError at the end, if it may have, from ``topics``."""
         ...
 
 

@@ -159,11 +159,9 @@ class SharedWriter:
 
     @property
     def lost(self) -> bool:
-        """See ``Writer.lost``."""
         return self._lost or self._closed or self.shared.ended
 
     def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
-        """See ``Writer.append``."""
         self.enter()
         before, self.wrote = self.wrote, True  # some of it may be appended when it fails
         self.wrote = self._producer.append(outputs, partition) or before
@@ -175,17 +173,14 @@ class SharedWriter:
         watermarks: Mapping[str, int | None] | None = None,
         /,
     ) -> Mapping[TopicPartition, int]:
-        """See ``Writer.commit``."""
         return self.shared.commit((Part(self, offsets or {}, watermarks or {}),), group)
 
     def abort(self) -> None:
-        """See ``Writer.abort``."""
         if self.wrote or self.shared.ended:
             self.shared.abort()  # raises if the producer has failed for good
         self._lost = False
 
     def close(self) -> None:
-        """See ``Writer.close``."""
         if self._closed:
             return
         self._closed = True

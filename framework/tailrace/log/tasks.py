@@ -152,13 +152,10 @@ class TaskLog(Protocol):
         """
         ...
 
-    def reserve(
-        self, app: str, numbers: Collection[int], /, *, replacing: bool = False
-    ) -> AbstractContextManager[None]:
+    def reserve(self, app: str, numbers: Collection[int], /) -> AbstractContextManager[None]:
         """Check that no process of an app lives. In a folder, none can own one of these tasks inside the block.
 
-        With ``replacing``, a process that this one replaces by having the same fixed name does not count. Kafka is not to be asked
-        by a process that has joined an app, see ``owner``.
+        A process that has joined an app on Kafka must not ask, see ``owner``.
 
         Raises:
             TaskOwnedError: There is one, and the message names it.

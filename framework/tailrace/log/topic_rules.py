@@ -55,20 +55,16 @@ class PlainAdmin:
     deletion_refused = "an embedded log is deleted with its folder"
 
     def names(self) -> Collection[str]:
-        """See ``Admin.names``."""
         return self._log.topics()
 
     def details(self, topics: Iterable[str], /) -> Mapping[str, TopicDetails]:
-        """See ``Admin.details``."""
         known = self._log.topics()
         return {name: TopicDetails(known[name]) for name in topics if name in known}
 
     def new_config(self, _settings: TopicSettings, /) -> dict[str, str]:
-        """See ``Admin.new_config``."""
         return {}
 
     def findings(self, need: NeededTopic, found: TopicDetails, about: Circumstances, /) -> list[Finding]:
-        """See ``Admin.findings``."""
         return by_level(common_findings(need, found, about))
 
     def alter(self, topic: str, _changes: Mapping[str, str], /) -> None:

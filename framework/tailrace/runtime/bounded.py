@@ -57,7 +57,7 @@ def await_alone(log: TaskLog, app: str) -> None:
     waits = False
     while True:
         try:
-            with log.reserve(app, (), replacing=True):
+            with log.reserve(app, ()):
                 return
         except TaskOwnedError:
             if time.monotonic() - begun_s > _ALONE_S:

@@ -57,14 +57,7 @@ class MemoryOwners:
         return Owner(os.getpid(), stopped=False) if (app, number) in self.owners else None
 
     @contextmanager
-    def reserve(
-        self,
-        app: str,
-        numbers: Collection[int],
-        /,
-        *,
-        replacing: bool = False,  # noqa: ARG002  # there is one process
-    ) -> Generator[None]:
+    def reserve(self, app: str, numbers: Collection[int], /) -> Generator[None]:
         """Own the tasks inside the block. See ``TaskLog.reserve``."""
         tasks = self.join(AppTasks(app, "", 0, numbers))
         try:

@@ -132,7 +132,9 @@ def _scalar(kind: Any) -> KeyCodec:
             _refuse(key, kind)
         try:
             return write(key)
-        except (OverflowError, UnicodeEncodeError) as error:
+        except OverflowError:
+            _refuse(key, kind, "it does not fit 64 bits with a sign")
+        except UnicodeEncodeError as error:
             _refuse(key, kind, str(error))
 
     def decode(data: bytes) -> Any:

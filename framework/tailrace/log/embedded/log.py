@@ -245,14 +245,7 @@ class EmbeddedLog:
         return owner_of(self.path, app, number)
 
     @contextmanager
-    def reserve(
-        self,
-        app: str,
-        numbers: Collection[int],
-        /,
-        *,
-        replacing: bool = False,  # noqa: ARG002  # they have no names
-    ) -> Generator[None]:
+    def reserve(self, app: str, numbers: Collection[int], /) -> Generator[None]:
         """See ``TaskLog.reserve``."""
         with closing(self.join(AppTasks(app, "", 0, numbers))):
             yield

@@ -13,17 +13,15 @@ from typing import Any, Final, NamedTuple
 from tailrace.core.errors import LogUnavailableError
 from tailrace.log.admin import Circumstances, Finding, NeededTopic, TopicDetails
 from tailrace.log.interface import TopicPartition, TopicSettings
-from tailrace.log.kafka.cluster import Cluster
-from tailrace.log.kafka.failures import kafka_error
+from tailrace.log.kafka.cluster import FAILED, Cluster
 from tailrace.log.kafka.library import admin_library
 from tailrace.log.kafka.topic_config import creation_config, described
-from tailrace.log.kafka.topic_rules import TopicRules
+from tailrace.log.kafka.topic_rules import findings
 from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS
 from tailrace.log.options import NewTopics
 from tailrace.log.tasks import Owner
 
 _PAUSE_S: Final = 0.1
-_MISSING: Final = object()
 _PROCESS = re.compile(r"tailrace-(.+)-(\d+)")
 
 
@@ -33,8 +31,6 @@ class Member(NamedTuple):
     owner: Owner
     """Its process. ``pid`` is 0, and ``host`` the address, if the client has an id of its own choice."""
     partitions: frozenset[TopicPartition]
-    instance: str = ""
-    """The name of a static member."""
 
 
 class KafkaAdmin:
@@ -43,24 +39,17 @@ class KafkaAdmin:
     deletion_refused = ""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        addresses: str,
-        new_topics: NewTopics | None,
-        follow: Callable[[str], object],
+        self, cluster: Cluster, new_topics: NewTopics | None, follow: Callable[[str], object]
     ) -> None:
         self._cluster = cluster
         self._new_topics = new_topics or NewTopics()
-        self._rules = TopicRules(addresses, cluster.prefix, self._new_topics)
         self._follow = follow
         """Creates the topics with the watermarks of a topic."""
 
     def names(self) -> Collection[str]:
-        """See ``Admin.names``: those with the prefix."""
         return self._cluster.names().keys()
 
     def details(self, topics: Iterable[str], /) -> Mapping[str, TopicDetails]:
-        """See ``Admin.details``."""
         listed = self._cluster.listed()
         replicas = listed.topics
         found = self._cluster.config_of(one for one in dict.fromkeys(topics) if one in replicas)
@@ -75,24 +64,19 @@ class KafkaAdmin:
         }
 
     def new_config(self, settings: TopicSettings, /) -> dict[str, str]:
-        """See ``Admin.new_config``."""
         return creation_config(settings, self._new_topics)
 
     def findings(self, need: NeededTopic, found: TopicDetails, about: Circumstances, /) -> list[Finding]:
-        """See ``Admin.findings``."""
-        return self._rules.findings(need, found, about)
+        return findings(need, found, about, self._new_topics)
 
     def watermark_topics(self, topic: str, /) -> Collection[str]:
-        """See ``Admin.watermark_topics``."""
         return [f"{topic}{suffix}" for suffix in (WATERMARKS, PUBLISHERS)]
 
     def follow(self, topics: Iterable[str], /) -> None:
-        """See ``Admin.follow``."""
         for topic in topics:
             self._follow(topic)
 
     def alter(self, topic: str, changes: Mapping[str, str], /) -> None:
-        """See ``Admin.alter``."""
         admin = admin_library()
         entries = [
             admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
@@ -113,11 +97,7 @@ class KafkaAdmin:
         self._cluster.forget(topic)
 
     def delete_topics(self, topics: Iterable[str], /) -> None:
-        """See ``Admin.delete_topics``.
-
-        Raises:
-            LogUnavailableError: The brokers still list one when the patience is over.
-        """
+        """See ``Admin.delete_topics``. LogUnavailableError: the brokers still list one when the patience is over."""
         known = self._cluster.names()
         wanted = [one for one in topics if one in known]
         if not wanted:
@@ -128,7 +108,7 @@ class KafkaAdmin:
             for answer in (
                 self._cluster.client().delete_topics(names, request_timeout=self._cluster.request_s).values()
             ):
-                self._settled(answer, "UNKNOWN_TOPIC_OR_PART")
+                self._cluster.answered(answer, unless="UNKNOWN_TOPIC_OR_PART")
 
         self._cluster.ask(delete, "deleting topics", wanted[0])
         for one in wanted:
@@ -154,23 +134,22 @@ class KafkaAdmin:
                 .describe_consumer_groups([name], request_timeout=self._cluster.request_s)
                 .values()
             )
-            return self._settled(answer, "GROUP_ID_NOT_FOUND")
+            return self._cluster.answered(answer, unless="GROUP_ID_NOT_FOUND")
 
         found = self._cluster.ask(ask, f"reading the members of the group {group!r}")
-        return [] if found is None else [self._member(one) for one in found.members]
+        return [] if found is FAILED else [self._member(one) for one in found.members]
 
     def _member(self, found: Any) -> Member:
         places = found.assignment.topic_partitions if found.assignment else ()
         named = _PROCESS.fullmatch(found.client_id or "")
-        host = named[1] if named else str(found.host).lstrip("/")
-        return Member(
-            Owner(int(named[2]) if named else 0, stopped=False, host=host),
-            frozenset(self._cluster.place(one) for one in places),
-            found.group_instance_id or "",
+        owner = Owner(
+            int(named[2]) if named else 0,
+            stopped=False,
+            host=named[1] if named else str(found.host).lstrip("/"),
         )
+        return Member(owner, frozenset(map(self._cluster.place, places)))
 
     def delete_groups(self, groups: Iterable[str], /) -> list[str]:
-        """See ``Admin.delete_groups``."""
         done: list[str] = []
         for group in groups:
 
@@ -180,17 +159,8 @@ class KafkaAdmin:
                     .delete_consumer_groups([name], request_timeout=self._cluster.request_s)
                     .values()
                 )
-                return self._settled(answer, "GROUP_ID_NOT_FOUND", missing=_MISSING) is not _MISSING
+                return self._cluster.answered(answer, unless="GROUP_ID_NOT_FOUND") is not FAILED
 
             if self._cluster.ask(delete, f"deleting the group {group!r}"):
                 done.append(group)
         return done
-
-    def _settled(self, answer: Any, missing_name: str, *, missing: object = None) -> Any:
-        """The result of an answer; ``missing`` if the error says that it is not there."""
-        try:
-            return self._cluster.answered(answer)
-        except Exception as error:  # another is raised again
-            if kafka_error(error).name() != missing_name:
-                raise
-            return missing

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tailrace.core.errors import (
@@ -22,7 +23,6 @@ from tailrace.core.errors import (
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.connection import Connection
-from tailrace.log.kafka.diagnosis import is_hidden
 from tailrace.log.kafka.failures import CREDENTIALS, as_log_error, kafka_error, passes
 from tailrace.log.kafka.library import (
     AdminClient,
@@ -33,11 +33,13 @@ from tailrace.log.kafka.library import (
     in_thread,
     library,
 )
-from tailrace.log.kafka.topic_config import LAG_MS, creation_config, described
+from tailrace.log.kafka.topic_config import creation_config, described
 from tailrace.log.options import NewTopics
 
 _R = TypeVar("_R")
 
+FAILED: Final = object()
+"""The result of a question that has failed with an error which the caller expects."""
 MOST_REQUEST_S: Final = 5.0
 """For how long one request is waited for, unless the patience is shorter."""
 _PAUSE_S: Final = 0.1
@@ -100,18 +102,14 @@ class Cluster:
             replication_factor=self._new_topics.replication or -1,
             config={**creation_config(settings, self._new_topics), **(config or {})},
         )
-        doing = f"creating the topic {topic!r}"
 
         def create() -> None:
-            try:
-                self.answered(self.client().create_topics([new], request_timeout=self.request_s)[name])
-            except Exception as error:
-                if kafka_error(error).name() != "TOPIC_ALREADY_EXISTS":
-                    raise
+            answers = self.client().create_topics([new], request_timeout=self.request_s)
+            self.answered(answers[name], unless="TOPIC_ALREADY_EXISTS")
 
         if topic not in self.names():
             self._check_not_hidden(topic)
-            self.ask(create, doing, topic)
+            self.ask(create, f"creating the topic {topic!r}", topic)
             self._await(topic, settings.partitions)
         known = self._existing(topic)
         if known != settings:
@@ -155,27 +153,18 @@ class Cluster:
         return found
 
     def config_of(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """All settings of topics that exist, by their names in Kafka."""
-        wanted = list(topics)
-        if not wanted:
+        kind, doing = admin_library().ResourceType.TOPIC, "reading settings of topics"
+        resources = [admin_library().ConfigResource(kind, self.prefix + topic) for topic in topics]
+        if not resources:
             return {}
-        resources = [
-            admin_library().ConfigResource(admin_library().ResourceType.TOPIC, self.prefix + topic)
-            for topic in wanted
-        ]
-
-        doing = "reading settings of topics"
-
-        def settings(name: str, answer: Any) -> dict[str, str]:
-            try:
-                return {key: entry.value for key, entry in self.answered(answer).items()}
-            except Exception as error:  # another is raised again
-                raise self._of_topic(error, doing, name) from error
 
         def ask() -> dict[str, dict[str, str]]:
             answers = self.client().describe_configs(resources, request_timeout=self.request_s)
             found = {resource.name.removeprefix(self.prefix): answer for resource, answer in answers.items()}
-            return {name: settings(name, answer) for name, answer in found.items()}
+            return {
+                name: {key: entry.value for key, entry in self._of_topic(answer, doing, name).items()}
+                for name, answer in found.items()
+            }
 
         return self.ask(ask, doing)
 
@@ -195,7 +184,7 @@ class Cluster:
         return self.describe([topic])[topic] if found is None else found
 
     def _existing(self, topic: str) -> TopicSettings:
-        """The settings of a topic that exists. A broker that has not heard of it yet may answer first."""
+        """The settings of a topic that exists, although a broker that has not heard of it yet may answer first."""
         deadline = time.monotonic() + self.patience_s
         while True:
             try:
@@ -207,13 +196,8 @@ class Cluster:
 
     def _check_not_hidden(self, topic: str) -> None:
         """Refuse a topic that the user may not see: it may exist."""
-        found = self.ask(lambda: is_hidden(self, topic), "looking for a topic", topic)
-        if found is not None:
-            raise self.error(found, f"looking for the topic {topic!r}", topic)
-
-    def compaction_lag_ms(self, topic: str) -> int:
-        """The age that a record must have before it may replace an older one in a compacted topic."""
-        return int(self.config_of([topic])[topic][LAG_MS])
+        with suppress(UnknownTopicError):
+            self.ids([topic])
 
     def _await(self, topic: str, partitions: int) -> None:
         """Wait until the brokers that answer know a new topic and its leaders; not if another process has created it otherwise."""
@@ -252,16 +236,13 @@ class Cluster:
 
     def delete_before(self, place: TopicPartition, offset: int) -> None:
         """Delete the records of a partition below an offset. The topic must not be compacted."""
-        self.ask(
-            lambda: [
+
+        def delete() -> None:
+            places = [self.at(place, offset)]
+            for answer in self.client().delete_records(places, request_timeout=self.request_s).values():
                 self.answered(answer)
-                for answer in self.client()
-                .delete_records([self.at(place, offset)], request_timeout=self.request_s)
-                .values()
-            ],
-            "deleting records",
-            place.topic,
-        )
+
+        self.ask(delete, "deleting records", place.topic)
 
     def ask_ends(
         self, places: Iterable[TopicPartition], *, stable: bool = False
@@ -276,15 +257,14 @@ class Cluster:
         if not specs:
             return {}
 
-        def offset(place: TopicPartition, answer: Any) -> int:
-            try:
-                return int(self.answered(answer).offset)
-            except Exception as error:
-                raise self._of_topic(error, "reading offsets", place.topic) from error
+        doing = "reading offsets"
 
         def ask() -> dict[TopicPartition, int]:
             answers = self._ask(specs, committed=committed)
-            found = {place: offset(place, answer) for place, answer in answers.items()}
+            found = {
+                place: int(self._of_topic(answer, doing, place.topic).offset)
+                for place, answer in answers.items()
+            }
             if min(found.values()) < _NO_OFFSET:
                 # From a broker that has just started the library takes an answer without an offset, and without an error.
                 raise library().KafkaException(
@@ -292,8 +272,7 @@ class Cluster:
                 )
             return found
 
-        first = next(iter(specs))
-        return self.ask(ask, "reading offsets", first.topic)
+        return self.ask(ask, doing, next(iter(specs)).topic)
 
     def _ask(
         self, specs: Mapping[TopicPartition, Any], *, committed: bool = False
@@ -306,10 +285,14 @@ class Cluster:
         )
         return {self.place(at): answer for at, answer in answers.items()}
 
-    def _of_topic(self, error: Exception, doing: str, topic: str) -> Exception:
-        """The error of one topic in an answer about several, if it is denied."""
-        found = kafka_error(error)
-        return self.error(found, doing, topic) if found.name() == "TOPIC_AUTHORIZATION_FAILED" else error
+    def _of_topic(self, answer: Any, doing: str, topic: str) -> Any:
+        """The result about one topic of several. If it is denied, the error names the topic."""
+        try:
+            return self.answered(answer)
+        except Exception as error:
+            if (found := kafka_error(error)).name() != "TOPIC_AUTHORIZATION_FAILED":
+                raise
+            raise self.error(found, doing, topic) from error
 
     def committed(
         self, consumer: Consumer, group: str, places: Iterable[TopicPartition]
@@ -345,9 +328,8 @@ class Cluster:
     def at(self, place: TopicPartition, offset: int | None = None, note: str = "") -> At:
         """A partition, an offset in it, and a text to store with a committed offset, for the library."""
         topic, partition = place
-        if offset is None:
-            return library().TopicPartition(self.prefix + topic, partition)
-        return library().TopicPartition(self.prefix + topic, partition, offset, note)
+        given = () if offset is None else (offset, note)
+        return library().TopicPartition(self.prefix + topic, partition, *given)
 
     def place(self, at: At) -> TopicPartition:
         """The partition that the library names."""
@@ -380,7 +362,7 @@ class Cluster:
         return found
 
     def ask_ids(self, topics: Iterable[str]) -> dict[str, Any]:
-        """Ask for the ids of topics, and return the futures of their descriptions."""
+        """Futures of the descriptions of topics, which have their ids."""
         named = library().TopicCollection([self.prefix + topic for topic in topics])
         answers = self.client().describe_topics(named, request_timeout=self.request_s)
         return {name.removeprefix(self.prefix): answer for name, answer in answers.items()}
@@ -407,15 +389,19 @@ class Cluster:
                 self._client = self._connection.admin()
             return self._client
 
-    def answered(self, answer: Any) -> Any:
-        """The result of a question. librdkafka may never answer when brokers were lost (2.16, two of three), whatever the time-out of
-        the question: then another client is to ask again.
+    def answered(self, answer: Any, *, unless: str = "") -> Any:
+        """The result of a question; ``FAILED`` if the error is the named one. librdkafka may never answer when brokers were lost (2.16,
+        two of three), whatever the time-out of the question: then another client is to ask again.
         """
         try:
             return answer.result(self.request_s + _STUCK_S)
         except TimeoutError:
             self.close()
             raise library().KafkaException(library().KafkaError(library().KafkaError._TIMED_OUT)) from None
+        except Exception as error:
+            if kafka_error(error).name() != unless:
+                raise
+            return FAILED
 
     def ask(
         self, ask: Callable[[], _R], doing: str, topic: str | None = None, *, resource: str | None = None
@@ -461,13 +447,12 @@ class Cluster:
         """Our error for an error of Kafka, see ``failures.as_log_error``. ``resource`` is the topic by default."""
         if resource is None and topic is not None:
             resource = self.prefix + topic
-        made = as_log_error(found, doing, topic, key, resource=resource)
-        denial = self.outages.denial
-        if denial is not None and isinstance(made, LogUnavailableError):
-            made = LogUnavailableError(
-                f"Kafka denies the connection: {denial.str()}, while {doing}", hint=CREDENTIALS
-            )
-        return made
+        made, denial = as_log_error(found, doing, topic, key, resource=resource), self.outages.denial
+        if denial is None or not isinstance(made, LogUnavailableError):
+            return made
+        return LogUnavailableError(
+            f"Kafka denies the connection: {denial.str()}, while {doing}", hint=CREDENTIALS
+        )
 
     def _never_reached(self) -> LogUnavailableError:
         """No broker has ever answered: it may be the wrong address."""
@@ -477,23 +462,16 @@ class Cluster:
             "it advertises (advertised.listeners).",
         )
 
-    def answers(self) -> bool:
-        """Whether a broker answers within a moment."""
+    def answers(self, timeout_s: float = _MOMENT_S) -> bool:
+        """Whether a broker answers within this time."""
         try:
-            self.client().list_topics(timeout=_MOMENT_S)
+            self.client().list_topics(timeout=timeout_s)
         except Exception as error:  # noqa: BLE001  # another is raised again
-            kafka_error(error)
-            return False
+            return not passes(kafka_error(error))
         return True
 
     def _wait_for_a_broker(self, deadline: float) -> None:
-        """Wait until a broker answers, or until the patience is over."""
         while (left_s := deadline - time.monotonic()) > 0:
-            try:
-                self.client().list_topics(timeout=min(left_s, MOST_REQUEST_S))
-            except Exception as error:  # noqa: BLE001  # the next attempt says what is wrong
-                if not passes(kafka_error(error)):
-                    return
-            else:
+            if self.answers(min(left_s, MOST_REQUEST_S)):
                 return
             time.sleep(_PAUSE_S)

@@ -2,12 +2,8 @@
 
 A cluster is named by a URL, ``kafka://host:9092,other:9092``. With a *prefix*, ``kafka://host:9092/staging.``, all names of topics,
 groups and transactional ids begin with it at the brokers, and other topics are not seen: so several environments, or tests, share a
-cluster. Every setting of librdkafka passes through, so that TLS, SASL and tuning need no code of ours. Settings come from three
-places, the later ones win:
-
-1. the file that ``TAILRACE_KAFKA_FILE`` names, with lines of ``name=value`` and comments that begin with ``#``;
-2. the environment: ``TAILRACE_KAFKA_SASL_PASSWORD`` is ``sasl.password``;
-3. what the code gives.
+cluster. Every setting of librdkafka passes through, so that TLS, SASL and tuning need no code of ours. Settings come from the
+environment (``TAILRACE_KAFKA_SASL_PASSWORD`` is ``sasl.password``) and from the code, which wins.
 
 A name that begins with ``consumer.``, ``producer.`` or ``admin.`` goes to these clients alone. The settings that exactly once rests
 on cannot be changed. Values are secrets as far as this package is concerned: no message, log line or ``repr`` contains one.
@@ -20,7 +16,6 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from tailrace.core.errors import OptionError
@@ -29,9 +24,6 @@ from tailrace.log.kafka.outages import Outages
 
 SCHEME: Final = "kafka://"
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,100}")
-_ADDRESS = re.compile(r"(?:[^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
-_MOST_PORT = 65_535
-_FILE = "TAILRACE_KAFKA_FILE"
 _PREFIX = "TAILRACE_KAFKA_"
 _Role = Literal["consumer", "producer", "admin"]
 _ROLES: tuple[_Role, ...] = ("consumer", "producer", "admin")
@@ -83,7 +75,7 @@ class Connection:
     """Makes the clients of one cluster. ``url`` is ``kafka://`` and addresses, separated by commas.
 
     Raises:
-        OptionError: The URL has no address or a wrong one, or a setting is given that cannot be changed.
+        OptionError: The URL has no address, or a setting is given that cannot be changed.
         MissingExtraError: confluent-kafka is not installed.
     """
 
@@ -91,7 +83,7 @@ class Connection:
         addresses, prefix = parse_url(url)
         self.addresses = addresses
         self.prefix = prefix
-        self.settings = {**_from_file(), **_from_environment(), **(settings or {})}
+        self.settings = {**_from_environment(), **(settings or {})}
         for name in self.settings:
             plain = name.split(".", 1)[1] if name.startswith(tuple(f"{role}." for role in _ROLES)) else name
             if plain in _FIXED:
@@ -100,9 +92,6 @@ class Connection:
                 )
         self.outages = Outages(_log)
         library()
-
-    def __repr__(self) -> str:
-        return f"Connection({self}, settings: {', '.join(sorted(self.settings)) or 'none'})"
 
     def __str__(self) -> str:
         return f"{SCHEME}{self.addresses}" + (f"/{self.prefix}" if self.prefix else "")
@@ -125,33 +114,17 @@ class Connection:
 
     def of_members(self) -> dict[str, Any]:
         """Settings of a consumer that is a member of a group."""
-        given = self._of("consumer")
-        # `tailrace status` reads the process of a member from it.
-        own = (
-            {}
-            if given["client.id"] != _CLIENT
-            else {"client.id": f"{_CLIENT}-{socket.gethostname()}-{os.getpid()}"}
-        )
-        if given.get("group.protocol") == "consumer":
-            return own
-        return {
-            **own,
-            "partition.assignment.strategy": "cooperative-sticky",
-            # How soon members learn of a change.
-            "heartbeat.interval.ms": given.get("heartbeat.interval.ms", 1_000),
-        }
+        given, found = self._of("consumer"), dict[str, Any]()
+        if given["client.id"] == _CLIENT:  # ``KafkaAdmin.members`` reads the process from it
+            found["client.id"] = f"{_CLIENT}-{socket.gethostname()}-{os.getpid()}"
+        if given.get("group.protocol") != "consumer":
+            found["partition.assignment.strategy"] = "cooperative-sticky"
+            found["heartbeat.interval.ms"] = given.get("heartbeat.interval.ms", 1_000)
+        return found
 
     def producer(self, transactional_id: str) -> Producer:
         """A transactional producer."""
-        return self._made(
-            library().Producer,
-            {
-                **self._of("producer"),
-                "transactional.id": self.prefix + transactional_id,
-                "enable.idempotence": True,
-                "acks": "all",
-            },
-        )
+        return self.plain_producer({"transactional.id": self.prefix + transactional_id})
 
     @property
     def transaction_timeout_ms(self) -> int:
@@ -162,8 +135,9 @@ class Connection:
             return 0  # the library refuses it, with its reason
 
     def plain_producer(self, settings: Mapping[str, Any]) -> Producer:
-        """A producer with the caller's settings, which decide whether it is transactional."""
-        return self._made(library().Producer, {**self._of("producer"), **settings})
+        """An idempotent producer. The caller's settings decide whether it is transactional."""
+        fixed = {"enable.idempotence": True, "acks": "all"}
+        return self._made(library().Producer, {**self._of("producer"), **fixed, **settings})
 
     def admin(self) -> AdminClient:
         """A client for topics and offsets."""
@@ -179,7 +153,7 @@ class Connection:
                 "the Kafka client does not take its settings"
                 + ("" if any(one and one in said for one in self.settings.values()) else f": {said}"),
                 hint="Correct the settings that you have given: "
-                f"{', '.join(sorted(self.settings)) or 'none'} (environment, file of {_FILE}).",
+                f"{', '.join(sorted(self.settings)) or 'none'} (environment: {_PREFIX}…).",
             ) from None
 
     def _of(self, role: _Role) -> dict[str, Any]:
@@ -205,7 +179,7 @@ def parse_url(url: str) -> tuple[str, str]:
     """The addresses and the prefix in the URL of a cluster.
 
     Raises:
-        OptionError: It has no address, or a wrong one.
+        OptionError: It has no address, or a wrong prefix.
     """
     addresses, _, prefix = url.removeprefix(SCHEME).partition("/")
     if not url.startswith(SCHEME) or not addresses or "@" in addresses or not _PLAIN.fullmatch(prefix):
@@ -213,13 +187,6 @@ def parse_url(url: str) -> tuple[str, str]:
             f"{SCHEME}… needs the addresses of brokers, and may have a prefix for names",
             hint="Write kafka://host:9092,other:9092 or kafka://host:9092/prefix. User and password are settings: TAILRACE_KAFKA_SASL_USERNAME, …",
         )
-    for address in addresses.split(","):
-        found = _ADDRESS.fullmatch(address.strip())
-        if found is None or not 0 < int(found["port"] or 1) <= _MOST_PORT:
-            raise OptionError(
-                f"{address!r} in {url!r} is no address of a broker",
-                hint=f"Write host:port, for example {SCHEME}host:9092,other:9092.",
-            )
     return addresses, prefix
 
 
@@ -227,28 +194,5 @@ def _from_environment() -> dict[str, str]:
     return {
         name.removeprefix(_PREFIX).lower().replace("_", "."): value
         for name, value in os.environ.items()
-        if name.startswith(_PREFIX) and name != _FILE
+        if name.startswith(_PREFIX)
     }
-
-
-def _from_file() -> dict[str, str]:
-    path = os.environ.get(_FILE)
-    if not path:
-        return {}
-    try:
-        lines = Path(path).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(
-            f"the file of Kafka settings {path!r} cannot be read", hint=f"Correct {_FILE}."
-        ) from error
-    found: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        name, mark, value = text.partition("=")
-        if not mark:
-            # The line itself may be a secret.
-            raise OptionError(f"line {number} of {path!r} has no '='", hint="Write name=value.")
-        found[name.strip()] = value.strip()
-    return found

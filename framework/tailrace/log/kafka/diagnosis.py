@@ -1,28 +1,14 @@
-"""Finds out what a silence of the brokers means: whether a topic is hidden from the user, and whether a client has lost all brokers."""
+"""Finds out whether a client that is silent has lost all brokers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tailrace.log.kafka.library import Consumer, KafkaError, Producer, library
+from tailrace.log.kafka.cluster import Cluster
+from tailrace.log.kafka.library import Consumer, Producer, library
 
-if TYPE_CHECKING:
-    from tailrace.log.kafka.cluster import Cluster
-
-_DENIED: Final = "TOPIC_AUTHORIZATION_FAILED"
 _CUT_OFF_S: Final = 3.0
 """A client that finds no broker for so long is cut off, if there is one: it tries to connect every two seconds."""
-
-
-def is_hidden(cluster: Cluster, topic: str) -> KafkaError | None:
-    """The error by which the brokers hide a topic from the user, whether it exists or not; None if they do not."""
-    answer = cluster.ask_ids([topic])[topic]
-    try:
-        cluster.answered(answer)
-    except library().KafkaException as error:
-        found = error.args[0]
-        return found if found.name() == _DENIED else None
-    return None
 
 
 def is_cut_off(client: Producer | Consumer, cluster: Cluster) -> bool:

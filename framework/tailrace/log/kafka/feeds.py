@@ -48,12 +48,16 @@ class Feed:
         last: Iterable[Published],
         read: Stretch,
         topic_id: str = "",
+        *,
+        stretch: int | None = None,
+        longest: int = _LONGEST,
     ) -> None:
         self.read_to = end
         """The offset up to which it is complete."""
         self._start = start
         self._read_all = read
         self._topic_id = topic_id
+        self._stretch, self._longest = stretch or STRETCH, longest
         self._last = {one.name: one for one in last}
         self._recent: deque[tuple[int, Published]] = deque()
         """All from ``_recent_from`` on."""
@@ -69,7 +73,7 @@ class Feed:
         one = found
         self._last[one.name] = one
         self._recent.append((offset, one))
-        if len(self._recent) > 2 * STRETCH:
+        if len(self._recent) > 2 * self._stretch:
             self._forget_old()
         for waiting in self._waiting:
             waiting.add(one)
@@ -86,13 +90,13 @@ class Feed:
                     unseen.pop(one.name, None)
             return all(one.ends[partition] <= position for one in unseen.values())
 
-        low = max(self._start, self.read_to - STRETCH)
+        low = max(self._start, self.read_to - self._stretch)
         if low < self._recent_from:
             self._recent.extendleft(reversed(list(self._read(low, self._recent_from))))
             self._recent_from = low
-        low, length, done = self._recent_from, STRETCH, seen(self._recent)
+        low, length, done = self._recent_from, self._stretch, seen(self._recent)
         while not done and low > self._start:
-            high, length = low, min(2 * length, _LONGEST)
+            high, length = low, min(2 * length, self._longest)
             low = max(self._start, low - length)
             done = seen(self._read(low, high))
         for one in unseen.values():
@@ -115,7 +119,7 @@ class Feed:
                 yield offset, found
 
     def _forget_old(self) -> None:
-        while len(self._recent) > STRETCH:
+        while len(self._recent) > self._stretch:
             offset, _ = self._recent.popleft()
             self._recent_from = offset + 1
 
@@ -123,10 +127,11 @@ class Feed:
 class Waiting:
     """The publications of a topic that do not hold yet at a reader's position in one partition."""
 
-    __slots__ = ("_by_name", "_partition", "_seen")
+    __slots__ = ("_by_name", "_most", "_partition", "_seen")
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, most: int = MOST_WAITING) -> None:
         self._partition = partition
+        self._most = most
         self._by_name: dict[str, deque[Published]] = {}
         self._seen: dict[str, int | None] = {}
 
@@ -140,7 +145,7 @@ class Waiting:
             queue[-1] = _after(queue[-1], one)
             return
         queue.append(one)
-        if len(queue) > MOST_WAITING:
+        if len(queue) > self._most:
             self._by_name[one.name] = deque(_thinned(queue))
 
     def news(self, position: int) -> list[Publication]:

@@ -130,7 +130,7 @@ class FollowedTopics:
             if error is not None:
                 failed.append(error)
 
-        producer = self._producer({"enable.idempotence": True, "acks": "all"})
+        producer = self._producer({})
         try:
             producer.produce(
                 f"{self._cluster.prefix}{feed}",

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
@@ -19,18 +19,18 @@ from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.log.consistent_ends import consistent_ends
 from tailrace.log.interface import Cleaned, Ends, PublishedAt, TopicPartition, TopicSettings
 from tailrace.log.kafka import note as notes
-from tailrace.log.kafka.administration import KafkaAdmin, Member
+from tailrace.log.kafka.administration import KafkaAdmin
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.feeds import Feed
 from tailrace.log.kafka.followed import FollowedTopics
 from tailrace.log.kafka.library import Consumer
 from tailrace.log.kafka.listed_topics import ListedTopics
-from tailrace.log.kafka.overdue import overdue
 from tailrace.log.kafka.placing import KafkaPlacer
 from tailrace.log.kafka.process_transaction import ProcessTransaction
 from tailrace.log.kafka.reader import KafkaReader
 from tailrace.log.kafka.tasks import KafkaTasks
+from tailrace.log.kafka.topic_config import LAG_MS
 from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS, Published, counted, decode
 from tailrace.log.kafka.writer import KafkaProducer
@@ -43,9 +43,6 @@ _MARKERS_S = 1.0
 """For how long the markers of a commit may be on their way before what it has published counts as not committed."""
 _HANGS_S = 90.0
 """For how long a transaction that hides records is waited for: longer than the coordinator leaves one open (``transaction.timeout.ms``)."""
-
-_MEMBERS_S = 5.0
-"""For how long the members of a group are not asked for again."""
 
 _HIDDEN = (WATERMARKS, PUBLISHERS)
 
@@ -68,23 +65,17 @@ class KafkaLog:
         self._mutex = threading.Lock()
         self._outsiders: dict[str, Consumer] = {}
         """By group, a consumer that is no member, for its offsets and metadata."""
-        self._joined: dict[str, KafkaTasks] = {}
         self._processes: dict[str, ProcessTransaction] = {}
         """By app that was joined."""
         self._followed = FollowedTopics(
             self._cluster, self._topics, self._connection.plain_producer, self._records
         )
-        self.admin = KafkaAdmin(
-            self._cluster, self._connection.addresses, options.new_topics, self._followed.follow
-        )
+        self.admin = KafkaAdmin(self._cluster, options.new_topics, self._followed.follow)
         self._commits = Counter[TopicPartition]()
         """The number of commits of this process to each partition."""
-        self._known_members: dict[str, tuple[float, list[Member]]] = {}
-        """By app, when the members of its group were asked for, and who they are."""
 
     @property
     def place(self) -> str:
-        """See ``StoredLog.place``: the URL."""
         return str(self._connection)
 
     def __str__(self) -> str:
@@ -93,7 +84,6 @@ class KafkaLog:
     # --- topics and positions
 
     def create_topic(self, topic: str, settings: TopicSettings, /) -> None:
-        """See ``Log.create_topic``."""
         if topic.endswith(_HIDDEN):
             raise OptionError(
                 f"names that end with {' or '.join(map(repr, _HIDDEN))} are those of published watermarks",
@@ -102,13 +92,11 @@ class KafkaLog:
         self._cluster.create(topic, settings)
 
     def topics(self) -> Mapping[str, TopicSettings]:
-        """See ``Log.topics``."""
         counts = self._cluster.names()
         self._cluster.forget_unless(counts)
         return ListedTopics(self._cluster, (name for name in counts if not name.endswith(_HIDDEN)))
 
     def partitions(self, topic: str, /) -> int:
-        """See ``Log.partitions``."""
         return self._cluster.known(topic).partitions
 
     def note(self, positions: Mapping[TopicPartition, int], /) -> bytes:
@@ -117,24 +105,19 @@ class KafkaLog:
 
     def resume(self, note: bytes, positions: Mapping[TopicPartition, int], /) -> Mapping[TopicPartition, int]:
         """See ``Log.resume``, and ``note.py``."""
-        noted = notes.Noted(note) if note else None
-        if noted is None or not positions or not noted.is_of(self.identity):
+        if not note or not positions:
             return positions
-        noted.check(self._topics.now(notes.topics_of(positions)), positions)
-        return {place: noted.continued(place, position) for place, position in positions.items()}
+        return notes.continued(note, self.identity, self._topics.now, positions)
 
     def start_offset(self, topic: str, partition: int, /) -> int:
-        """See ``Log.start_offset``."""
         place = TopicPartition(topic, partition)
         return self._cluster.starts([place])[place]
 
     def end_offset(self, topic: str, partition: int, /) -> int:
-        """See ``Log.end_offset``."""
         place = TopicPartition(topic, partition)
         return self._cluster.ends([place])[place]
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int, /) -> int:
-        """See ``Log.offset_at``."""
         return self._cluster.at_time(TopicPartition(topic, partition), timestamp_ms)
 
     def committed_offsets(
@@ -151,7 +134,6 @@ class KafkaLog:
     def offsets_before_open_transactions(
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
-        """See ``Log.offsets_before_open_transactions``."""
         consumer = self._connection.consumer(group, **{"isolation.level": "read_uncommitted"})
         try:
             return self._cluster.committed(consumer, group, partitions)
@@ -159,11 +141,9 @@ class KafkaLog:
             consumer.close()
 
     def commit_order(self, _topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
-        """See ``Log.commit_order``: it is not kept."""
         return ()
 
     def publications(self) -> Mapping[tuple[str, str], int | None]:
-        """See ``Log.publications``."""
         found: dict[tuple[str, str], int | None] = {}
         names = self._cluster.names()
         followed = [name.removesuffix(PUBLISHERS) for name in names if name.endswith(PUBLISHERS)]
@@ -179,7 +159,6 @@ class KafkaLog:
         return found
 
     def published(self, topic: str, /) -> list[PublishedAt]:
-        """See ``MovableLog.published``."""
         feed = f"{topic}{WATERMARKS}"
         names = self._cluster.names()
         id_ = self._cluster.ids([topic])[topic][0] if topic in names else ""
@@ -199,12 +178,7 @@ class KafkaLog:
         return found
 
     def ends(self, topics: Iterable[str], /) -> Ends:
-        """See ``OneCommitLog.ends``. Kafka has no moment that covers all partitions: see ``consistent_ends``.
-
-        Raises:
-            UnknownTopicError: One of the topics does not exist.
-            LogUnavailableError: A transaction stays open.
-        """
+        """See ``OneCommitLog.ends``, and ``consistent_ends``. LogUnavailableError: a transaction stays open."""
         counts = {topic: self.partitions(topic) for topic in topics}
         reader = self.reader({})
         try:
@@ -228,14 +202,12 @@ class KafkaLog:
 
     @contextmanager
     def compaction_paused(self, topics: Iterable[str] = (), /) -> Generator[None]:
-        """See ``OneCommitLog.compaction_paused``. Brokers compact when they want, but no record that is younger than ``min.compaction.lag.ms``
-        replaces an older one. So what is read within this time is as it was at the beginning.
-        """
+        """See ``OneCommitLog.compaction_paused``. No record younger than ``min.compaction.lag.ms`` replaces an older one."""
         begun_s = time.monotonic()
         yield
         took_ms = (time.monotonic() - begun_s) * 1_000
         for topic in topics:
-            lag_ms = self._cluster.compaction_lag_ms(topic)
+            lag_ms = int(self._cluster.config_of([topic])[topic][LAG_MS])
             if took_ms > lag_ms:
                 raise LogUnavailableError(
                     f"reading took {took_ms / 1_000:,.0f} s, and the brokers may have compacted {topic!r} meanwhile, which they leave alone "
@@ -245,7 +217,6 @@ class KafkaLog:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        """For how long a transaction may be open before the brokers abort it."""
         return self._connection.transaction_timeout_ms
 
     # --- writers and readers
@@ -253,8 +224,7 @@ class KafkaLog:
     def writer(self, transactional_id: str, /) -> SharedWriter:
         """See ``Log.writer``. A task of an app that this process has joined gets a writer of the transaction of the process."""
         task = task_of(transactional_id)
-        process = None if task is None else self._processes.get(task[0])
-        if task is not None and process is not None:
+        if task is not None and (process := self._processes.get(task[0])) is not None:
             return process.writer(transactional_id, task[1])
         return SharedTransaction(self._producer(transactional_id)).writer(transactional_id)
 
@@ -268,11 +238,10 @@ class KafkaLog:
                 self._cluster,
                 self._router(),
                 self._topics,
-                patience_s=lambda: self._cluster.patience_s,
                 membership=self._metadata_of,
                 follow=self._followed.follow,
                 committed=self._note_commit,
-                fenced=partial(overdue, self.transaction_timeout_ms),
+                timeout_ms=self.transaction_timeout_ms,
             )
             try:
                 producer.take_over()
@@ -298,7 +267,6 @@ class KafkaLog:
             lambda: self._connection.consumer(self.options.group),
             self._cluster,
             self._topics,
-            patience_s=self.options.patience_s,
             commits=self._commits.__getitem__,
             feed=self._feed,
             hidden_s=self.options.hidden_s,
@@ -310,25 +278,21 @@ class KafkaLog:
         return reader
 
     def placer(self, scratch: str, /) -> KafkaPlacer:
-        """See ``MovableLog.placer``."""
         return KafkaPlacer(
             self._connection.plain_producer,
             self._cluster,
             TopicPartition(scratch, 0),
-            patience_s=self.options.patience_s,
-            follow=self._followed.follow,
+            self._followed.follow,
         )
 
     def live_reader(self) -> KafkaReader:
-        """See ``ServiceLog.live_reader``."""
         return self.reader({}, live=True)
 
     def cleaning_is_due(self) -> bool:
-        """See ``ServiceLog.cleaning_is_due``: brokers delete and compact by themselves."""
+        """Brokers delete and compact by themselves."""
         return False
 
     def clean(self) -> Cleaned:
-        """See ``ServiceLog.clean``. Does nothing."""
         return Cleaned()
 
     # --- tasks
@@ -338,43 +302,27 @@ class KafkaLog:
     def join(
         self, tasks: AppTasks, on_assigned: OnAssigned = nothing, on_revoked: OnRevoked = nothing, /
     ) -> KafkaTasks:
-        """See ``TaskLog.join``: become a member of the app's group. Its metadata goes with all commits for the group."""
+        """See ``TaskLog.join``: become a member of the app's group."""
         made = KafkaTasks(self._connection, self._cluster, tasks, on_assigned, on_revoked)
-        self._joined[tasks.app] = made
         self._processes[tasks.app] = ProcessTransaction(tasks.app, made, self._producer)
         return made
 
     def owner(self, app: str, number: int, /) -> Owner | None:
         """See ``TaskLog.owner``. A process that was killed counts until ``session.timeout.ms`` is over."""
         place = TopicPartition(tape_of(app), number)
-        return next((one.owner for one in self._members(app) if place in one.partitions), None)
+        members = self.admin.members(app)
+        return next((member.owner for member in members if place in member.partitions), None)
 
     @contextmanager
-    def reserve(self, app: str, _numbers: Collection[int], /, *, replacing: bool = False) -> Generator[None]:
-        """See ``TaskLog.reserve``. A process that starts inside the block is not refused. A static member may be of a run before."""
-        names = ("group.instance.id", "consumer.group.instance.id")
-        mine = {self._connection.settings.get(name) for name in names} if replacing else ()
-        found = [
-            one.owner
-            for one in self._members(app, fresh=True)
-            if not one.instance or one.instance not in mine
-        ]
-        if found:
-            named = ", ".join(sorted(set(map(str, found))))
+    def reserve(self, app: str, _numbers: Collection[int], /) -> Generator[None]:
+        """See ``TaskLog.reserve``. A process that starts inside the block is not refused."""
+        if found := self.admin.members(app):
+            named = ", ".join(sorted({str(member.owner) for member in found}))
             raise TaskOwnedError(
                 f"its group has {counted_in_words(len(found), 'member')}: {named}. A process that was killed counts until "
                 "session.timeout.ms is over"
             )
         yield
-
-    def _members(self, app: str, *, fresh: bool = False) -> list[Member]:
-        """The members of an app's group. They are not asked for again for a while, unless ``fresh``."""
-        at_s, found = self._known_members.get(app, (0.0, []))
-        now_s = time.monotonic()
-        if fresh or not at_s or now_s - at_s > _MEMBERS_S:
-            found = self.admin.members(app)
-            self._known_members[app] = (now_s, found)
-        return found
 
     def append_all(
         self, outputs: Iterable[Output], /, partition: int | None = None
@@ -388,11 +336,9 @@ class KafkaLog:
             writer.close()
 
     def limit_patience(self, patience_s: float, /) -> None:
-        """See ``TaskLog.limit_patience``."""
         self._cluster.patience_s = min(patience_s, self._cluster.patience_s)
 
     def close(self) -> None:
-        """See ``Log.close``."""
         with self._mutex:
             outsiders, self._outsiders = self._outsiders, {}
         for process in self._processes.values():
@@ -408,12 +354,11 @@ class KafkaLog:
 
     def _metadata_of(self, group: str) -> Any:
         """The metadata of a group. If this process is no member, commits are fenced by the transactional id alone."""
-        if (joined := self._joined.get(group)) is not None:
-            return joined.metadata()
+        if (joined := self._processes.get(group)) is not None:
+            return joined.member.metadata()
         return self._outsider(group).consumer_group_metadata()
 
     def _outsider(self, group: str) -> Consumer:
-        """A consumer of a group that is no member of it."""
         with self._mutex:
             found = self._outsiders.get(group)
             if found is None:
@@ -436,7 +381,6 @@ class KafkaLog:
     def _records(
         self, stretches: Mapping[TopicPartition, tuple[int, int]]
     ) -> Iterator[tuple[TopicPartition, InputRecord]]:
-        """See ``followed.Records``."""
         some = {place: stretch for place, stretch in stretches.items() if stretch[0] < stretch[1]}
         if not some:
             return

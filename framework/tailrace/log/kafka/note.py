@@ -22,7 +22,7 @@ record, and a position is continued there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -64,42 +64,38 @@ def encode(log: bytes, ids: Mapping[str, str], positions: Mapping[TopicPartition
     return _encode(_Note(FORMAT, log, topics))
 
 
-class Noted:
-    """A decoded note.
+def continued(
+    note: bytes,
+    log: bytes,
+    ids: Callable[[Iterable[str]], Mapping[str, str]],
+    positions: Mapping[TopicPartition, int],
+) -> Mapping[TopicPartition, int]:
+    """Where to continue from positions: behind offsets that hold no record. ``ids`` asks for the present ids of topics.
 
     Raises:
-        CorruptStateError: It cannot be read.
+        TopicReplacedError: A topic of these positions has another id.
+        CorruptStateError: The note cannot be read.
         NewerFormatError: A newer version has written it.
     """
-
-    def __init__(self, note: bytes) -> None:
-        try:
-            self._note = _decoder.decode(note)
-        except msgspec.MsgspecError as error:
-            raise CorruptStateError(f"the note of a cut cannot be read: {error}") from error
-        check_format("the note of a cut", self._note.format, FORMAT)
-
-    def is_of(self, log: bytes) -> bool:
-        """Whether it is about this log."""
-        return self._note.log == log
-
-    def check(self, ids: Mapping[str, str], positions: Iterable[TopicPartition]) -> None:
-        """Compare its ids with the present ones.
-
-        Raises:
-            TopicReplacedError: A topic of these positions has another id.
-        """
-        for topic, partition in positions:
-            noted = self._note.topics.get(topic)
-            if noted is not None and ids.get(topic, noted.id) != noted.id:
-                raise TopicReplacedError(
-                    "the topic was deleted and created again since it was read: offsets in it mean other records now",
-                    topic=topic,
-                    partition=partition,
-                    hint="Restore the old topic from a copy, if there is one.",
-                )
-
-    def continued(self, place: TopicPartition, position: int) -> int:
-        """Where to continue from a position: behind offsets that hold no record."""
-        noted = self._note.topics.get(place.topic)
-        return position if noted is None else max(position, noted.positions.get(place.partition, position))
+    try:
+        noted = _decoder.decode(note)
+    except msgspec.MsgspecError as error:
+        raise CorruptStateError(f"the note of a cut cannot be read: {error}") from error
+    check_format("the note of a cut", noted.format, FORMAT)
+    if noted.log != log:
+        return positions
+    now = ids(topics_of(positions))
+    found = dict(positions)
+    for place, position in positions.items():
+        topic = noted.topics.get(place.topic)
+        if topic is None:
+            continue
+        if now.get(place.topic, topic.id) != topic.id:
+            raise TopicReplacedError(
+                "the topic was deleted and created again since it was read: offsets in it mean other records now",
+                topic=place.topic,
+                partition=place.partition,
+                hint="Restore the old topic from a copy, if there is one.",
+            )
+        found[place] = max(position, topic.positions.get(place.partition, position))
+    return found

@@ -50,18 +50,14 @@ class Outages:
         self._log = log
         self._clock = clock
         self._mutex = threading.Lock()
-        self._since: float | None = None
-        """When the first failure was that no answer has followed."""
-        self._last = 0.0
-        """When the last one was."""
-        self._told: dict[bool, float] = {}
-        """By whether a connection was denied, when that was last logged."""
+        self._failed_at: float | None = None
+        """When the last failure was, if no answer has followed."""
+        self._told: dict[str, float] = {}
+        """When each kind of line was last logged."""
         self._is_told = False
         """Whether the present outage was logged."""
-        self._reason = ""
+        self._reason = "there is no answer yet"
         """Of the last failure."""
-        self._waits_told: float | None = None
-        """When it was last logged that a question waits."""
         self.denial: KafkaError | None = None
         """Why the brokers have denied a connection, if they have answered nothing since."""
 
@@ -69,27 +65,23 @@ class Outages:
         """A client reports an error that belongs to no call."""
         denied = error.name() in DENIED_CONNECTION
         with self._mutex:
-            now = self._last = self._clock()
-            begun = self._since = now if self._since is None else self._since
+            self._failed_at = self._clock()
             self.denial = error if denied else self.denial
             self._reason = reason = _DETAILS.sub("", error.str())
-            if now - self._told.get(denied, -_AGAIN_S) < _AGAIN_S:
+            if not self._is_due("denied" if denied else "lost"):
                 return
-            self._told[denied] = now
             self._is_told = True
-        lasts = f", for {now - begun:,.0f} s" if now - begun >= 1 else ""
         if denied:
-            self._log.warning("Kafka denies the connection%s: %s. %s", lasts, reason, CREDENTIALS)
+            self._log.warning("Kafka denies the connection: %s. %s", reason, CREDENTIALS)
         else:
-            self._log.warning("there is no connection to Kafka%s: %s", lasts, reason)
+            self._log.warning("there is no connection to Kafka: %s", reason)
 
     def waits(self, addresses: str, left_s: float) -> None:
         """A question has no answer yet, and is asked again for so long."""
         with self._mutex:
-            now = self._clock()
-            if left_s <= 0 or (self._waits_told is not None and now - self._waits_told < _AGAIN_S):
+            if left_s <= 0 or not self._is_due(WAITING):
                 return
-            self._waits_told, reason = now, self._reason or "there is no answer yet"
+            reason = self._reason
         self._log.getChild(WAITING).warning(
             "waiting for Kafka at %s: %s. It is tried for %.0f s more", addresses, reason, left_s
         )
@@ -97,12 +89,19 @@ class Outages:
     def answered(self, asked_at: float) -> None:
         """A broker has answered a question that was asked then."""
         with self._mutex:
-            if self._since is None or asked_at <= self._last:
+            if self._failed_at is None or asked_at <= self._failed_at:
                 return
-            lasted, is_told = self._clock() - self._since, self._is_told
-            self._since, self._is_told, self.denial, self._waits_told = None, False, None, None
+            is_told, self._is_told, self._failed_at, self.denial = self._is_told, False, None, None
+            self._told.pop(WAITING, None)
         if is_told:
-            self._log.info("Kafka answers again, after %s s", f"{lasted:,.1f}")
+            self._log.info("Kafka answers again")
+
+    def _is_due(self, kind: str) -> bool:
+        now = self._clock()
+        if now - self._told.get(kind, -_AGAIN_S) < _AGAIN_S:
+            return False
+        self._told[kind] = now
+        return True
 
     def log(self, level: int, message: str, facility: str, client: str, text: str, *_rest: Any) -> None:
         """Called by the library as the method of a logger."""

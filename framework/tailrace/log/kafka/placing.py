@@ -59,24 +59,20 @@ class KafkaPlacer:
         producer: Callable[[Mapping[str, Any]], Producer],
         cluster: Cluster,
         scratch: TopicPartition,
-        *,
-        patience_s: float,
         follow: Callable[[str], Followed],
     ) -> None:
         self._cluster = cluster
         self._scratch = scratch
-        self._patience_s = patience_s
         self._follow = follow
         self._failed: Any = None
         name = f"{cluster.prefix}{scratch.topic}"
-        self._plain = producer({"enable.idempotence": True, "acks": "all"})
+        self._plain = producer({})
         self._filler = producer({"transactional.id": f"{name}-fill"})
         self._marker = producer({"transactional.id": f"{name}-mark", **_WAITING})
         for one in (self._filler, self._marker):
             self._try(one.init_transactions, "taking a transactional id over")
 
     def begin_at(self, place: TopicPartition, offset: int, /) -> None:
-        """See ``Placer.begin_at``."""
         if offset:
             self.append([Stretch(place, (), offset)])
             self._cluster.delete_before(place, offset)
@@ -107,7 +103,6 @@ class KafkaPlacer:
         self._await_ends({one.place: one.end for one in stretches})
 
     def publish(self, topic: str, publications: Sequence[PublishedAt], /) -> None:
-        """See ``Placer.publish``."""
         followed, last = self._follow(topic), dict[str, int]()
         feeds = [TopicPartition(name, 0) for name in followed.feeds]
         now_ms = time.time_ns() // 1_000_000
@@ -124,7 +119,7 @@ class KafkaPlacer:
         self._flush(self._filler)
         sent = self._cluster.ends(feeds)
         self._try(self._filler.commit_transaction, "committing watermarks")
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._cluster.patience_s
         # Readers see them when the marker of the transaction is there, which is a moment after it has ended.
         while any(stable < sent[feed] for feed, stable in self._cluster.stable_ends(feeds).items()):
             if time.monotonic() > deadline:
@@ -132,7 +127,6 @@ class KafkaPlacer:
             time.sleep(_PAUSE_S)
 
     def close(self) -> None:
-        """See ``Placer.close``."""
         for one in (self._plain, self._filler, self._marker):
             one.purge()
             with warnings.catch_warnings():
@@ -143,7 +137,6 @@ class KafkaPlacer:
     # --- gaps
 
     def _fill(self, gaps: Mapping[TopicPartition, int]) -> None:
-        """Make gaps of two offsets and more."""
         if not gaps:
             return
         self._try(lambda _: self._filler.begin_transaction(), "beginning a transaction")
@@ -190,7 +183,7 @@ class KafkaPlacer:
             self._scratch.partition,
             on_delivery=note,
         )
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._cluster.patience_s
         while not delivered:
             self._serve(self._marker, self._marker.poll, 0.1)
             if time.monotonic() > deadline:
@@ -201,7 +194,7 @@ class KafkaPlacer:
 
     def _await_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         """Wait until partitions end where they should: markers come a moment after the transaction has ended."""
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._cluster.patience_s
         while ends and (found := self._cluster.ends(ends)) != ends:
             for place, end in ends.items():
                 if found[place] > end:
@@ -220,7 +213,7 @@ class KafkaPlacer:
         """Send a record, or one without content."""
         _, timestamp_ms, key, value, headers = _NOTHING if record is None else record
         at_ms = stored_times([timestamp_ms], place.topic)[0] if timestamp_ms < 1 else timestamp_ms
-        name, deadline = self._cluster.prefix + place.topic, time.monotonic() + self._patience_s
+        name, deadline = self._cluster.prefix + place.topic, time.monotonic() + self._cluster.patience_s
         while True:
             try:
                 producer.produce(
@@ -252,7 +245,6 @@ class KafkaPlacer:
             raise as_log_error(error, "copying records", topic)
 
     def _serve(self, producer: Producer, call: Callable[[float], int], timeout_s: float) -> int:
-        """Let the library call back."""
         try:
             return call(timeout_s)
         except Exception as error:  # noqa: BLE001  # another is raised again
@@ -262,19 +254,19 @@ class KafkaPlacer:
             raise as_log_error(kafka_error(cause), "copying records") from cause
 
     def _flush(self, producer: Producer) -> None:
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._cluster.patience_s
         before = len(producer)
         while waiting := self._serve(producer, producer.flush, 1.0):
             self._check()
             if waiting < before:
-                before, deadline = waiting, time.monotonic() + self._patience_s
+                before, deadline = waiting, time.monotonic() + self._cluster.patience_s
             if time.monotonic() > deadline:
                 raise _no_answer()
         self._check()
 
     def _try(self, do: Callable[[float], object], doing: str) -> None:
         """Do something, again and again while that can help, for as long as the patience lasts."""
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._cluster.patience_s
         while True:
             try:
                 do(_REQUEST_S)

@@ -54,7 +54,7 @@ class ProcessTransaction:
 
     def __init__(self, app: str, member: KafkaTasks, producer: Callable[[str], KafkaProducer]) -> None:
         self._app = app
-        self._member = member
+        self.member = member
         self._producer = producer
         self._id = ""
         self._transaction: SharedTransaction | None = None
@@ -71,7 +71,7 @@ class ProcessTransaction:
             FencedError: This process does not own the task, or is no member of the group any more.
             LogUnavailableError: The brokers do not answer.
         """
-        member = self._member
+        member = self.member
         member.confirm(number)  # who owns the task may fence others
         transaction = self._present()
         named = member.producer(number)
@@ -95,7 +95,7 @@ class ProcessTransaction:
 
     def _present(self) -> SharedTransaction:
         """The transaction of the present producer; of another, if that has failed or is going to be fenced."""
-        present, times_lost = self._transaction, self._member.times_lost
+        present, times_lost = self._transaction, self.member.times_lost
         if present is not None and times_lost != self._times_lost:
             present.close()
         if present is None or present.ended:
@@ -109,7 +109,7 @@ class ProcessTransaction:
         """Refuse to commit tasks that this process does not own."""
         for name in names:
             task = task_of(name)
-            if task is None or task[1] not in self._member.owned:
+            if task is None or task[1] not in self.member.owned:
                 raise FencedError(
                     f"{name!r} was given to another process",
                     hint="Nothing is lost. Its new owner does the work.",

@@ -112,7 +112,6 @@ class KafkaReader:
         cluster: Cluster,
         topics: WatchedTopics,
         *,
-        patience_s: float,
         commits: Callable[[TopicPartition], int],
         feed: Callable[[str], Feed],
         hidden_s: float,
@@ -128,18 +127,14 @@ class KafkaReader:
         """When the consumer last gave something, or was asked whether it is cut off."""
         self._cluster = cluster
         self._topics = topics
-        self._patience_s = patience_s
         self._commits = commits
         self._new_feed = feed
         self._parts: dict[tuple[str, int], _Part] = {}
         """By the topic's name at the brokers, and partition."""
         self._feeds: dict[str, Feed] = {}
-        """By topic of watermarks."""
         self._waiting: dict[TopicPartition, Waiting] = {}
         self._asked: Future[dict[TopicPartition, int]] | None = None
-        """Answers about ends that are still to come."""
         self._asked_at = 0.0
-        """When they were asked."""
         self._asked_after: dict[TopicPartition, int] = {}
         """After how many commits to each partition, and to its watermarks, they were asked."""
         self._asked_to: dict[TopicPartition, int] = {}
@@ -150,7 +145,6 @@ class KafkaReader:
     # --- the interface
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
-        """See ``Reader.fetch``."""
         part = self._parts[self._cluster.prefix + topic, partition]
         if not part.buffer:
             self._pump(0)
@@ -160,7 +154,7 @@ class KafkaReader:
             if until is not None:
                 self._await(lambda: part.buffer or part.error is not None or part.read_to >= until, doing)
             elif not self._live:
-                self._settle(part)
+                self._settle(part, doing)
         if part.error is not None and not part.buffer:
             self._raise(part)
         buffer = part.buffer
@@ -173,14 +167,12 @@ class KafkaReader:
         return Fetch(records, part.position, unread, idle)
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
-        """See ``Reader.seek``."""
         self.forget(topic, partition)
         place = TopicPartition(topic, partition)
         self._consumer.incremental_assign([self._cluster.at(place, offset)])
         self._parts[self._cluster.prefix + topic, partition] = _Part(place, offset)
 
     def forget(self, topic: str, partition: int, /) -> None:
-        """See ``Reader.forget``."""
         place = TopicPartition(topic, partition)
         part = self._parts.pop((self._cluster.prefix + topic, partition), None)
         if part is not None:
@@ -192,13 +184,11 @@ class KafkaReader:
             self._feeds[topic + WATERMARKS].drop(waiting)
 
     def behind(self, topic: str, partition: int, /) -> int | None:
-        """See ``LiveReader.behind``."""
         self._pump(0)
         part = self._parts[self._cluster.prefix + topic, partition]
         return max(0, part.stable - part.position) if part.answered else None
 
     def published(self, topic: str, partition: int, /) -> list[Publication]:
-        """See ``Reader.published``."""
         place = TopicPartition(topic, partition)
         part = self._parts[self._cluster.prefix + topic, partition]
         waiting = self._waiting.get(place)
@@ -208,7 +198,6 @@ class KafkaReader:
         return waiting.news(part.position)
 
     def wait(self, timeout_s: float, /) -> bool:
-        """See ``Reader.wait``."""
         deadline = time.monotonic() + timeout_s
         while not (ready := self._is_ready()):
             left_s = deadline - time.monotonic()
@@ -218,7 +207,6 @@ class KafkaReader:
         return ready
 
     def close(self) -> None:
-        """See ``Reader.close``."""
         self._parts.clear()
         self._feeds.clear()
         self._consumer.close()
@@ -229,7 +217,7 @@ class KafkaReader:
         return any(part.buffer or part.error is not None for part in self._parts.values())
 
     def _pump(self, timeout_s: float) -> None:
-        """Sort what has arrived into the buffers. Waits for the first message, if there is none yet."""
+        """Sort what has arrived into the buffers; wait for the first message."""
         if self._live:
             self._topics.look()
         try:
@@ -256,7 +244,6 @@ class KafkaReader:
         self._take_ends()
 
     def _check_connected(self) -> None:
-        """Take another consumer if this one is cut off."""
         if is_cut_off(self._consumer, self._cluster):
             _log.warning("a consumer has lost the addresses of all brokers; another one continues")
             lost, self._consumer = self._consumer, self._connect()
@@ -274,7 +261,6 @@ class KafkaReader:
         self._heard_at = time.monotonic()
 
     def _take(self, part: _Part, messages: Sequence[Message]) -> None:
-        """Records have arrived."""
         part.answered, part.error, part.idle_at = True, None, 0.0
         records = records_of(messages, part.read_to)
         if records:
@@ -313,7 +299,6 @@ class KafkaReader:
         raise self._cluster.error(error, f"reading {topic!r} partition {partition}", topic)
 
     def _gone(self, part: _Part) -> OffsetGoneError:
-        """The position of a partition is not in the log."""
         (topic, partition), places = part.place, [part.place]
         start, end = self._cluster.starts(places)[part.place], self._cluster.ends(places)[part.place]
         return OffsetGoneError(
@@ -330,16 +315,14 @@ class KafkaReader:
         )
 
     def _await(self, is_done: Callable[[], object], doing: str) -> None:
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._cluster.patience_s
         while not is_done():
             if time.monotonic() > deadline:
-                raise LogUnavailableError(
-                    f"Kafka does not answer, while {doing}", hint="Look at the brokers."
-                )
+                raise _no_answer(doing)
             self._pump(_NAP_S)
 
     def _is_hidden(self, part: _Part) -> bool:
-        """Whether an open transaction before the position of a partition hides it; then the library answers nothing, and asks on."""
+        """Whether an open transaction before the position hides it: then the library does not answer."""
         now = time.monotonic()
         if part.asked is None:
             if now - part.asked_at > _LATE_S:
@@ -352,13 +335,13 @@ class KafkaReader:
                     part.answered, part.at_end, part.stable = True, True, stable
         return part.answered
 
-    def _settle(self, part: _Part) -> None:
+    def _settle(self, part: _Part, doing: str) -> None:
         """Wait for records; or until none can be read, and all watermarks are read that were published by then."""
         feeds = {TopicPartition(name, 0): feed for name, feed in self._feeds.items()}
         asked_at, asked_after = time.monotonic(), self._commits_to(part.place)
         ends = self._cluster.ends([part.place, *feeds])
         end = ends[part.place]
-        given_up_s, hidden_s = asked_at + self._patience_s, asked_at + self._hidden_s
+        given_up_s, hidden_s = asked_at + self._cluster.patience_s, asked_at + self._hidden_s
         while not part.buffer and part.error is None:
             heard = [feed.read_to for feed in feeds.values()]
             if part.read_to >= end and all(feed.read_to >= ends[place] for place, feed in feeds.items()):
@@ -373,11 +356,7 @@ class KafkaReader:
             if now > hidden_s:
                 return
             if now > given_up_s:
-                topic, partition = part.place
-                raise LogUnavailableError(
-                    f"Kafka does not answer, while reading {topic!r} partition {partition}",
-                    hint="Look at the brokers.",
-                )
+                raise _no_answer(doing)
 
     # --- the ends of partitions
 
@@ -432,7 +411,7 @@ class KafkaReader:
                 part.idle_after = self._asked_after.get(place, -1)
 
     def _doubt(self, odd: TailraceError | None) -> None:
-        """Raise what is wrong with a topic, once it has been so for a while: a broker that starts may not know all topics yet."""
+        """Raise what is wrong with a topic, once it lasts: a broker that starts may not know all topics yet."""
         now = time.monotonic()
         if odd is None:
             self._odd_since = 0.0
@@ -445,7 +424,6 @@ class KafkaReader:
     # --- watermarks
 
     def _feed(self, topic: str) -> Feed:
-        """The publications of a topic, with all that was published until now."""
         name = topic + WATERMARKS
         feed, place = self._feeds.get(name), TopicPartition(name, 0)
         if feed is None:
@@ -457,7 +435,7 @@ class KafkaReader:
         return feed
 
     def _heard(self, message: Message) -> None:
-        """A message that is of no partition that is read as such: a watermark, or one of a partition that was forgotten, or of none."""
+        """A watermark, or a message of a forgotten partition, or of none."""
         error, offset = message.error(), message.offset()
         if message.topic() is None:
             # A reader commits nothing in its group, so it needs no right on it.
@@ -479,3 +457,7 @@ class KafkaReader:
 
 def _bytes(value: Any) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
+
+
+def _no_answer(doing: str) -> LogUnavailableError:
+    return LogUnavailableError(f"Kafka does not answer, while {doing}", hint="Look at the brokers.")

@@ -81,7 +81,6 @@ class KafkaTasks(Tasks):
         )
 
     def look(self) -> None:
-        """See ``Tasks.look``."""
         if self._stuck is not None:
             raise self._stuck
         try:
@@ -101,20 +100,12 @@ class KafkaTasks(Tasks):
         return self._consumer.memberid() or ""
 
     def notes(self) -> dict[int, str]:
-        """See ``Tasks.notes``.
-
-        Raises:
-            LogUnavailableError: The group does not answer.
-        """
+        """See ``Tasks.notes``. LogUnavailableError: the group does not answer."""
         found = {number: data.partition(_LINE)[2] for number, data in self._read().items()}
         return {number: text for number, text in found.items() if text}
 
     def producer(self, number: int) -> str:
-        """The producer that may have an open transaction with records of a task of this process; empty if there is none.
-
-        Raises:
-            LogUnavailableError: The group does not answer.
-        """
+        """The producer that may have an open transaction with records of a task; empty if there is none."""
         return self._kept_with(number).partition(_LINE)[0]
 
     def _kept_with(self, number: int) -> str:
@@ -138,19 +129,11 @@ class KafkaTasks(Tasks):
         return {one.partition: one.metadata for one in found if one.metadata}
 
     def leave_note(self, number: int, text: str) -> None:
-        """Replace the note of a task of this process.
-
-        Raises:
-            FencedError: The task is not of this process any more.
-            LogUnavailableError: The group does not answer.
-        """
+        """Replace the note of a task. FencedError: it is not of this process any more. LogUnavailableError: the group does not answer."""
         self._keep(number, f"{self.producer(number)}\n{text}")
 
     def name_producer(self, number: int, producer: str) -> None:
-        """Name the producer that may have an open transaction with records of a task of this process.
-
-        Raises what ``leave_note`` raises.
-        """
+        """Name the producer that may have an open transaction with records of a task. Raises what ``leave_note`` raises."""
         self.settled.discard(number)
         self._keep(number, f"{producer}\n{self._kept_with(number).partition(_LINE)[2]}")
 
@@ -159,12 +142,6 @@ class KafkaTasks(Tasks):
         return self._consumer.consumer_group_metadata()
 
     def check(self) -> None:
-        """Ask the group whether this process is still a member.
-
-        Raises:
-            FencedError: It is not, or not with its present tasks.
-            LogUnavailableError: The group does not answer.
-        """
         if not self._numbers:
             raise _not_owned()
         self.confirm(min(self._numbers))
@@ -174,7 +151,6 @@ class KafkaTasks(Tasks):
         self._keep(number, self._kept_with(number))
 
     def _keep(self, number: int, data: str) -> None:
-        """Replace what is kept with a task."""
         if number not in self._numbers:
             raise _not_owned()
         try:
@@ -229,7 +205,6 @@ class KafkaTasks(Tasks):
                 self._consumer.commit(offsets=places)
 
     def close(self) -> None:
-        """See ``Tasks.close``."""
         if self._stuck is not None:
             return  # it would wait for the same answer; the group misses this member after its session
         self._clear()

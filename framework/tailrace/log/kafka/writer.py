@@ -17,14 +17,17 @@ Kafka keeps no timestamp 0: librdkafka takes it for "now". It is written as -1, 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
+from math import inf
 from operator import length_hint
 from typing import Any, Final, NoReturn
 
+from tailrace.core.durations import spelled
 from tailrace.core.errors import (
     CommitUnknownError,
     FencedError,
@@ -43,6 +46,8 @@ from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import Published, encode
 from tailrace.log.routing import Router
 
+_log = logging.getLogger("tailrace.kafka")
+
 _NO_TIMES: Final = frozenset((0, NO_TIMESTAMP))
 _FLUSH_S: Final = 2.0
 _LOOK_S: Final = 1.0
@@ -60,8 +65,7 @@ class KafkaProducer:
     """The holder of a transactional id, for the writers of a ``SharedTransaction``; see ``tailrace.log.Writer``.
 
     ``membership`` gives the metadata of the group that offsets are committed for; ``follow`` the two topics of a topic's
-    publications, which it creates; ``committed`` is called after each commit. ``fenced`` is called
-    with how long the transaction was open when the producer is fenced, and may know the reason.
+    publications, which it creates; ``committed`` is called after each commit. ``timeout_ms`` is ``transaction.timeout.ms``.
     """
 
     def __init__(
@@ -72,22 +76,21 @@ class KafkaProducer:
         router: Router,
         topics: WatchedTopics,
         *,
-        patience_s: Callable[[], float],
         membership: Callable[[str], Any],
         follow: Callable[[str], Followed],
         committed: Callable[[Iterable[TopicPartition]], None],
-        fenced: Callable[[float], TailraceError | None],
+        timeout_ms: int,
     ) -> None:
         self.transactional_id = transactional_id
         self._producer: Producer = producer
         self._cluster = cluster
         self._router = router
         self._topics = topics
-        self._patience_s = patience_s
+        self._most_patience_s = inf
         self._membership = membership
         self._follow = follow
         self._committed = committed
-        self._fenced = fenced
+        self._timeout_ms = timeout_ms
         self.cut_off = False
         """Whether it has lost the addresses of the brokers, although they answer: another one is needed."""
         self._is_open = False
@@ -97,7 +100,6 @@ class KafkaProducer:
         self._written: dict[TopicPartition, int] = {}
         """The last offset of the open transaction in each partition."""
         self._topics_written: set[str] = set()
-        """The topics of the open transaction."""
         self._failed: Any = None
         """Why a record of the open transaction was not delivered."""
         self._ends: dict[str, list[int]] = {}
@@ -110,6 +112,9 @@ class KafkaProducer:
     def ended(self) -> bool:
         """Whether it is of no more use."""
         return self._ended is not None
+
+    def _patience_s(self) -> float:
+        return min(self._most_patience_s, self._cluster.patience_s)
 
     def _request_s(self) -> float:
         return min(MOST_REQUEST_S, self._patience_s())
@@ -176,7 +181,6 @@ class KafkaProducer:
         return ends
 
     def abort(self) -> None:
-        """See ``Writer.abort``."""
         self._enter()
         if not self._is_open:
             return
@@ -190,11 +194,10 @@ class KafkaProducer:
         self._closed()
 
     def close(self) -> None:
-        """See ``Writer.close``."""
         if self._producer is None:
             return
         if self._is_open and self._ended is None:
-            self._patience_s = lambda: _FLUSH_S
+            self._most_patience_s = _FLUSH_S
             # If it fails, the next holder of the id aborts it, or the cluster does after transaction.timeout.ms.
             with suppress(TailraceError):
                 self.abort()
@@ -240,16 +243,13 @@ class KafkaProducer:
             self._is_open, self._begun_s = True, time.monotonic()
 
     def _closed(self) -> None:
-        """The transaction has ended."""
         self._is_open = False
         self._written = {}
         self._topics_written = set()
         self._failed = None
 
     def _produce(self, place: TopicPartition, outputs: Sequence[Output]) -> None:
-        """Give records of one partition to librdkafka. The last one reports its offset, and so does each large one.
-
-        The arguments are given by position and in columns, which takes a third of the time of a call by names. ``produce_batch`` is
+        """Give records of one partition to librdkafka. The last one reports its offset, and so does each large one. The arguments are given by position and in columns, which takes a third of the time of a call by names. ``produce_batch`` is
         slower than this, and cannot write timestamps and headers.
         """
         topic, partition = place
@@ -322,12 +322,12 @@ class KafkaProducer:
         return waiting
 
     def _flush(self) -> None:
-        """Wait until all records are at the brokers."""
         begun = time.monotonic()
         while self._serve(self._producer.flush, min(_LOOK_S, self._request_s())):
-            cause = standing_error(self._producer)
-            if cause is not None and _is_lasting(kafka_error(cause)):
-                self._fail(cause, "appending")  # what is not sent by now, never is
+            if (cause := standing_error(self._producer)) is not None:
+                found = kafka_error(cause)
+                if found.fatal() or found.txn_requires_abort():
+                    self._fail(cause, "appending")  # what is not sent by now, never is
             now = time.monotonic()
             if now > begun + _WAITS_S:
                 self._check_connected()
@@ -337,7 +337,6 @@ class KafkaProducer:
                 )
 
     def _know(self, topic: str) -> list[int]:
-        """See ``_ends``."""
         if topic not in self._ends:
             self._topics.ids([topic])  # if it is replaced from here on, the commit is refused
             count = self._cluster.known(topic).partitions
@@ -358,17 +357,8 @@ class KafkaProducer:
                 for number, end in enumerate(self._know(topic))
             ]
             before = self._last_ms.get((publisher, name)) if mark is None else None
-            followed = self._follow(topic)
-            key, value = encode(
-                Published(
-                    f"{publisher}{sign}{channel}",
-                    mark,
-                    before,
-                    ends,
-                    followed.topic_id,
-                    self._cluster.prefix,
-                )
-            )
+            followed, named = self._follow(topic), f"{publisher}{sign}{channel}"
+            key, value = encode(Published(named, mark, before, ends, followed.topic_id, self._cluster.prefix))
             for feed in followed.feeds:
                 self._produce(TopicPartition(feed, 0), [Output(feed, key, value, now_ms)])
         self._flush()
@@ -396,7 +386,7 @@ class KafkaProducer:
             self._fail(error, doing, group=group, topics=topics)
 
     def _persist(self, do: Callable[[], object]) -> Exception | None:
-        """Do something, again and again while that can help, for as long as the patience lasts. Returns the last error, if it failed."""
+        """Do something, repeatedly while that can help and the patience lasts. Returns the last error, if it failed."""
         begun = time.monotonic()
         while True:
             try:
@@ -416,7 +406,6 @@ class KafkaProducer:
         return self.cut_off
 
     def _check_connected(self) -> None:
-        """Give the producer up if it is cut off."""
         if self._is_cut_off():
             self._ended = LogUnavailableError(
                 "the Kafka client has lost the addresses of all brokers",
@@ -461,12 +450,25 @@ class KafkaProducer:
             resource = self._cluster.prefix + self.transactional_id
         made = self._cluster.error(found, doing, topic, key=key, resource=resource)
         if kind_of(found) in (Kind.FENCED, Kind.FATAL):
-            if self._is_open and kind_of(found) is Kind.FENCED:
-                made = self._fenced(time.monotonic() - self._begun_s) or made
+            open_ms = int(1_000 * (time.monotonic() - self._begun_s))
+            if self._is_open and kind_of(found) is Kind.FENCED and open_ms > self._timeout_ms:
+                made = _overdue(open_ms, self._timeout_ms)
             self._ended = made
         raise made from cause
 
 
-def _is_lasting(error: KafkaError) -> bool:
-    """Whether the transaction, or the producer, has failed."""
-    return bool(error.fatal() or error.txn_requires_abort())
+def _overdue(open_ms: int, timeout_ms: int) -> FencedError:
+    """The error for a transaction that the brokers have aborted. It passes if the process was suspended, and comes again if a
+    handler takes so long.
+    """
+    said = (
+        f"a transaction was open for {spelled(open_ms)}, longer than transaction.timeout.ms ({spelled(timeout_ms)}), so the brokers "
+        "have aborted it and fenced its producer"
+    )
+    _log.warning(
+        "%s. Another producer does the work again. If this comes again, make the handlers faster, or set "
+        "TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS to more than they take, within the brokers' transaction.max.timeout.ms "
+        "(15 minutes by default).",
+        said,
+    )
+    return FencedError(said, hint="Nothing committed is lost. Another producer does the work again.")
