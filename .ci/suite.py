@@ -157,13 +157,7 @@ def checks(folders: Sequence[str]) -> Outcome:
 
 
 def tests(
-    version: str,
-    folder: str,
-    seeds: int,
-    *without: str,
-    strict: bool,
-    kafka: bool,
-    beside: bool,
+    version: str, folder: str, seeds: int, *without: str, strict: bool, kafka: bool, beside: bool
 ) -> Outcome:
     """The test suite, but for some files, in the environment `folder`, which is made first if need be."""
     workers = WORKERS_BESIDE if beside else WORKERS
@@ -302,13 +296,7 @@ def main() -> int:
 
     if options.quick:
         outcome = tests(
-            main_version,
-            ".venv",
-            options.seeds,
-            *slow(),
-            strict=strict,
-            kafka=True,
-            beside=False,
+            main_version, ".venv", options.seeds, *slow(), strict=strict, kafka=True, beside=False
         )
         return 0 if outcome.ok else 1
     others = [version for version in options.versions if version != main_version]

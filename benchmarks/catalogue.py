@@ -48,8 +48,5 @@ KAFKA: dict[str, Case] = {
 }
 """The cases that run only with `--kafka`."""
 
-SPARK: dict[str, Case] = {
-    "rebuild": rebuilds.rebuilds,
-    "snapshot": starts.snapshots,
-}
+SPARK: dict[str, Case] = {"rebuild": rebuilds.rebuilds, "snapshot": starts.snapshots}
 """The cases that run only with `--spark`."""

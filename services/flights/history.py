@@ -100,12 +100,7 @@ def facts_of(flight: Flight) -> Iterator[Fact]:
         yield Fact(
             flight.scheduled_ms,
             Cancellation(
-                flight.origin,
-                flight.carrier,
-                flight.number,
-                flight.destination,
-                flight.scheduled_ms,
-                tail,
+                flight.origin, flight.carrier, flight.number, flight.destination, flight.scheduled_ms, tail
             ),
         )
         return
@@ -128,12 +123,7 @@ def facts_of(flight: Flight) -> Iterator[Fact]:
         yield Fact(
             flight.arrived_ms,
             Arrival(
-                tail,
-                flight.carrier,
-                flight.number,
-                flight.scheduled_ms,
-                flight.arrived_ms,
-                flight.diverted,
+                tail, flight.carrier, flight.number, flight.scheduled_ms, flight.arrived_ms, flight.diverted
             ),
         )
 

@@ -55,9 +55,7 @@ def timed_records(history: Iterable[Fact]) -> Iterator[Record]:
 
 
 def load(
-    log: EmbeddedLog | KafkaLog,
-    history: Iterable[Fact],
-    on_progress: Callable[[int], None] = lambda _: None,
+    log: EmbeddedLog | KafkaLog, history: Iterable[Fact], on_progress: Callable[[int], None] = lambda _: None
 ) -> int:
     """Append the history to a log, and create its topics. Returns the number of records, also passed to ``on_progress``."""
     for app in (aircraft.app, airport.app):

@@ -58,10 +58,7 @@ MISTAKES = (
 )
 """What is wrong in these handlers is their code."""
 
-THE_EVENTS = (
-    "text that is no number",
-    "missing entry",
-)
+THE_EVENTS = ("text that is no number", "missing entry")
 """What is wrong here may be the event."""
 
 

@@ -162,14 +162,7 @@ def test_only_events_that_cannot_change_may_be_encoded_later() -> None:
     assert not app.topic("departures", Departure, key="number").immutable
 
 
-@pytest.mark.parametrize(
-    ("watermark", "kind"),
-    [
-        (True, "events"),
-        (False, "none"),
-        ("upstream", "upstream"),
-    ],
-)
+@pytest.mark.parametrize(("watermark", "kind"), [(True, "events"), (False, "none"), ("upstream", "upstream")])
 def test_a_watermark_comes_from_where_the_topic_says(watermark: Any, kind: str) -> None:
     settings = tr.App("flights").topic("departures", Departure, key="number", watermark=watermark).settings
     assert settings.watermark == kind

@@ -185,14 +185,7 @@ class Service:
         settings = WorkerSettings(
             change_inputs=change_inputs, partition=PartitionSettings(commit_interval_ms=0)
         )
-        worker = Worker(
-            plan,
-            self.log,
-            [0],
-            lambda _: self.store,
-            settings=settings,
-            clock=lambda: 0,
-        )
+        worker = Worker(plan, self.log, [0], lambda _: self.store, settings=settings, clock=lambda: 0)
         try:
             worker.start()
             while worker.turn():

@@ -274,11 +274,7 @@ FAULTS: dict[str, tuple[int, Callable[[Round, Member], None]]] = {
 }
 """Each with its odds."""
 
-NEEDS = {
-    "broker lost": Needs.NODES,
-    "two brokers lost": Needs.NODES,
-    "disk full": Needs.DISK,
-}
+NEEDS = {"broker lost": Needs.NODES, "two brokers lost": Needs.NODES, "disk full": Needs.DISK}
 
 
 # --- internal

@@ -132,10 +132,7 @@ def bare(record: InputRecord) -> tuple[Any, ...]:
     ("arguments", "told"),
     [
         (["run", APP, "--log", "kafka://", "--state", "s"], "kafka://host:9092"),
-        (
-            ["run", APP, "--log", "kafka://127.0.0.1:1", "--workers", "2"],
-            "--workers is not for Kafka",
-        ),
+        (["run", APP, "--log", "kafka://127.0.0.1:1", "--workers", "2"], "--workers is not for Kafka"),
         (
             ["run", APP, "--log", "kafka://127.0.0.1:1", "--from-snapshot", "x"],
             "needs the name or id of a snapshot",

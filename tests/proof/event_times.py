@@ -44,8 +44,7 @@ class Live:
 
     def _started(self, number: int) -> Partition:
         settings = PartitionSettings(
-            commit_interval_ms=_NEVER,
-            task=TaskSettings(firing_budget=self.budget, timers_in_memory=8),
+            commit_interval_ms=_NEVER, task=TaskSettings(firing_budget=self.budget, timers_in_memory=8)
         )
         partition = Partition(
             self.plan,

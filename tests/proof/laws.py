@@ -24,11 +24,7 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
-from tailrace.core.errors import (
-    BadRecordError,
-    HandlerError,
-    WrongPartitionError,
-)
+from tailrace.core.errors import BadRecordError, HandlerError, WrongPartitionError
 from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.slices import PartitionSettings

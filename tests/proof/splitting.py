@@ -12,13 +12,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.key_split.chunks import Chunk, Overview, is_of_shard
 from tailrace.core.engine.key_split.first_pass import FirstPass
-from tailrace.core.engine.key_split.shard import (
-    Ordered,
-    ShardTask,
-    check,
-    in_order,
-    numbered,
-)
+from tailrace.core.engine.key_split.shard import Ordered, ShardTask, check, in_order, numbered
 from tailrace.core.engine.replay import Limit, Replay
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.units import TIMER
@@ -92,13 +86,7 @@ class Shard:
             mine = {row: value for row, value in base.scan(*ALL) if is_of_shard(row, shard, overview.shards)}
             self.store.write(mine, base.cut)
         self.task = ShardTask(
-            plan,
-            partition,
-            shard,
-            overview,
-            self.store,
-            settings=settings_of(random),
-            replaying=replaying,
+            plan, partition, shard, overview, self.store, settings=settings_of(random), replaying=replaying
         )
         if random.random() < 0.5:
             self.task.pause = self.commit

@@ -39,10 +39,7 @@ class BoundedRun:
     """
 
     def __init__(
-        self,
-        app: tr.App,
-        place: Path | KafkaLog | None = None,
-        settings: WorkerSettings | None = None,
+        self, app: tr.App, place: Path | KafkaLog | None = None, settings: WorkerSettings | None = None
     ) -> None:
         self.plan = app.plan()
         self.strike: Callable[[str], None] = lambda operation: None

@@ -5,11 +5,7 @@ from __future__ import annotations
 from tailrace.core.engine import tape
 from tailrace.core.engine.task import TaskSettings
 from tailrace.log import TopicPartition
-from tests.runtime.world import (
-    World,
-    quiet_outputs,
-    run_dry,
-)
+from tests.runtime.world import World, quiet_outputs, run_dry
 
 SALES = [(f"s{number % 3}", 50 * number, number) for number in range(12)]
 

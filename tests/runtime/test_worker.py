@@ -102,9 +102,7 @@ def test_what_mends_itself_is_waited_for_and_costs_nothing(
     check_all(machine.log, KEYS, ROUNDS)
 
 
-def test_the_reason_for_which_a_task_waits_is_logged_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_reason_for_which_a_task_waits_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     machine.log.append_all(ticks(KEYS, ROUNDS))
     machine.fail("commit", LogUnavailableError("the disk is full"), times=20, after=4)

@@ -199,9 +199,7 @@ class Cleaner(Role):
     def work(self) -> None:
         """Until the end."""
         while not self.over():
-            done = self.log.clean(
-                deletions_kept_ms=self.random.choice((0, 86_400_000)),
-            )
+            done = self.log.clean(deletions_kept_ms=self.random.choice((0, 86_400_000)))
             if done.blocks_rewritten:
                 self.note("cleaned", done.blocks_rewritten)
             time.sleep(self.random.uniform(0, 0.05))

@@ -8,19 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.errors import UsageError
-from tailrace.testing import (
-    COMMIT,
-    CRASH,
-    END,
-    REBALANCE,
-    RELOAD,
-    At,
-    Clock,
-    Harness,
-    Idle,
-    Item,
-    Watermark,
-)
+from tailrace.testing import COMMIT, CRASH, END, REBALANCE, RELOAD, At, Clock, Harness, Idle, Item, Watermark
 from tests.testing import everything
 from tests.testing.everything import Do, Everything, app, did, held, main, side, slow, strict
 

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tailrace.core.errors import (
-    CommitUnknownError,
-    FencedError,
-    OffsetGoneError,
-    RecordTooLargeError,
-)
+from tailrace.core.errors import CommitUnknownError, FencedError, OffsetGoneError, RecordTooLargeError
 from tailrace.core.records import Output
 from tailrace.log import Fetch, Log, Reader, TopicPartition, TopicSettings, Writer
 from tailrace.testing.memory_log import MemoryLog, MemoryWriter, Operation

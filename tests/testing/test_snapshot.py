@@ -289,10 +289,7 @@ def test_new_code_goes_on_with_the_state_of_the_old_and_its_replay_holds(name: s
         with Harness(app, start=snapshot) as new:
             assert [
                 (one.total, one.times) for one in (new.state(later, "a"), new.state(later, "b")) if one
-            ] == [
-                (1, 0),
-                (10, 0),
-            ]
+            ] == [(1, 0), (10, 0)]
             new.send(new_steps, Step("a", 4))
             assert [(one.total, one.times) for one in new.emitted(sums)] == [(3, 1), (7, 2)]
             report = new.replay()

@@ -63,9 +63,7 @@ class SharedTransaction:
     """See the head of this file. ``check`` is called with the names of all writers of a commit, and may raise."""
 
     def __init__(
-        self,
-        producer: TransactionalProducer,
-        check: Callable[[Collection[str]], None] = lambda _names: None,
+        self, producer: TransactionalProducer, check: Callable[[Collection[str]], None] = lambda _names: None
     ) -> None:
         self._producer = producer
         self._check = check

@@ -61,15 +61,8 @@ _ENDINGS = {Event.FENCING_SEEN: State.FENCED, Event.FAILURE: State.FAILED}
 
 TRANSITIONS: Mapping[State, Mapping[Event, State]] = MappingProxyType(
     {
-        State.ASSIGNED: {
-            Event.RESTORE_BEGUN: State.RESTORING,
-            Event.LEFT: State.REVOKED,
-        },
-        State.RESTORING: {
-            Event.RESTORED: State.RUNNING,
-            Event.LEFT: State.REVOKED,
-            **_ENDINGS,
-        },
+        State.ASSIGNED: {Event.RESTORE_BEGUN: State.RESTORING, Event.LEFT: State.REVOKED},
+        State.RESTORING: {Event.RESTORED: State.RUNNING, Event.LEFT: State.REVOKED, **_ENDINGS},
         State.RUNNING: {
             Event.COMMIT_BEGUN: State.COMMITTING,
             Event.WORK_LOST: State.ROLLED_BACK,
@@ -82,14 +75,8 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = MappingProxyType(
             Event.WORK_LOST: State.ROLLED_BACK,
             **_ENDINGS,
         },
-        State.IN_DOUBT: {
-            Event.RESTORE_BEGUN: State.RESTORING,
-            Event.LEFT: State.REVOKED,
-        },
-        State.ROLLED_BACK: {
-            Event.RESTORE_BEGUN: State.RESTORING,
-            Event.LEFT: State.REVOKED,
-        },
+        State.IN_DOUBT: {Event.RESTORE_BEGUN: State.RESTORING, Event.LEFT: State.REVOKED},
+        State.ROLLED_BACK: {Event.RESTORE_BEGUN: State.RESTORING, Event.LEFT: State.REVOKED},
         State.REVOKED: {},
         State.FENCED: {},
         State.FAILED: {},

@@ -126,10 +126,7 @@ class TopicTable:
     def times_ms(self) -> Range:
         """The timestamps to read."""
         start_ms, stop_ms = self.options.instant_ms("startingTime"), self.options.instant_ms("endingTime")
-        return Range(
-            ALL.start if start_ms is None else start_ms,
-            ALL.stop if stop_ms is None else stop_ms,
-        )
+        return Range(ALL.start if start_ms is None else start_ms, ALL.stop if stop_ms is None else stop_ms)
 
     def keys(self) -> frozenset[bytes] | None:
         """The keys to read, encoded; None for all."""

@@ -39,14 +39,7 @@ class Total(msgspec.Struct):
 
 
 app = tr.App("orders", partitions=2, on_error="dead-letter")
-_orders = app.topic(
-    "orders",
-    Order,
-    key="customer",
-    event_time="at",
-    out_of_order=OUT_OF_ORDER,
-    late="drop",
-)
+_orders = app.topic("orders", Order, key="customer", event_time="at", out_of_order=OUT_OF_ORDER, late="drop")
 _totals = app.topic("totals", Total, key="customer")
 
 

@@ -62,10 +62,7 @@ def test_a_slow_broker_and_one_that_is_down_change_no_result(tmp_path: Path) -> 
 
 def test_a_broker_that_is_taken_for_dead_delays_a_service(tmp_path: Path) -> None:
     """It lives, and says that there are no brokers: librdkafka believes it, and forgets the only one that it knows."""
-    with (
-        Cluster(tmp_path, settings=RARE) as cluster,
-        serving(f"kafka://{cluster.bootstrap}/dead.") as shop,
-    ):
+    with Cluster(tmp_path, settings=RARE) as cluster, serving(f"kafka://{cluster.bootstrap}/dead.") as shop:
         (node,) = cluster.nodes
         shop.order(100)
         shop.work()

@@ -72,11 +72,7 @@ class Node:
         ]
         with self.log.open("ab") as log:
             done = subprocess.run(
-                [*self._java, *tool, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                check=False,
+                [*self._java, *tool, *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
             )
         if done.returncode != 0:
             raise NoBrokerError(self.report("cannot format its storage"))

@@ -110,10 +110,7 @@ DENIED = {
         Right(TRANSACTION, "shop-process", AclOperation.WRITE, is_prefix=True),
         "transactional id '{prefix}shop-process-",
     ),
-    "creating topics": (
-        Right(TOPIC, "shop.", AclOperation.CREATE, is_prefix=True),
-        "topic '{prefix}shop.",
-    ),
+    "creating topics": (Right(TOPIC, "shop.", AclOperation.CREATE, is_prefix=True), "topic '{prefix}shop."),
 }
 LIVED = {"the changelog"}
 """Something is to be read there."""

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import (
-    ArchiveError,
-)
+from tailrace.core.errors import ArchiveError
 from tailrace.core.records import Output
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.archive import ArchivedLog, archive_log

@@ -13,10 +13,7 @@ from tailrace.log.options import LogOptions
 from tests.log.contract import LogContract
 from tests.log.tasks_contract import OpenLog, TasksContract
 
-OPTIONS = {
-    "as it comes": LogOptions(),
-    "synced": LogOptions(fsync="commit"),
-}
+OPTIONS = {"as it comes": LogOptions(), "synced": LogOptions(fsync="commit")}
 
 
 class TestContract(LogContract):

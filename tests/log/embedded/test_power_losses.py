@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import (
-    CorruptLogError,
-    LogUnavailableError,
-)
+from tailrace.core.errors import CorruptLogError, LogUnavailableError
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.database import WAL

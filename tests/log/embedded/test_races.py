@@ -10,12 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tailrace.core.errors import (
-    CommitUnknownError,
-    CorruptLogError,
-    LogUnavailableError,
-    OffsetGoneError,
-)
+from tailrace.core.errors import CommitUnknownError, CorruptLogError, LogUnavailableError, OffsetGoneError
 from tailrace.core.records import InputRecord, Output
 from tailrace.log import Publication, TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog

@@ -12,13 +12,7 @@ from tailrace.core.errors import TopicMismatchError, UnknownTopicError
 from tailrace.core.records import Output
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.testing import Harness, MemoryLog
-from tailrace.testing.exploring.feed import (
-    Feed,
-    feed_of,
-    feed_of_log,
-    horizons,
-    inputs_from_outside,
-)
+from tailrace.testing.exploring.feed import Feed, feed_of, feed_of_log, horizons, inputs_from_outside
 from tailrace.testing.inputs import written_topics
 from tests.testing.exploring import apps
 

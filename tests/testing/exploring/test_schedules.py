@@ -12,8 +12,7 @@ from tests.testing.exploring import apps, declared
 APP = apps.counts()
 PLAN = APP.plan()
 FEED = feed_of(
-    PLAN,
-    [Output(topic.name, event.key.encode(), topic.encode(event), 0) for topic, event in apps.ticks(APP)],
+    PLAN, [Output(topic.name, event.key.encode(), topic.encode(event), 0) for topic, event in apps.ticks(APP)]
 )
 SOME = [drawn(PLAN, FEED, 0, number) for number in range(1, 200)]
 

@@ -21,13 +21,7 @@ from tailrace.core.declare.current_unit import CurrentUnit, Instances
 from tailrace.core.declare.plan import ActorBase, Plan
 from tailrace.core.declare.topic import Edge, Stream, Topic
 from tailrace.core.declare.user_metrics import Metrics
-from tailrace.core.durations import (
-    INSTANT_LIMIT_MS,
-    SECONDS_FIRST_MS,
-    SECONDS_LAST_MS,
-    to_datetime,
-    to_ms,
-)
+from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime, to_ms
 from tailrace.core.errors import TimerLoopError, UsageError
 from tailrace.core.handling.promises import Promises
 from tailrace.core.suggestions import did_you_mean

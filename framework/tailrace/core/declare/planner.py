@@ -287,13 +287,7 @@ def _forwarding(to: Topic[Any, Any]) -> Callable[..., None]:
     return forward
 
 
-def _input(
-    app: Declarations,
-    index: int,
-    read: _Read,
-    flow: Flow,
-    operators: list[Operator],
-) -> InputPlan:
+def _input(app: Declarations, index: int, read: _Read, flow: Flow, operators: list[Operator]) -> InputPlan:
     topic, routes, repartitioned = read
     settings, name = topic.settings, topic.name
     follows = name in flow.writers and flow.kinds[name] == "upstream"

@@ -15,11 +15,7 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.instance_cache import InstanceCache, Rows
 from tailrace.core.engine.instance_extras import NO_PAST, EarlierDeclaration, Parts, TimerId
 from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields
-from tailrace.core.errors import (
-    CorruptStateError,
-    StateLeakError,
-    WrongPartitionError,
-)
+from tailrace.core.errors import CorruptStateError, StateLeakError, WrongPartitionError
 from tailrace.core.formats import check_format
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import Head

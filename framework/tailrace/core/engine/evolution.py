@@ -23,13 +23,7 @@ from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.engine.dropping import Dropping, PendingTimers, pending_timers
 from tailrace.core.engine.instance_extras import EarlierDeclaration
 from tailrace.core.errors import IncompatibleStateError, UsageError
-from tailrace.core.values.type_evolution import (
-    NO_TTL,
-    Change,
-    ChangeKind,
-    evolve_fields,
-    evolve_key,
-)
+from tailrace.core.values.type_evolution import NO_TTL, Change, ChangeKind, evolve_fields, evolve_key
 from tailrace.core.values.type_schemas import ActorSchema
 
 if TYPE_CHECKING:
@@ -200,11 +194,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         written if dropping is None else written | dropping.rows,
         {} if dropping is None else dropping.index,
         tuple(orphans),
-        (
-            *changed,
-            *(_notice_of_field(name, field) for name, field in fields),
-            *map(str, left),
-        ),
+        (*changed, *(_notice_of_field(name, field) for name, field in fields), *map(str, left)),
         {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before},
         is_upgrade=row is not None and bool(written),
     )

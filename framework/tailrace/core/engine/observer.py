@@ -171,9 +171,7 @@ class _WatchedUnits(Units):
             super().invoke_timer(route, table, instance, timer)
             return
         self._shown(
-            route,
-            table,
-            lambda shown: super(_WatchedUnits, self).invoke_timer(shown, table, instance, timer),
+            route, table, lambda shown: super(_WatchedUnits, self).invoke_timer(shown, table, instance, timer)
         )
 
     def expire(self, table: Table, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:

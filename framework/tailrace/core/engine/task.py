@@ -322,12 +322,7 @@ class Task(TaskState):
         return False
 
     def _late(
-        self,
-        plan: InputPlan,
-        event: Any,
-        to: Sequence[BoundRoute],
-        time_ms: int,
-        record: InputRecord | None,
+        self, plan: InputPlan, event: Any, to: Sequence[BoundRoute], time_ms: int, record: InputRecord | None
     ) -> Sequence[BoundRoute]:
         """Judge an event and return its routes: all of its handlers, or those for which it is not late.
 

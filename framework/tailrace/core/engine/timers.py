@@ -45,14 +45,7 @@ class TimerQueue:
     __slots__ = ("_beyond", "_heap", "_horizon_ms", "_limit", "_place", "_prefix", "_state", "due_ms")
 
     def __init__(
-        self,
-        domain: int,
-        state: StateReader,
-        actor: str,
-        place: int,
-        limit: int,
-        *,
-        stored: bool,
+        self, domain: int, state: StateReader, actor: str, place: int, limit: int, *, stored: bool
     ) -> None:
         """``stored``: whether the store may hold timers. ``limit``: maximum number of entries in memory."""
         self._state = state

@@ -16,12 +16,7 @@ from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.failure import (
-    dead_letter_headers,
-    handler_error,
-    is_handlers_fault,
-    must_stop,
-)
+from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault, must_stop
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.redriven import REDRIVEN_HEADER

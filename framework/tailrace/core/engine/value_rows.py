@@ -101,12 +101,7 @@ def _pairs(fields: Mapping[str, bytes]) -> bytes:
 # --- the rows of a key, without a task
 
 
-def without(
-    plan: ActorPlan,
-    found: KeyRows,
-    fields: Collection[str],
-    gone: Collection[bytes],
-) -> KeyRows:
+def without(plan: ActorPlan, found: KeyRows, fields: Collection[str], gone: Collection[bytes]) -> KeyRows:
     """A key's rows without some plain fields, their expiries and the rows ``gone``; none if it is bare."""
     expiries = {b"!v" + name.encode() for name in fields}
     left = {

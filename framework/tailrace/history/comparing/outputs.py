@@ -97,11 +97,7 @@ class OutputComparison:
         into.commits += self._more
 
     def _by_key(
-        self,
-        was: list[Numbered],
-        now: list[Numbered],
-        seen: set[tuple[str, bytes | None]],
-        into: Differences,
+        self, was: list[Numbered], now: list[Numbered], seen: set[tuple[str, bytes | None]], into: Differences
     ) -> list[Difference]:
         """The first difference of each key that is not ``seen`` yet. Counts the others, of all keys."""
         grouped: dict[tuple[str, bytes | None], tuple[list[Numbered], ...]]

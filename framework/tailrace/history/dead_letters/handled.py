@@ -17,12 +17,7 @@ from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.names import dead_letters_of, redriven_of
 from tailrace.core.records import Output
-from tailrace.history.dead_letters.letters import (
-    Note,
-    dead_letters,
-    letters_note,
-    notes,
-)
+from tailrace.history.dead_letters.letters import Note, dead_letters, letters_note, notes
 from tailrace.history.reading.beginnings import handled_in
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, TopicSettings, Writer

@@ -15,14 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.engine.redriven import redriven_ids
 from tailrace.core.names import dead_letters_of
-from tailrace.history.dead_letters.letters import (
-    FOREIGN,
-    DeadLetter,
-    Note,
-    dead_letters,
-    is_before,
-    notes,
-)
+from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, Note, dead_letters, is_before, notes
 from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition
 

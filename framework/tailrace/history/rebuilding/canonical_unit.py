@@ -56,12 +56,7 @@ class _Run:
     """The tasks of a unit, each with its sink, and their shared data."""
 
     def __init__(
-        self,
-        unit: Unit,
-        past: HistorySource,
-        work: WorkFolder,
-        attempt: str,
-        closing: ExitStack,
+        self, unit: Unit, past: HistorySource, work: WorkFolder, attempt: str, closing: ExitStack
     ) -> None:
         self.unit, self.job, self.past, self.plan = unit, unit.job, past, past.plan
         self.attempt, self.work, self.closing = attempt, work, closing

@@ -19,10 +19,7 @@ from msgspec.structs import replace
 
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import (
-    OptionError,
-    ReplayDivergedError,
-)
+from tailrace.core.errors import OptionError, ReplayDivergedError
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.checked_request import checked

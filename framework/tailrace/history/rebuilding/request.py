@@ -2,11 +2,7 @@
 
 The smallest request names an app, the log that it is rebuilt from, and a place for the snapshot::
 
-    Request(
-        app="services.flights:app",
-        source=Source(log="data/log"),
-        to=Destination(uri="data/snapshots"),
-    )
+    Request(app="services.flights:app", source=Source(log="data/log"), to=Destination(uri="data/snapshots"))
 
 =============================== =========================================================
 ``app, keys, order, until``     what is rebuilt, in which order of its inputs, how far

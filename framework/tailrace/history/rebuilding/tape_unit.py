@@ -14,13 +14,7 @@ from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.beginnings import rows_of_keys
-from tailrace.history.reading.driving import (
-    Step,
-    TapeSink,
-    drive_along_tape,
-    other_version,
-    replay_of,
-)
+from tailrace.history.reading.driving import Step, TapeSink, drive_along_tape, other_version, replay_of
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.failures import STOP_HINT, Failed
 from tailrace.history.rebuilding.job import Unit
@@ -58,12 +52,7 @@ class _TaskRun(TapeSink):
     """One attempt at the task of a partition."""
 
     def __init__(
-        self,
-        unit: Unit,
-        past: HistorySource,
-        work: WorkFolder,
-        result: UnitResult,
-        folder: TaskFolder,
+        self, unit: Unit, past: HistorySource, work: WorkFolder, result: UnitResult, folder: TaskFolder
     ) -> None:
         self._unit, self._job, self._number = unit, unit.job, unit.partition
         self._past, self._plan, self._work = past, past.plan, work

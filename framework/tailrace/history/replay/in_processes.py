@@ -39,16 +39,9 @@ def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None =
     """Run a job in this process. Raises the errors of ``replay``."""
     plan = find_app(job.app).plan()
     compare = job.options.compare and job.state is not None
-    with (
-        closing(open_log(job.log)) as log,
-        closing(LiveFolder(job.state or Path(), plan.app)) as live,
-    ):
+    with closing(open_log(job.log)) as log, closing(LiveFolder(job.state or Path(), plan.app)) as live:
         report = replay(
-            plan,
-            log,
-            job.options,
-            live=live.states if compare else None,
-            on_progress=on_progress,
+            plan, log, job.options, live=live.states if compare else None, on_progress=on_progress
         )
         for note in live.notes if compare and not job.options.limits.any else ():
             report.note(note)

@@ -58,12 +58,7 @@ class PlannedTopic(msgspec.Struct):
         return self.action == "none" and all(one.level == "note" for one in self.findings)
 
 
-def plan_topics(
-    plans: Sequence[Plan],
-    log: StoredLog,
-    *,
-    change_cleanup: bool = False,
-) -> list[PlannedTopic]:
+def plan_topics(plans: Sequence[Plan], log: StoredLog, *, change_cleanup: bool = False) -> list[PlannedTopic]:
     """What the topics of apps are, and should be. Asks only; ``apply_topics`` takes the result."""
     return _Planning(plans, log, change_cleanup=change_cleanup).entries()
 

@@ -16,14 +16,7 @@ from tailrace.core.errors import ArchiveError, OffsetGoneError, UnknownTopicErro
 from tailrace.core.records import InputRecord, RecordMark
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.archive.files import write_chunk
-from tailrace.log.archive.layout import (
-    FORMAT,
-    Archive,
-    Chunk,
-    ChunkContent,
-    Published,
-    folder_of,
-)
+from tailrace.log.archive.layout import FORMAT, Archive, Chunk, ChunkContent, Published, folder_of
 from tailrace.log.archive.same_log import check_same_log
 from tailrace.log.interface import OneCommitLog, TopicPartition
 

@@ -6,6 +6,4 @@
 
 from tailrace.log.embedded.log import EmbeddedLog
 
-__all__ = [
-    "EmbeddedLog",
-]
+__all__ = ["EmbeddedLog"]

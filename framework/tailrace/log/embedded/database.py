@@ -42,12 +42,7 @@ from zlib import crc32
 import apsw
 import msgspec
 
-from tailrace.core.errors import (
-    CorruptLogError,
-    ForeignLogError,
-    LogMissingError,
-    LogUnavailableError,
-)
+from tailrace.core.errors import CorruptLogError, ForeignLogError, LogMissingError, LogUnavailableError
 from tailrace.core.formats import check_format
 from tailrace.log.embedded.failures import RESTORE, failing, of_sqlite
 from tailrace.log.embedded.lock import LOCK, AppendLock, Note

@@ -86,8 +86,7 @@ def commit_batch(
             size += len(data)
             changes.add_block(
                 Block(
-                    *(place, first, end, first, end - 1),
-                    *(commits, max_ms, highest_ms, len(data), checksum),
+                    *(place, first, end, first, end - 1), *(commits, max_ms, highest_ms, len(data), checksum)
                 ),
                 data,
             )

@@ -55,10 +55,7 @@ class KafkaAdmin:
         found = self._cluster.config_of(one for one in dict.fromkeys(topics) if one in replicas)
         return {
             name: TopicDetails(
-                described(len(replicas[name]), config),
-                min(replicas[name], default=0),
-                config,
-                listed.brokers,
+                described(len(replicas[name]), config), min(replicas[name], default=0), config, listed.brokers
             )
             for name, config in found.items()
         }

@@ -14,12 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
-from tailrace.core.errors import (
-    LogUnavailableError,
-    TailraceError,
-    TopicMismatchError,
-    UnknownTopicError,
-)
+from tailrace.core.errors import LogUnavailableError, TailraceError, TopicMismatchError, UnknownTopicError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.connection import Connection

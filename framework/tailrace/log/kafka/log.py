@@ -279,10 +279,7 @@ class KafkaLog:
 
     def placer(self, scratch: str, /) -> KafkaPlacer:
         return KafkaPlacer(
-            self._connection.plain_producer,
-            self._cluster,
-            TopicPartition(scratch, 0),
-            self._followed.follow,
+            self._connection.plain_producer, self._cluster, TopicPartition(scratch, 0), self._followed.follow
         )
 
     def live_reader(self) -> KafkaReader:

@@ -177,11 +177,7 @@ class KafkaPlacer:
             delivered.append(error)
 
         self._marker.produce(
-            self._cluster.prefix + self._scratch.topic,
-            _SENT,
-            b"-",
-            self._scratch.partition,
-            on_delivery=note,
+            self._cluster.prefix + self._scratch.topic, _SENT, b"-", self._scratch.partition, on_delivery=note
         )
         deadline = time.monotonic() + self._cluster.patience_s
         while not delivered:

@@ -28,12 +28,7 @@ from operator import length_hint
 from typing import Any, Final, NoReturn
 
 from tailrace.core.durations import spelled
-from tailrace.core.errors import (
-    CommitUnknownError,
-    FencedError,
-    LogUnavailableError,
-    TailraceError,
-)
+from tailrace.core.errors import CommitUnknownError, FencedError, LogUnavailableError, TailraceError
 from tailrace.core.records import CHANNEL, Output
 from tailrace.log.interface import TopicPartition
 from tailrace.log.kafka.buffer import NO_TIMESTAMP, stored_times
@@ -221,8 +216,7 @@ class KafkaProducer:
         """
         producer, timeout_s = self._producer, self._request_s()
         sent = in_thread(
-            "tailrace-offsets",
-            lambda: producer.send_offsets_to_transaction(positions, metadata, timeout_s),
+            "tailrace-offsets", lambda: producer.send_offsets_to_transaction(positions, metadata, timeout_s)
         )
         try:
             sent.result(timeout_s + _STUCK_S)

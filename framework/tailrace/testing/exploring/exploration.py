@@ -27,12 +27,7 @@ from tailrace.testing.exploring.driving import Ends, Run
 from tailrace.testing.exploring.explaining import Explained, Explaining, late_events
 from tailrace.testing.exploring.feed import Feed
 from tailrace.testing.exploring.outcome import Item, Outcome, Where, differing, is_order_only
-from tailrace.testing.exploring.report import (
-    SHOWN,
-    Dependence,
-    ExploreReport,
-    ScheduleDependentError,
-)
+from tailrace.testing.exploring.report import SHOWN, Dependence, ExploreReport, ScheduleDependentError
 from tailrace.testing.exploring.schedules import Schedule, drawn
 from tailrace.testing.exploring.tracks import Divergence, Trace, Tracer, TrackId
 

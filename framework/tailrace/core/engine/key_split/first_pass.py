@@ -32,14 +32,7 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import BoundRoute
-from tailrace.core.engine.key_split.chunks import (
-    Chunk,
-    Overview,
-    Series,
-    ShardRecords,
-    gained,
-    shard_of,
-)
+from tailrace.core.engine.key_split.chunks import Chunk, Overview, Series, ShardRecords, gained, shard_of
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import Task

@@ -37,13 +37,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.input_decoder import NEVER
-from tailrace.core.engine.key_split.chunks import (
-    Overview,
-    Series,
-    ShardRecords,
-    gained,
-    summed,
-)
+from tailrace.core.engine.key_split.chunks import Overview, Series, ShardRecords, gained, summed
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
 from tailrace.core.engine.timers import Entry, TimerQueue
