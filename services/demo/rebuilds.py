@@ -71,13 +71,7 @@ def compare(service: Service, folders: Folders, console: Console, other: Path | 
     Raises:
         ServiceFailed: The command has failed. Differences are not a failure.
     """
-    arguments: list[str | Path] = [
-        service.reference,
-        other,
-        folders.snapshots,
-        *([] if folders.kafka else ["--log", folders.log]),  # finds the event after which a key differs
-        "--json",
-    ]
+    arguments: list[str | Path] = [service.reference, other, folders.snapshots, "--json"]
     code, said = _run(service, console, "is being compared", "compare", arguments)
     try:
         return msgspec.json.decode(said, type=Compared)

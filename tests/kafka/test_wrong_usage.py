@@ -24,7 +24,6 @@ ON_BOTH = [
     (("rebuild", SHOP, *TO, "--until", "2050-01-01"), "is outside the log"),
     (("rebuild", SHOP, *TO, "--until-offset", "purchases=99"), "is outside the log"),
     (("replay", SHOP, "--until-offset", "purchases:99=1"), "has no partition 99"),
-    (("compare", SHOP, "{made}", "{made}"), "{made}"),
     (("dead-letters", "list", "nosuch"), "no dead letters of an app 'nosuch'"),
     (("dead-letters", "show", "nosuch", "0-0"), "no dead letters of an app 'nosuch'"),
     (("dead-letters", "redrive", "nosuch", "--all"), "no dead letters of an app 'nosuch'"),

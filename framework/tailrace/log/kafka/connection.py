@@ -23,6 +23,7 @@ from tailrace.log.kafka.library import AdminClient, Consumer, Producer, admin_li
 from tailrace.log.kafka.outages import Outages
 
 SCHEME: Final = "kafka://"
+_ADDRESS = re.compile(r"\s*(?:[^\s:@\[\]]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?\s*")
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{0,100}")
 _PREFIX = "TAILRACE_KAFKA_"
 _Role = Literal["consumer", "producer", "admin"]
@@ -179,10 +180,11 @@ def parse_url(url: str) -> tuple[str, str]:
     """The addresses and the prefix in the URL of a cluster.
 
     Raises:
-        OptionError: It has no address, or a wrong prefix.
+        OptionError: It has no address, or a wrong address or prefix.
     """
     addresses, _, prefix = url.removeprefix(SCHEME).partition("/")
-    if not url.startswith(SCHEME) or not addresses or "@" in addresses or not _PLAIN.fullmatch(prefix):
+    named = all(map(_ADDRESS.fullmatch, addresses.split(",")))
+    if not url.startswith(SCHEME) or not named or not _PLAIN.fullmatch(prefix):
         raise OptionError(
             f"{SCHEME}… needs the addresses of brokers, and may have a prefix for names",
             hint="Write kafka://host:9092,other:9092 or kafka://host:9092/prefix. User and password are settings: TAILRACE_KAFKA_SASL_USERNAME, …",
