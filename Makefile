@@ -14,8 +14,8 @@ SHELL := /bin/sh
 PYTHONS := 3.11 3.12 3.13
 
 # Seeds of each property test: on the main Python, on the others, and in `make fuzz`.
-SEEDS ?= 500
-SEEDS_OTHERS ?= 100
+SEEDS ?= 250
+SEEDS_OTHERS ?= 50
 SEEDS_FUZZ ?= 20000
 
 # For how long `make soak`, `make soak-kafka` and `make race` begin new rounds.
@@ -37,11 +37,11 @@ demo: .venv/installed java $(if $(filter kafka,$(LOG)),kafka)  ## a year of flig
 	    $(if $(LOG),--log '$(if $(filter kafka,$(LOG)),kafka://{broker},$(LOG))')
 
 .PHONY: test
-test: .venv/installed java kafka  ## lint, types, and the tests on each Python found
+test: .venv/installed java kafka chromium  ## lint, types, and the tests on each Python found
 	@$(BIN)/python .ci/suite.py --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
 
 .PHONY: quick
-quick: .venv/installed kafka  ## the tests on the main Python that take little, with few seeds: under two minutes
+quick: .venv/installed kafka chromium  ## the tests on the main Python that take little, with few seeds: under two minutes
 	$(BIN)/python .ci/suite.py --quick --seeds 5
 
 .PHONY: lint lint-format lint-rules lint-imports
@@ -103,13 +103,17 @@ race: .venv/installed  ## writers, readers and copiers on one log, killed, stopp
 java:  ## a JDK for Spark: checked for, and installed on Debian as root
 	@.ci/java
 
+.PHONY: chromium
+chromium:  ## a Chromium for the tests of the page: checked for, and installed on Debian as root
+	@.ci/chromium
+
 .PHONY: kafka
 kafka: .venv/installed java  ## the jars of the tests' Kafka broker: fetched once by Maven, which is installed on Debian as root
 	@.ci/kafka $(BIN)/python
 
 .PHONY: lock
 lock:  ## resolve the dependencies anew (needs uv on the PATH)
-	$(call compile,runtime) pyproject.toml
+	$(call compile,runtime) --extra kafka --extra http --extra parquet pyproject.toml
 	$(call compile,extras) -c requirements/runtime.txt -c requirements/constraints.in --all-extras pyproject.toml
 	$(call compile,dev) -c requirements/extras.txt pyproject.toml requirements/dev.in
 	$(call compile,data) -c requirements/extras.txt --no-deps requirements/data.in

@@ -41,6 +41,7 @@ MAIN_ONLY = (
     "tests/state/snapshots/test_places.py",
     # Kills and full disks: the other Pythons start, stop and signal services in tests/runtime/test_told_while_starting.py
     # and tests/cli.
+    "tests/runtime/test_handler_watch.py",
     "tests/runtime/test_housekeeping.py",
     "tests/runtime/test_worker_process.py",
     "tests/soak",
@@ -51,6 +52,7 @@ MAIN_ONLY = (
     "tests/services/test_flights_again.py",
     "tests/services/test_flights_history.py",
     "tests/services/test_flights_year.py",
+    "tests/test_examples_explored.py",
     "tests/testing/exploring/test_exploration.py",
     # Commands whose work is done by rooms below, which have tests of their own.
     "tests/cli/test_rebuild.py",
@@ -60,6 +62,7 @@ MAIN_ONLY = (
     "tests/cli/test_one_language.py",
     "tests/docs/test_plain_words.py",
     "tests/test_dependencies.py",
+    "tests/kafka/test_faust.py",
     "tests/docs/test_cookbook.py",
     "tests/docs/test_reference.py",
     "tests/docs/test_tutorial.py",
@@ -67,6 +70,9 @@ MAIN_ONLY = (
     # What it does with brokers is in confluent-kafka, whatever the Python.
     "tests/kafka/bad_input",
     "tests/kafka/security",
+    # A page in a browser, and processes whose parts have tests of their own.
+    "tests/serve/test_page.py",
+    "tests/serve/test_serve_command.py",
     # The engine of Spark has tests of its own.
     "tests/spark/proof",
     "tests/spark/test_engine.py::test_on_two_hosts_a_slow_task_is_overtaken_by_its_copy",
