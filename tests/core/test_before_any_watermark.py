@@ -29,7 +29,7 @@ seen = app.topic("seen", Seen, key="key")
 
 
 @app.actor
-class Waiter(tr.Actor):
+class Waiter(tr.Actor, order="arrival"):
     @tr.process(events)
     def waits(self, event: Event, ctx: tr.Context[str]) -> None:
         if event.add is not None:

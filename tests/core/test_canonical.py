@@ -44,7 +44,7 @@ def house(partitions: int) -> tr.App:
     heard = app.topic("heard", Heard, key="door")
 
     @app.actor
-    class Door(tr.Actor):
+    class Door(tr.Actor, order="arrival"):
         n: int = 0
 
         @tr.process(front, rear)

@@ -115,25 +115,3 @@ def test_a_timestamp_outside_of_the_times_of_the_topic_is_refused(at: int) -> No
 def test_what_is_no_instant_is_refused(at: Any) -> None:
     with pytest.raises(HandlerError, match=r"not an instant|no time zone"):
         run(emitting(lambda _: at), 1_000)
-
-
-def test_what_goes_to_a_stream_has_no_time_of_its_own() -> None:
-    app = tr.App("streaming", partitions=1)
-    steps = app.topic("steps", Step, key="key", event_time="at")
-    stream = app.stream("stream", Step)
-    seen: list[int] = []
-
-    @app.process(steps)
-    def forward(event: Step, ctx: tr.Context[str]) -> None:
-        given: dict[str, Any] = {"at": event.at} if event.at else {}
-        ctx.emit(stream, event, **given)
-
-    @app.process(stream)
-    def take(event: Step, ctx: tr.Context[str]) -> None:
-        seen.append(ctx.event_time)
-
-    with Harness(app) as h:
-        h.send(steps, Step("a", 0))
-        assert seen == [0]
-        with pytest.raises(HandlerError, match="stream 'stream' with at="):
-            h.send(steps, Step("a", 1))

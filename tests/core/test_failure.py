@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -154,3 +155,90 @@ def test_what_no_handler_has_done_is_not_said_of_the_one_before_however_records_
     letters = [dict(out.headers) for out in task.take_outputs() if out.topic == plan.dead_letters_topic]
     assert [letter["tailrace-offset"] for letter in letters] == [b"2"]
     assert not any("tailrace-handler" in letter for letter in letters)
+
+
+class Visit(msgspec.Struct, frozen=True):
+    page: str
+    at: int
+    fails: bool = False
+
+
+SETS: dict[str, Callable[[tr.Context[str]], None]] = {
+    "processing time": lambda ctx: ctx.set_processing_timer(ctx.now, "soon"),
+    "event time": lambda ctx: ctx.set_timer(ctx.event_time, "soon"),
+}
+
+
+@pytest.mark.parametrize("domain", SETS)
+@pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_timer_that_a_failed_handler_set_is_not_due(domain: str, on_error: OnError, apart: bool) -> None:
+    app = tr.App("pages", partitions=1, on_error=on_error)
+    visits = app.topic("visits", Visit, key="page", key_type=str, event_time="at")
+    others = app.topic("others", Visit, key="page", key_type=str, event_time="at")
+    seen = app.topic("seen", Visit, key="page", key_type=str, event_time="at")
+
+    @app.actor(emits=[seen])
+    class Page(tr.Actor, order="arrival"):
+        fired: int = 0
+
+        @tr.process(*((visits, others) if apart else (visits,)))
+        def visited(self, visit: Visit, ctx: tr.Context[str]) -> None:
+            SETS[domain](ctx)
+            if visit.fails:
+                raise ValueError(visit.page)
+
+        @tr.on_timer("soon")
+        @tr.on_processing_timer("soon")
+        def soon(self, ctx: tr.Context[str]) -> None:
+            self.fired += 1
+
+    @app.process(visits)
+    def pass_by(visit: Visit, ctx: tr.Context[str]) -> None: ...
+
+    task = Task(app.plan(), 0, MemoryStore(), settings=TaskSettings())
+    number = next(one.index for one in app.plan().inputs if one.name == "visits")
+    task.clock(5_000)
+    for other in range(len(app.plan().inputs)):
+        task.upstream(other, 9_000)
+
+    def send(offset: int, visit: Visit) -> None:
+        record = InputRecord(offset, 0, visit.page.encode(), msgspec.json.encode(visit))
+        task.run(number, task.decode(number, [record]))
+
+    send(0, Visit("a", 2_000))
+    fired = task.totals.fired
+    try:
+        send(1, Visit("b", 3_000, fails=True))
+    except HandlerError:
+        assert on_error == "stop"
+    assert task.clock_due_ms > 5_000
+    assert task.publications() == {"seen": 9_000}
+    assert (fired, task.totals.fired, task.draining) == (1, 1, False)
+
+
+def test_the_harness_returns_after_a_failed_handler_that_set_a_timer_for_now() -> None:
+    app = tr.App("pages", partitions=1, on_error="dead-letter")
+    visits = app.topic("visits", Visit, key="page", key_type=str, event_time="at")
+
+    @app.actor
+    class Page(tr.Actor):
+        fired: int = 0
+
+        @tr.process(visits)
+        def visited(self, visit: Visit, ctx: tr.Context[str]) -> None:
+            ctx.set_processing_timer(ctx.now, "soon")
+            if visit.fails:
+                raise ValueError(visit.page)
+
+        @tr.on_processing_timer("soon")
+        def soon(self, ctx: tr.Context[str]) -> None:
+            self.fired += 1
+
+    with Harness(app, now_ms=5_000) as h:
+        h.send(visits, Visit("a", 3_000), Visit("a", 2_000, fails=True), Visit("b", 2_000, fails=True))
+        assert len(h.dead_letters()) == 2
+        assert h.state(Page, "a") == Page(fired=1)
+        assert h.state(Page, "b") is None
+        h.replay()
+        assert h.explore(schedules=5).equal

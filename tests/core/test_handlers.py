@@ -40,7 +40,7 @@ def handlers(cls: type[Any]) -> dict[str, Any]:
 
 
 def test_a_handler_may_take_several_topics_stacked_or_listed() -> None:
-    class Aircraft(tr.Actor):
+    class Aircraft(tr.Actor, order="arrival"):
         @tr.process(departures, arrivals)
         def listed(self, event: Departure | Arrival, ctx: tr.Context[str]) -> None: ...
 
@@ -53,7 +53,7 @@ def test_a_handler_may_take_several_topics_stacked_or_listed() -> None:
 
 
 def test_a_handler_may_be_declared_wider_than_its_topics() -> None:
-    class Aircraft(tr.Actor):
+    class Aircraft(tr.Actor, order="arrival"):
         @tr.process(mixed)
         def union(self, event: Arrival | Departure, ctx: tr.Context[str]) -> None: ...
 

@@ -47,7 +47,7 @@ def sending(*, answer: bool = False) -> tuple[tr.App, tr.Topic[Event, str], tr.T
             self.seen += 100
 
     @app.actor(emits=["First"] if answer else [])
-    class Second(tr.Actor):
+    class Second(tr.Actor, order="arrival"):
         seen: int = 0
         told: list[tuple[int, bool]] = tr.field(default_factory=list)
 

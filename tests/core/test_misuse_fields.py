@@ -293,7 +293,7 @@ def own_slots(d: Deck) -> None:
 
 
 @said(
-    "Aircraft is declared with frozen=True. Leave it out: an actor has no class options. Its stable name "
+    "Aircraft is declared with frozen=True. Leave it out: the only class option is order=. The stable name "
     "is given to @app.actor(name=...)."
 )
 def class_options(d: Deck) -> None:

@@ -124,7 +124,7 @@ def wrong_event_type(d: Deck) -> None:
     "Arrival, or take another topic."
 )
 def union_that_leaves_one_out(d: Deck) -> None:
-    class Aircraft(tr.Actor):
+    class Aircraft(tr.Actor, order="arrival"):
         @tr.process(d.departures, d.arrivals)
         def moved(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
@@ -166,7 +166,7 @@ def handler_that_returns(d: Deck) -> None:
     " let it do the work of both."
 )
 def two_handlers_of_one_topic(d: Deck) -> None:
-    class Aircraft(tr.Actor):
+    class Aircraft(tr.Actor, order="arrival"):
         @tr.process(d.departures)
         def departed(self, event: Departure, ctx: tr.Context[str]) -> None: ...
 
@@ -285,7 +285,7 @@ def handler_replaced_by_a_plain_method(d: Deck) -> None:
     "have keys of one type: re-key one of them with an @app.process function."
 )
 def keys_of_two_types(d: Deck) -> None:
-    class Aircraft(tr.Actor):
+    class Aircraft(tr.Actor, order="arrival"):
         @tr.process(d.departures)
         def departed(self, event: Departure, ctx: tr.Context) -> None: ...
 

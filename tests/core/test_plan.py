@@ -53,7 +53,7 @@ def flights(*, repartition: bool = False) -> tr.App:
     def keyed(event: Arrival, ctx: tr.Context[bytes | None]) -> None: ...
 
     @app.actor(name="c-plane")
-    class Aircraft(tr.Actor):
+    class Aircraft(tr.Actor, order="arrival"):
         legs: int = 0
         captain: str
         seen: list[Arrival] = []

@@ -142,7 +142,7 @@ def _run_beside_redriven(random: Random, *, redriven: bool) -> Any:
     said = app.topic("said", Order, key="customer")
 
     @app.actor
-    class Customer(tr.Actor):
+    class Customer(tr.Actor, order="arrival"):
         seen: list[tuple[int, int, int]] = tr.field(default_factory=list)
 
         @tr.process(*topics)
@@ -304,7 +304,7 @@ def test_a_redriven_event_is_late_for_some_operators_and_goes_to_all_of_them(bro
             self.late.append(ctx.is_late)
 
     @app.actor
-    class Slow(tr.Actor):
+    class Slow(tr.Actor, order="arrival"):
         """Has not come as far, as it reads another topic, too."""
 
         late: list[bool] = tr.field(default_factory=list)

@@ -106,6 +106,30 @@ def test_what_a_timer_writes_lives_from_the_time_of_the_timer_however_late_it_fi
         h.replay()
 
 
+def test_what_is_put_into_a_cleared_field_in_place_lives_from_then_on_also_if_it_is_what_was_there() -> None:
+    app = tr.App("fading", partitions=1)
+    topic = app.topic("go", Go, key="key", event_time="at")
+
+    @app.actor
+    class Listing(tr.Actor):
+        names: list[str] = tr.field(default_factory=list, ttl=100)
+
+        @tr.process(topic)
+        def go(self, event: Go, ctx: tr.Context[str]) -> None:
+            ctx.clear()
+            self.names.append(event.key)
+
+    with Harness(app) as h:
+        h.send(topic, Go("a", 1_000), Go("a", 1_080))
+        h.advance_watermark(1_179)
+        found = h.state(Listing, "a")
+        assert found is not None
+        assert found.names == ["a"]
+        h.advance_watermark(1_180)
+        assert h.state(Listing, "a") is None
+        h.replay()
+
+
 def test_a_default_that_is_not_of_the_field_s_type_is_refused() -> None:
     app = tr.App("fading", partitions=1)
     topic = app.topic("seen", Seen, key="key", event_time="at")

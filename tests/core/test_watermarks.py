@@ -28,7 +28,7 @@ def plan_of(*takers: str, plain: str = "") -> Plan:
     }
     for number, names in enumerate(takers):
 
-        @app.process(*(topics[name] for name in names), name=f"take-{number}")
+        @app.process(*(topics[name] for name in names), name=f"take-{number}", order="arrival")
         def take(event: Event, ctx: tr.Context) -> None: ...
 
     return app.plan()

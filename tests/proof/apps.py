@@ -37,6 +37,7 @@ class Variant(NamedTuple):
     messages: bool
     lean: bool
     """Whether "events" goes to ``Plain`` alone: one route, which the core takes on its shortest path."""
+    order: Literal["event-time", "arrival"] = "arrival"
 
 
 @lru_cache(maxsize=64)
@@ -93,7 +94,7 @@ def build(variant: Variant) -> Model:
             ctx.emit(app.topics["notes"], Result(ctx.key, 2, str(ctx.random.random())))
 
     @app.actor(name="rich")
-    class Rich(RichInterpreter, tr.Actor):
+    class Rich(RichInterpreter, tr.Actor, order=variant.order):
         n: int = 0
         digest: int = 0
         ratio: float = 0.0
@@ -170,7 +171,7 @@ def build(variant: Variant) -> Model:
                 self.run(message.program, ctx, model)
 
     @app.actor(name="plain")
-    class Plain(PlainInterpreter, tr.Actor):
+    class Plain(PlainInterpreter, tr.Actor, order=variant.order):
         n: int = 0
         digest: int = 0
         pending: int = 0

@@ -14,7 +14,7 @@ from tailrace.core.engine.task import TaskSettings
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.progress import enter_phase, enter_phases, last_phase
+from tailrace.runtime.progress import last_phase
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog
@@ -44,7 +44,9 @@ class Live:
 
     def _started(self, number: int) -> Partition:
         settings = PartitionSettings(
-            commit_interval_ms=_NEVER, task=TaskSettings(firing_budget=self.budget, timers_in_memory=8)
+            commit_interval_ms=_NEVER,
+            after_end=True,
+            task=TaskSettings(firing_budget=self.budget, timers_in_memory=8),
         )
         partition = Partition(
             self.plan,
@@ -56,7 +58,8 @@ class Live:
             settings=settings,
         )
         partition.restore()
-        enter_phases(partition, self.phase)
+        if self.phase:
+            partition.end_input(self.phase)
         return partition
 
     def step(self) -> bool:
@@ -95,7 +98,7 @@ class Live:
             self.phase += 1
             for one in self.partitions:
                 assert one.state is State.RUNNING
-                enter_phase(one, self.phase)
+                one.end_input(self.phase)
             self.settle()
 
     def results(self) -> Counter[Result]:
@@ -106,7 +109,7 @@ class Live:
         return sum(one.task.totals.late for one in self.partitions)
 
     def behind(self) -> int:
-        return sum(sum(one.behind.values()) for one in self.partitions)
+        return sum(sum(one.promises.behind.values()) for one in self.partitions)
 
 
 def lived(web: Web, random: Random, found: dict[str, list[Piece]]) -> Live:

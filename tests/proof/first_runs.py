@@ -18,9 +18,11 @@ SIZES = (4, 4, 15, 15, 15, 40, 40, 40, 40, 300)
 """Records per input: mostly few, so that there can be many seeds."""
 
 
-def first_run(model: Model, variant: Variant, random: Random, log: Records, trace: list[str]) -> First:
-    """A run in which anything may happen."""
-    Feed(model, variant, random, most=random.choice(SIZES)).fill(log)
+def first_run(
+    model: Model, variant: Variant, random: Random, log: Records, trace: list[str], *, clock: bool = True
+) -> First:
+    """A run in which anything may happen. ``clock``: also timers of processing time."""
+    Feed(model, variant, random, most=random.choice(SIZES), clock=clock).fill(log)
     flaky = random.choice((0.0, 0.3))
     Chance.fires = staticmethod(lambda: random.random() < flaky)
     try:

@@ -12,24 +12,31 @@ from __future__ import annotations
 import importlib
 import sys
 
+from tests.months.mutations import MUTATIONS as OF_MONTHS
+from tests.oracle.mutations import MUTATIONS as OF_ACTORS
 from tests.proof.mutating import Mutation, Mutator, failures, noticed
 
+_AHEAD = ("tests/runtime/test_ahead_of_clock.py", "tests/history/rebuilding/test_from_the_future.py")
 _CIRCLES = ("tests/proof/test_event_time.py -k circle_waits",)
-_CODE = ("tests/history/rebuilding/test_code.py::test_a_helper_counts",)
+_CLOCKS = ("tests/runtime/test_clocks.py",)
 _CORRECTED = ("tests/history/rebuilding/test_corrected_sends.py",)
-_DEFAULTS = ("tests/core/test_default_versions.py",)
+_CONTENTS = ("tests/state/test_contents.py",)
 _ENDS = ("tests/log/test_consistent_ends.py -k within_the_cut",)
 _DRAIN = ("tests/core/test_split.py -k one_drain",)
 _EVENT_VALUES = ("tests/core/test_event_values.py",)
-_FIRST = ("tests/runtime/test_first_positions.py -k does_not_start_in_silence",)
 _HARNESS_TIME = ("tests/testing/test_harness_time.py",)
+_HOLES = ("tests/runtime/test_restore.py -k TestHoles",)
+_LATE_AFTER_IDLE = ("tests/core/test_late_after_idle.py",)
+_LOST_INPUTS = ("tests/runtime/test_lost_inputs.py",)
+_NIGHTS = ("tests/runtime/test_nights.py",)
 _MERGE = ("tests/core/test_merge.py -k third",)
 _OFFSETS = ("tests/runtime/test_restore.py -k TestOffsets",)
+_ORDERED = ("tests/core/test_ordered.py",)
 _OTHER = ("tests/runtime/test_other_histories.py", "tests/core/test_commit_identity.py")
 _REDRIVEN = ("tests/core/test_redriven.py",)
-_REDRIVEN_FOR_ONE = ("tests/history/rebuilding/test_redriven_for_one.py",)
-_TTL = ("tests/core/test_ttl_versions.py",)
-_WORKER = ("tests/runtime/test_worker.py -k idle_inputs_count_again",)
+_WITHIN = ("tests/core/test_commit_within_a_drain.py",)
+_PARTITION_TIME = ("tests/runtime/test_partition_time.py",)
+_TOGETHER = ("tests/core/test_ordered_together.py",)
 
 MUTATIONS: dict[str, Mutation] = {
     # 1: state is a function of log, tape and code
@@ -37,7 +44,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.declare.context:Context._digest.drawn", "self._draw().to_bytes", "(self._draw() ^ id(self)).to_bytes", law=1
     ),
     "a-skip-that-is-not-on-the-tape": Mutation(
-        "core.engine.units:Units.skip", "self.tape.skips.append(tape.Skip(number, at, list(headers)))", "pass", law=1
+        "core.engine.units:Units.skip", "self.tape.skips.append(tape.Skip(number, at, list(headers), self.operator))", "pass", law=1
     ),
     "an-idle-input-that-is-not-on-the-tape": Mutation(
         "core.engine.task:Task.idle", "self._tape.cause(tape.IDLE, source, 1)", "pass", law=1
@@ -98,7 +105,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # 5: results do not depend on batching
     "a-drain-forgotten-by-a-restart": Mutation(
-        "core.engine.task_state:TaskState.__init__", "self._firing.is_due()", "False", law=5
+        "core.engine.task_state:TaskState.__init__", "self._firing.is_due()", "False", law=5, tests=_WITHIN
     ),
     "instances-kept-as-they-were-assigned": Mutation(
         "core.engine.actor_table:Table.settle", "cells.reload or not plan.fixed", "cells.reload", law=5
@@ -140,26 +147,50 @@ MUTATIONS: dict[str, Mutation] = {
     "a-clock-reading-that-is-not-on-the-tape": Mutation(
         "core.engine.task:Task.clock", "self._tape.cause(tape.CLOCK, now_ms - self._context.now)", "pass", law=6
     ),
+    "a-refusal-by-the-clock-that-is-not-on-the-tape": Mutation(
+        "core.engine.units:Units._refuse", "refused.reason == FROM_THE_FUTURE", "False", law=6, tests=_AHEAD
+    ),
     "skips-told-by-another-reason": Mutation(
-        "core.engine.units:Units.skip.headers", "self.skips[number, at]", "()", law=6
+        "core.engine.units:Units.skip.headers", "self.skips[number, at, self.operator]", "()", law=6
     ),
     "a-late-event-routed-and-skipped": Mutation(
         "core.engine.units:Units.record", "del self.unit.outputs[mark:]\n", "", law=6
     ),
+    "an-outdated-timer-that-a-drain-waits-for": Mutation(
+        "core.engine.ordering:Sweep.is_due", "not self._fires(*timer)", "False", law=6
+    ),
     "a-replay-that-does-not-stop-in-a-drain": Mutation(
-        "core.engine.firing:Firing.drain", "units.totals.fired >= self.stop_after_fired", "False", law=6
+        "core.engine.firing:Firing.drain", "units.totals.drained >= self.stop_after", "False", law=6
     ),
     "outputs-numbered-anew-after-a-restart": Mutation(
         "core.engine.task_state:TaskState.commit_batch.cut", "self.totals), self._tape.number", "self.totals, outputs=0), self._tape.number", law=6
     ),
     "a-drain-merged-by-names-alone": Mutation(
-        "core.engine.key_split.shard:_ShardFiring._fire", "max(self.place, _place(domain, entry)", "_place(domain, entry", law=6, tests=_DRAIN
+        "core.engine.key_split.shard:_ShardFiring._fire", "max(self.place, place_of(domain, entry)", "place_of(domain, entry", law=6, tests=_DRAIN
     ),
     "a-timer-of-a-shard-fired-a-millisecond-late": Mutation(
         "core.engine.key_split.shard:ShardTask._catch_up.at", "queue.due_ms, 0", "queue.due_ms + 1, 0", law=6
     ),
     "a-shard-told-the-watermark-after-its-record": Mutation(
         "core.engine.key_split.shard:ShardTask._between", "self._stand(series, entry)", "self._stand(series, after[at])", law=6
+    ),
+    "a-record-of-another-shard-that-moves-no-watermark": Mutation(
+        "core.engine.key_split.ordered_shard:OrderedShardTask._let_wait", "own_ms = max(own_ms, time_ms - lag)", "own_ms = own_ms if head[3] is _ELSEWHERE else max(own_ms, time_ms - lag)", law=6
+    ),
+    "a-late-event-placed-by-the-records-of-its-shard": Mutation(
+        "core.engine.key_split.ordered_shard:OrderedShardTask._let_wait", "marks.of_source[number] = own_ms\n            self._arrive", "self._arrive", law=6
+    ),
+    "what-waits-in-another-shard-forgotten-when-all-are-idle": Mutation(
+        "core.engine.key_split.ordered_shard:_ShardSweep._waiting_until", "self.highest_elsewhere[operator]", "0", law=6
+    ),
+    "an-input-that-was-idle-taken-with-the-others": Mutation(
+        "core.engine.key_split.ordered_shard:OrderedShardTask.all_wait", "not marks.idle[number]", "True", law=6
+    ),
+    "inputs-behind-their-operator-taken-one-after-the-other": Mutation(
+        "core.engine.key_split.ordered_shard:OrderedShardTask.all_wait", "own_ms >= marks.ready[operator]", "True", law=6, tests=("tests/core/test_ordered.py -k come_back",)
+    ),
+    "outputs-of-ordered-shards-merged-by-names-alone": Mutation(
+        "core.engine.key_split.ordered_shard:_ShardSweep.go_to", "max(self.place, self.record", "max(b'', self.record", law=6
     ),
     "a-key-in-two-shards": Mutation(
         "core.engine.key_split.first_pass:KeySplitPlan._shard.shard", "shard_of(codec.encode(key), self.shards)", "(self.step + len(known)) % self.shards", law=6
@@ -187,7 +218,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # 7: watermarks never go back, a timer fires at most once
     "a-watermark-that-follows-its-inputs-down": Mutation(
-        "core.engine.watermarks:Watermarks.advance", "mark > self.of_operator", "mark != self.of_operator", law=7
+        "core.engine.watermarks:Watermarks.advance", "mark > self.ready", "mark != self.ready", law=7
     ),
     "a-timer-that-is-not-used-up": Mutation(
         "core.engine.units:Units.use_up", "self.cells.touched.append((table, instance._tr_key, image))\n    table.move_timer(table.parts(instance), timer, None)", "self.cells.touched.append((table, instance._tr_key, image))", law=7
@@ -200,16 +231,34 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # 8: every failure is loud
     "a-refused-record-dropped-in-silence": Mutation(
-        "core.engine.units:Units._refuse", "raise error\n    self.totals.refused += 1", "pass\n    self.totals.refused += 1\n    return", law=8
+        "core.engine.units:Units._refuse", "raise error\n    assert record is not None\n    self.totals.refused += 1", "pass\n    assert record is not None\n    self.totals.refused += 1\n    return", law=8
     ),
     "a-failed-handler-without-a-letter": Mutation(
-        "core.engine.units:Units.skip", "self.tape.skips.append(tape.Skip(number, at, list(headers)))\n    self.totals.failed += 1", "self.totals.failed += 1\n    return", law=8
+        "core.engine.units:Units.skip", "self.tape.skips.append(tape.Skip(number, at, list(headers), self.operator))\n    self.totals.failed += 1", "self.totals.failed += 1\n    return", law=8
     ),
     "late-events-not-counted": Mutation(
         "core.engine.task:Task._end_unit", "self.totals.late += self._late_events", "pass", law=8
     ),
+    "an-event-from-the-future-taken": Mutation(
+        "core.engine.input_decoder:InputDecoder._head", "time_ms > self._latest_ms", "False", law=8, tests=_AHEAD
+    ),
+    "a-batch-with-an-event-from-the-future-taken": Mutation(
+        "core.engine.input_decoder:InputDecoder._in_range", "latest_ms <= self._latest_ms", "latest_ms <= plan.time_max_ms", law=8, tests=_AHEAD
+    ),
+    "late-events-after-idleness-not-told-from-others": Mutation(
+        "core.engine.ordered_task:OrderedTask._routes_of_late", "time_ms > own_ms", "True", law=8, tests=_LATE_AFTER_IDLE
+    ),
+    "a-clock-far-ahead-taken-at-a-start": Mutation(
+        "runtime.clocks:check_start", "abs(ahead_ms) <= A_DAY_MS", "True", law=8, tests=_CLOCKS
+    ),
+    "a-clock-that-jumps-taken-while-running": Mutation(
+        "runtime.clocks:WallClock.__call__", "abs(jumped_ms) > A_DAY_MS", "False", law=8, tests=_CLOCKS
+    ),
+    "idleness-measured-by-the-wall-clock": Mutation(
+        "runtime.partition:Partition.take", "self._elapsed()", "self._clock()", law=8, tests=_CLOCKS
+    ),
     "late-events-dropped-where-they-are-to-be-handled": Mutation(
-        "core.engine.task:Task._late", "if redriven or plan.late == 'handle':\n        return to", "if redriven or plan.late == 'handle':\n        return ()", law=8
+        "core.engine.ordered_task:OrderedTask._routes_of_late", "if redriven or plan.late == 'handle':\n        return to", "if redriven or plan.late == 'handle':\n        return ()", law=8
     ),
     "no-limit-to-event-times": Mutation(
         "core.engine.input_decoder:InputDecoder._head", "not plan.time_min_ms <= time_ms <= plan.time_max_ms", "False", law=8
@@ -228,6 +277,24 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a-task-without-a-commit-that-begins-with-what-is-left": Mutation(
         "runtime.restore:Restore._first_positions", "noted = first_positions(self.plan.app, self.log, places)\n    unknown = [place for place in places if place not in noted]\n    read = inputs_read(self.plan, self.log) if unknown else set[str]()", "noted, unknown, read = ({}, places, set())", law=8, tests=_OFFSETS
+    ),
+    "an-input-that-lost-its-end-read-on": Mutation(
+        "history.reading.last_reads:is_replaced", "return is_there or read.offset >= log.end_offset(name, partition) or (not log.topics()[name].compacted)", "return False", law=8, tests=_LOST_INPUTS
+    ),
+    "a-mark-of-another-record-than-the-last": Mutation(
+        "runtime.slices:Slices._take", "heads[stop - 1][4]", "heads[start][4]", law=8, tests=_LOST_INPUTS
+    ),
+    "marks-forgotten-by-a-commit-that-reads-nothing": Mutation(
+        "runtime.slices:Slices.stage", "{**self._cut_headers.read, **read}", "read", law=8, tests=_LOST_INPUTS
+    ),
+    "a-lost-end-that-is-accepted-and-stays-an-error": Mutation(
+        "runtime.restore:Restore.steps", "headers.read = {name: read for name, read in headers.read.items() if name not in over}", "pass", law=8, tests=_LOST_INPUTS
+    ),
+    "a-changelog-with-a-hole-taken-for-the-state": Mutation(
+        "history.reading.changelog:check_contents", "noted is None or noted == found", "True", law=8, tests=_HOLES
+    ),
+    "contents-that-do-not-know-what-rows-were": Mutation(
+        "state.contents:StoreContents.changed", "_numbers(unknown, self._store.get_many(unknown))", "[0] * len(unknown)", law=8, tests=_CONTENTS
     ),
     # 9: right, not only repeatable
     "the-watermark-of-the-task-instead-of-the-actors": Mutation(
@@ -255,7 +322,7 @@ MUTATIONS: dict[str, Mutation] = {
         "runtime.slices:Slices._read", "merge.buffered(number", "(merge.buffered(number) and (number not in self._upstream.inputs or self._follow(number) or True)", law=9
     ),
     "an-end-of-input-for-all-levels-at-once": Mutation(
-        "runtime.partition:Partition.end_inputs", "one.level == level", "level == 0", law=9
+        "runtime.slices:Slices._end_further", "one.stage == stage and (not", "stage == 0 and (not", law=9
     ),
     "an-input-that-falls-idle-though-its-writers-are-at-work": Mutation(
         "runtime.slices:_Input.__init__", "plan.moves) and plan.watermark != 'upstream'", "plan.moves)", law=9
@@ -264,7 +331,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.declare.planner:_order.places", "lambda a: (levels", "lambda a: (-levels", law=9
     ),
     "a-redriven-event-dropped-as-late": Mutation(
-        "core.engine.task:Task._late.redriven", "self.is_redriven(plan.index, record)", "False", law=9, tests=_REDRIVEN
+        "core.engine.ordered_task:OrderedTask._routes_of_late.redriven", "self.is_redriven(plan.index, record)", "False", law=9, tests=_REDRIVEN
     ),
     "an-event-redriven-for-another-app-handled-again": Mutation(
         "core.engine.redriven:Addressees.passes_over", "bool(redrives) and (not self._is_ours(number, redrives[-1]))", "False", law=9, tests=_REDRIVEN
@@ -287,54 +354,81 @@ MUTATIONS: dict[str, Mutation] = {
     "an-order-of-two-inputs-that-a-third-changes": Mutation(
         "core.engine.merge:Merge.next_run.limit_ms", "limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "(step + 2) * self._tolerance_ms", law=9, tests=_MERGE
     ),
+    "events-in-the-order-in-which-they-were-taken": Mutation(
+        "core.engine.ordered_task:OrderedTask._in_turn", "time_ms >= last_ms", "True", law=9, tests=_ORDERED
+    ),
+    "equal-times-by-the-order-of-arrival": Mutation(
+        "core.engine.waiting:Waiting.push_apart", "self._ranks[number]", "0", law=9, tests=_ORDERED
+    ),
+    "a-timer-before-the-events-of-its-instant": Mutation(
+        "core.engine.ordering:Sweep._next_timer", "(event_ms, -1,", "(event_ms + 1, -1,", law=9, tests=_ORDERED
+    ),
+    "a-handler-that-sees-how-far-its-inputs-have-come": Mutation(
+        "core.engine.ordering:Sweep._take_next", "marks.reach(time_ms - 1)", "marks.reach(FOREVER)", law=9, tests=_ORDERED
+    ),
+    "a-late-event-at-its-own-time": Mutation(
+        "core.engine.ordered_task:OrderedTask._arrive.place_ms", "own_ms + 1", "time_ms", law=9, tests=_ORDERED
+    ),
+    "the-place-of-a-late-event-lost-at-a-restart": Mutation(
+        "core.engine.ordered_task:OrderedTask.refill.place_ms", "late.get(offset, time_ms)", "time_ms", law=9, tests=_ORDERED
+    ),
+    "an-event-that-waits-lost-at-a-restart": Mutation(
+        "core.engine.ordered_task:OrderedTask.refill", "offset >= low", "offset > low", law=9, tests=_ORDERED
+    ),
+    "an-event-handled-again-after-a-commit-in-a-drain": Mutation(
+        "core.engine.ordered_task:OrderedTask.refill.after", "ordered.last is None or", "True or", law=9, tests=_ORDERED
+    ),
+    "a-drain-over-before-what-waits-is-read-again": Mutation(
+        "core.engine.task_state:TaskState.__init__", "bool(self._resumed) or self._firing.is_due()", "self._firing.is_due()", law=9, tests=_ORDERED
+    ),
+    "a-scratch-file-that-is-read-no-further": Mutation(
+        "core.engine.waiting:Waiting._follow", "found is not None", "False", law=9, tests=_ORDERED
+    ),
     "an-input-that-is-still-idle-after-a-start": Mutation(
-        "runtime.slices:Slices._reopen", "task.opened(operator)\n    task.wake_all()", "task.opened(operator)", law=9
+        "runtime.slices:Slices.__init__", "task.wake_all()", "pass", law=9
     ),
     "an-input-that-is-still-idle-when-the-end-begins": Mutation(
-        "runtime.slices:Slices.begin_end", "self._ending = True\n    self.task.wake_all()", "self._ending = True", law=9, tests=_HARNESS_TIME
+        "runtime.slices:Slices._end_further", "task.wake_all()", "pass", law=9, tests=_HARNESS_TIME
     ),
     "an-input-that-falls-idle-while-the-end-goes-through-the-app": Mutation(
-        "runtime.slices:Slices.begin_end", '"""From here on no source is idle. No step may be open."""\n    self._ending = True', '"""From here on no source is idle. No step may be open."""', law=9, tests=_HARNESS_TIME
+        "runtime.slices:Slices._may_fall_idle", "not self._phase and", "", law=9, tests=_PARTITION_TIME
     ),
     "an-end-of-a-run-taken-for-that-of-the-input": Mutation(
-        "runtime.slices:Slices._reopen", "task.opened(operator)", "pass", law=9
+        "runtime.progress:last_phase", "if ends_input else READING", "", law=9, tests=_NIGHTS
+    ),
+    "an-input-that-continues-and-is-still-taken-for-ended": Mutation(
+        "core.engine.task:Task.reopen", "self.opened(operator)", "pass", law=9
+    ),
+    "timers-set-at-the-end-that-stay-pending": Mutation(
+        "core.engine.task:Task.finish", "return True", "return False", law=9, tests=_NIGHTS
+    ),
+    "a-heartbeat-that-moves-the-end": Mutation(
+        "core.engine.actor_table:Table.moves_the_end", "not in self.plan.unless_ended", "is not None", law=9, tests=_NIGHTS
+    ),
+    "an-event-after-the-end-of-input-handled-in-silence": Mutation(
+        "runtime.slices:Slices._check_open", "True not in ended", "True", law=9, tests=_NIGHTS
+    ),
+    "operators-on-a-stream-that-end-one-by-one": Mutation(
+        "core.engine.watermarks:Watermarks.has_ended", "and all((ended[one] for one in self._together[operator]))", "", law=9, tests=_TOGETHER
+    ),
+    "operators-on-a-stream-whose-timers-fire-one-after-the-other": Mutation(
+        "core.engine.task:Task.finish", "together = self.plan.operators[operator].together", "together = (operator,)", law=9, tests=_TOGETHER
     ),
     "a-wake-that-is-not-on-the-tape": Mutation(
         "core.engine.task:Task.wake", "self._tape.cause(tape.UPSTREAM, source, 0)", "pass", law=9
     ),
     "a-run-that-is-over-and-holds-nobody-back": Mutation(
-        "core.engine.watermarks:Watermarks.holds_nobody_back", "and (not self.ended_operators[operator])", "or self.ended_operators[operator]", law=9
+        "core.engine.watermarks:Watermarks.holds_nobody_back", "and (not self.has_ended(operator))", "or self.has_ended(operator)", law=9
     ),
     # 10: nothing that is done over months is wrong in silence
-    "an-end-of-a-run-that-is-opened-on-the-tape-alone": Mutation(
-        "core.engine.task:Task.opened", "self._watermarks.ended_operators[operator] = False\n", "", law=10
+    **OF_MONTHS,
+    **OF_ACTORS,
+    # 11: the order in which the records of an ordered app are taken changes nothing
+    "lateness-by-the-watermark-of-the-operator": Mutation(
+        "core.engine.ordered_task:OrderedTask._arrive.own_ms", "marks.of_source[plan.index]", "max(marks.ready)", law=11
     ),
-    "a-last-watermark-that-is-not-published": Mutation(
-        "runtime.published_watermarks:PublishedWatermarks.wanted", "last is not None and last < reached", "False", law=10, tests=_HARNESS_TIME
-    ),
-    "a-worker-that-reads-before-the-others-have-started": Mutation(
-        "runtime.worker:Worker.start", "self.phase == STARTING", "False", law=10, tests=_WORKER
-    ),
-    "sends-of-other-code-that-are-not-compared": Mutation(
-        "history.rebuilding.recorded_sends:Sends.take", "one.topic in self.topics", "False", law=10, tests=_CORRECTED
-    ),
-    "a-digest-of-the-code-without-its-modules": Mutation(
-        "history.rebuilding.code_digest:code_of", "parts[f'module {name}'] = _module_digest(name)", "pass", law=10, tests=_CODE
-    ),
-    "a-state-replaced-by-positions-alone": Mutation(
-        "history.comparing.cut_differences:cut_changes", "found = position_changes(one.positions, other.positions)", "found = position_changes(one.positions, other.positions)\n    return found", law=10
-    ),
-    "a-redriven-record-run-beside-its-original": Mutation(
-        "history.rebuilding.failed_before:letters_before", "redriven[number].add((name, offset))", "pass", law=10, tests=_REDRIVEN_FOR_ONE
-    ),
-    "a-ttl-that-moves-to-the-other-time-domain": Mutation(
-        "core.values.type_evolution:_evolve_field", "stored.ttl_ms is not None", "False", law=10, tests=_TTL
-    ),
-    "a-default-of-now-for-what-was-stored-before": Mutation(
-        "core.values.type_evolution:_unreadable.before", "one.default for one in ancestors if one.absent", "", law=10, tests=_DEFAULTS
-    ),
-    "a-first-position-that-is-not-noted": Mutation(
-        "runtime.first_positions:note_first_positions", "if new:", "if False:", law=10, tests=_FIRST
+    "events-that-wait-in-the-order-of-arrival": Mutation(
+        "core.engine.waiting:Waiting.push", "time_ms >= queue[-1][1]", "True", law=11
     ),
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.intake import refill
 from tailrace.core.engine.task import ORIGIN_HEADER, CommitBatch, Task, TaskSettings
 from tailrace.core.errors import BadRecordError, HandlerError
 from tailrace.core.records import Headers, Output
@@ -63,10 +64,12 @@ class Run:
         partition: int,
         committed: Committed,
         settings: TaskSettings,
+        log: Records | None = None,
         *,
         replaying: bool = False,
     ) -> None:
         self.plan = plan
+        self.log = {} if log is None else log
         self.partition = partition
         self.committed = committed
         self.replaying = replaying
@@ -74,7 +77,7 @@ class Run:
         self.waiting: list[Output] = []
 
     def _made(self, settings: TaskSettings) -> Task:
-        return Task(
+        task = Task(
             self.plan,
             self.partition,
             self.committed.store,
@@ -83,6 +86,8 @@ class Run:
             settings=settings,
             replaying=self.replaying,
         )
+        refill(task, lambda name, start, stop: pick(self.log.get((name, self.partition), []), start, stop))
+        return task
 
     def crash(self, settings: TaskSettings) -> None:
         """All that was not committed is gone."""
@@ -171,7 +176,9 @@ class First:
         self.log = log
         self.random = random
         self.trace = trace
-        self.runs = [Run(plan, number, Committed(), settings_of(random)) for number in range(plan.partitions)]
+        self.runs = [
+            Run(plan, number, Committed(), settings_of(random), log) for number in range(plan.partitions)
+        ]
         self.clock_ms = 0
         self.stops = 0
         self.with_clock = clock
@@ -317,7 +324,7 @@ class Cause(NamedTuple):
     stop: int = 0
 
 
-Skips = dict[tuple[int, int], Headers]
+Skips = dict[tuple[int, int, int], Headers]
 
 
 def causes_of(plan: Plan, tapes: list[bytes]) -> tuple[list[Cause], Skips]:
@@ -334,7 +341,7 @@ def causes_of(plan: Plan, tapes: list[bytes]) -> tuple[list[Cause], Skips]:
         operators = record.operators or operators
         for skip in record.skips:
             number = skip.input if skip.input < 0 else numbers[names[skip.input]]
-            skips[number, skip.number] = tuple(skip.headers)
+            skips[number, skip.number, skip.operator] = tuple(skip.headers)
         codes = iter(record.causes)
         for code in codes:
             if code == tape.RUN:
@@ -367,10 +374,10 @@ def follow(
     """Run a task again by the same causes, with slices, commits, crashes, caches and reloads of its own."""
     causes, skips = causes_of(plan, tapes)
     committed = Committed() if store is None else Committed(store)
-    run = Run(plan, partition, committed, settings_of(random), replaying=True)
+    run = Run(plan, partition, committed, settings_of(random), log, replaying=True)
     commit_odds = random.choice((0.02, 0.3, 0.9))
     crash_odds = random.choice((0, 0.05, 0.2))
-    last_fired = tape.decode_tape(tapes[-1]).totals.fired
+    last_drained = tape.decode_tape(tapes[-1]).totals.drained
     run.task.follow(skips, 1 << 62)
     at, fallback, crashes = 0, 0, 0
     while True:
@@ -393,7 +400,7 @@ def follow(
             cause = causes[at]
             trace.append(f"follow {partition}: {cause} fired {task.totals.fired}")
             at += _cause(run, cause, log, random)
-    assert task.totals.fired == last_fired, f"{last_fired} timers had fired, now {task.totals.fired}"
+    assert task.totals.drained == last_drained, f"{last_drained} had been drained, now {task.totals.drained}"
     run.commit()
     return committed
 

@@ -51,6 +51,7 @@ def variant_of(random: Random, *, inputs: int | None = None, messages: bool | No
         on_error=random.choice(("dead-letter-all", "dead-letter-all", "dead-letter-all", "stop")),
         messages=random.random() < 0.6 if messages is None else messages,
         lean=random.random() < 0.4,
+        order="event-time" if random.random() < 0.4 and count < 3 else "arrival",
     )
 
 

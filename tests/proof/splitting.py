@@ -64,6 +64,15 @@ def passed(
     )
 
 
+def own_rows(base: Store | None, shard: int, shards: int) -> MemoryStore:
+    """The store that a shard begins with."""
+    store = MemoryStore()
+    if base is not None and base.cut is not None:
+        mine = {row: value for row, value in base.scan(*ALL) if is_of_shard(row, shard, shards)}
+        store.write(mine, base.cut)
+    return store
+
+
 class Shard:
     """One shard at work, with a store of its own, which commits when it likes."""
 
@@ -80,11 +89,8 @@ class Shard:
     ) -> None:
         self.random = random
         self.shard = shard
-        self.store = MemoryStore()
+        self.store = own_rows(base, shard, overview.shards)
         self.outputs: list[Ordered] = []
-        if base is not None and base.cut is not None:
-            mine = {row: value for row, value in base.scan(*ALL) if is_of_shard(row, shard, overview.shards)}
-            self.store.write(mine, base.cut)
         self.task = ShardTask(
             plan, partition, shard, overview, self.store, settings=settings_of(random), replaying=replaying
         )
@@ -158,7 +164,7 @@ def fails_a_timer(tapes: list[bytes]) -> bool:
 def check_whole(seed: int, trace: list[str]) -> int:
     """From nothing to the last commit, in some shards; how often that could be done."""
     random = Random(seed)
-    variant = variant_of(random)
+    variant = variant_of(random)._replace(order="arrival")
     trace.append(str(variant))
     model = build(variant)
     log: Records = {}

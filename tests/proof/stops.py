@@ -1,4 +1,8 @@
-"""Random apps that are stopped for a long time and started again."""
+"""Random apps that are stopped for a long time and started again.
+
+With "nights" a day ends as ``--until-end`` does: all is read, no input is idle and none has ended, and windows stay open. With "idle"
+all inputs fall idle. With "both" they do, or the inputs end for good (``--end-of-input``), and continue all the same (``--after-end``).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ class Stopping(Live):
 
     def rest(self) -> None:
         """Until all that may be idle is."""
-        for _ in range(2 * self.plan.levels + 4):
+        for _ in range(2 * self.plan.stages + 4):
             self.now += LONG_MS
             self.settle()
 
@@ -71,10 +75,9 @@ def check_days(seed: int, trace: list[str], ends: str) -> None:
         if day:
             live.start()
         live.settle()
-        last = day == days - 1
-        if last or ends == "nights" or (ends == "both" and random.random() < 0.5):
+        if day == days - 1 or (ends == "both" and random.random() < 0.5):
             live.end()
-        else:
+        elif ends != "nights":
             live.rest()
         live.stop()
         trace.append(f"day {day} stopped")

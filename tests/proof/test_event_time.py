@@ -150,7 +150,7 @@ def retrying() -> tuple[tr.App, tr.Topic[Bell, str], tr.Topic[Bell, str]]:
     done = app.topic("done", Bell, key="key", event_time="at")
 
     @app.actor
-    class Worker(tr.Actor):
+    class Worker(tr.Actor, order="arrival"):
         seen: int = 0
 
         @tr.process(asked, again)

@@ -9,6 +9,7 @@ import pytest
 from tailrace.core.errors import UnsplittableError
 from tests.proof.apps import build
 from tests.proof.first_runs import first_run
+from tests.proof.ordered_shards import check_shards
 from tests.proof.seeds import Records, each, variant_of
 from tests.proof.splitting import assert_same, between, check_whole, limit_of, split
 
@@ -21,7 +22,7 @@ def test_a_task_split_by_key_comes_to_the_same_bytes_as_the_whole(seeds: range) 
 def check_limit(seed: int, trace: list[str]) -> None:
     """Up to an offset, a watermark or a clock reading."""
     random = Random(seed)
-    variant = variant_of(random)
+    variant = variant_of(random)._replace(order="arrival")
     trace.append(str(variant))
     model = build(variant)
     log: Records = {}
@@ -41,7 +42,7 @@ def check_limit(seed: int, trace: list[str]) -> None:
 def check_part(seed: int, trace: list[str]) -> None:
     """From somewhere on the tape to somewhere else."""
     random = Random(seed)
-    variant = variant_of(random)
+    variant = variant_of(random)._replace(order="arrival")
     trace.append(str(variant))
     model = build(variant)
     log: Records = {}
@@ -69,3 +70,8 @@ def test_any_part_of_a_tape_can_be_split_unless_it_ends_in_the_middle_of_a_drain
 @pytest.mark.one_seed_in(10)  # one takes 90 ms
 def test_a_split_stops_where_a_replay_stops(seeds: range) -> None:
     each(seeds, check_limit)
+
+
+@pytest.mark.one_seed_in(10)  # one takes 90 ms
+def test_an_ordered_task_comes_in_shards_to_the_same_bytes_as_the_whole(seeds: range) -> None:
+    each(seeds, check_shards)

@@ -218,13 +218,13 @@ def _function(app: tr.App, node: Node, takes: Any, targets: Any, results: Any, s
         if not targets and stream is None:
             ctx.emit(results, Result(node.name, event.key, ctx.event_time, event.amount))
 
-    app.process(*takes, name=node.name)(hand_on)
+    app.process(*takes, name=node.name, order="arrival")(hand_on)
 
 
 def _actor(
     app: tr.App, node: Node, takes: Any, targets: Any, results: Any, streams: Any, classes: dict[str, Any]
 ) -> Any:
-    class Windows(tr.Actor):
+    class Windows(tr.Actor, order="arrival"):
         sums: dict[str, int] = tr.field(default_factory=dict)
         hops: dict[str, int] = tr.field(default_factory=dict)
         digest: int = 0

@@ -10,9 +10,18 @@ from __future__ import annotations
 from typing import ClassVar, Final, Literal, TypedDict, Unpack
 
 BadReason = Literal[
-    "undecodable", "wrong-type", "missing-key", "bad-key", "missing-time", "bad-time", "foreign-partition"
+    "undecodable",
+    "wrong-type",
+    "missing-key",
+    "bad-key",
+    "missing-time",
+    "bad-time",
+    "from-the-future",
+    "foreign-partition",
 ]
 """Why a record was refused. A dead letter has it as a header."""
+FROM_THE_FUTURE: Final[BadReason] = "from-the-future"
+"""The event time is further ahead of the clock than ``ahead_of_clock``. The tape has these refusals."""
 HANDLER_FAILED: Final = "handler-failed"
 """The value of that header for a failed handler: no record was refused."""
 
@@ -128,7 +137,7 @@ class EmittedTypeError(UsageError):
 
 
 class TimerLoopError(UsageError):
-    """Timer handlers of one key keep setting timers that are due at once."""
+    """Timer handlers keep setting timers that are due at once, or set timers without end at the end of input."""
 
     places = ("actor", "key", "timer")
 
@@ -215,6 +224,10 @@ class OffsetGoneError(RecordError):
 
 class TopicMismatchError(RecordError):
     """A topic exists with other settings (partitions, compaction) than the requested ones."""
+
+
+class InputEndedError(RecordError):
+    """A record came to an input of an app whose inputs were ended for good. It was not handled."""
 
 
 class TopicReplacedError(RecordError):
@@ -357,6 +370,10 @@ class TaskOwnedError(TailraceError):
 
 class AppMovedError(TailraceError):
     """The app is on another log or being moved, or a move to this log is refused (``tailrace migrate``)."""
+
+
+class ClockError(TailraceError):
+    """The wall clock has jumped by more than a day: set it, or accept it (``--accept-clock``)."""
 
 
 class WorkerLostError(TailraceError):

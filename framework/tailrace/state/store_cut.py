@@ -6,8 +6,9 @@ import msgspec
 
 from tailrace.core.errors import CorruptStateError
 from tailrace.core.formats import check_format
+from tailrace.state.contents import Contents
 
-FORMAT = 2
+FORMAT = 3
 """The format of a store's cut."""
 
 _MOVE_AWAY = "Move the folder away: the task is then restored from the log."
@@ -29,6 +30,8 @@ class StoreCut(msgspec.Struct, array_like=True, frozen=True):
     """The task's own cut; None before the first commit."""
     toward: bytes | None = None
     """While the changelog is applied: its last cut. The store may hold rows of any commit up to it."""
+    contents: Contents = Contents()
+    """Of the rows that it holds, without their index."""
 
     def encode(self) -> bytes:
         """As it is stored."""

@@ -66,6 +66,7 @@ class Aircraft(Vehicle):
     legs: int = tr.field(default=0, name="n")
     stops: list[str] = []  # an actor's empty list is copied for each instance
     crew: list[str] = tr.field(default_factory=list[str], ttl="8h")
+    bags: dict[str, int] = tr.field(default_factory=dict)
     minutes_late: tr.MapState[str, int]
     visits: tr.MapState[tuple[str, int], Departure] = tr.field(ttl=timedelta(hours=1), ttl_time="processing")
     log: tr.ListState[str]
@@ -130,7 +131,7 @@ def late_ones(event: Departure, ctx: tr.Context[str]) -> None:
     ctx.emit(cleaned, event)
 
 
-@app.process(departures, arrivals, keyed, cleaned, name="all", emits=(overdue,))
+@app.process(departures, arrivals, keyed, cleaned, name="all", emits=(overdue,), order="arrival")
 def everything(event: Departure | Arrival, ctx: tr.Context[str]) -> None:
     ctx.metrics.count("seen")
 

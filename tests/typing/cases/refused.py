@@ -48,7 +48,7 @@ tr.field(defualt=0)  # error
 app.actor(nmae="plane")  # error
 
 
-class Aircraft(tr.Actor):
+class Aircraft(tr.Actor, order="arrival"):
     legs: int = "none"  # error
     stops: int = tr.field(default="none")  # error
     minutes_late: tr.MapState[str, int]
@@ -118,7 +118,7 @@ class Aircraft(tr.Actor):
         ctx.emit(cleaned, Arrival(event.tail))  # error
         ctx.emit(both, Ping(1))  # error
         ctx.emit(arrivals, Arrival(event.tail), at="now")  # error
-        ctx.emit(cleaned, event, at=event.at)  # error
+        ctx.emit(cleaned, event, at="now")  # error
         ctx.emit(arrivals, Arrival(event.tail), event.at)  # error
         number: int = ctx.key  # error
         ctx.set_timer("soon")  # error

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -24,12 +24,12 @@ from tailrace.core.declare.fields import (
     FieldSpec,
     TtlAttribute,
     declare,
-    field,
     struct_default,
 )
 from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole, agree, roles_of
 from tailrace.core.declare.plan import ActorBase
-from tailrace.core.declare.topic import Topic
+from tailrace.core.declare.topic import ORDERS, Order, Topic
+from tailrace.core.declare.topic_declaration import one_of
 from tailrace.core.errors import DefinitionError
 from tailrace.core.values.types import spell
 
@@ -56,6 +56,8 @@ class Declaration:
     fields: tuple[Field, ...] = ()
     handlers: tuple[Handler, ...] = ()
     resolved: bool = False
+    order: str | None = None
+    """In which order it handles its events: ``"event-time"`` or ``"arrival"``."""
 
     def of_kind(self, kind: str) -> list[Field]:
         """The fields of one kind, in their order of declaration, which is the order of their numbers."""
@@ -67,14 +69,22 @@ class Declaration:
 
 
 if TYPE_CHECKING:
-    # For type checkers: fields in any order, all by keyword. If a checker saw actors as msgspec structs,
-    # which is an implementation detail, fields with a default would have to come last.
-    @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+    # For type checkers, a class with attributes: users make no instances. If a checker saw a msgspec struct, which is
+    # an implementation detail, fields with a default would have to come last, and ``order=`` would have to be a bool.
     class ActorMeta(type):
         """See below."""
 
+        def __new__(
+            mcls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, *, order: Order = ...
+        ) -> Any:
+            """See below."""
+            ...
+
     class Actor(ActorBase, metaclass=ActorMeta):
         """See below."""
+
+        def __init__(self, **fields: Any) -> None:
+            """For tests of what an actor refuses."""
 
 else:
 
@@ -87,13 +97,20 @@ else:
                 cls = super().__new__(mcls, name, bases, body, kw_only=True, gc=False)
                 type.__setattr__(cls, _DECLARATION, Declaration(resolved=True))
                 return cls
+            order = options.pop("order", None)
             _check_body(name, bases, body, options)
+            if order is not None:
+                one_of(name, "order", order, ORDERS)
             scope = Scope.of_caller(1)
             fields = _read_fields(name, bases, body, scope)
             _place_collections(name, fields, body)
             cls = super().__new__(mcls, name, bases, body, kw_only=True, gc=False)
             _place_ttls(cls, fields)
-            type.__setattr__(cls, _DECLARATION, Declaration(fields, _read_handlers(cls, scope)))
+            type.__setattr__(
+                cls,
+                _DECLARATION,
+                Declaration(fields, _read_handlers(cls, scope), order=order or _inherited_order(bases)),
+            )
             resolve(cls, last_call=False)
             return cls
 
@@ -114,6 +131,13 @@ else:
         There is one instance per key. Tailrace creates and loads instances, so an actor has no constructor. A
         handler may read, assign and change fields in place; all of that is durable. If it raises, everything
         it did is undone. It must not keep ``self``, or anything mutable from it, for later.
+
+        ``class Aircraft(tr.Actor, order="event-time")`` handles the events of all its inputs in the order of (event
+        time, input in order of declaration, offset), each once the actor's watermark has passed it, and its
+        event-time timers between them at their instants, after the events of the same time. Its results depend on
+        the set of its events alone, except for late ones. ``order="arrival"`` handles each event as it arrives, at
+        once. An actor with two or more inputs must say which; with one input the default is ``"arrival"``. See
+        ``docs/event-time.md``.
 
         An instance whose fields are all at their defaults, without timers and entries, is not stored. The
         types of fields are those that come back from storage unchanged: numbers, text, bytes, dates, enums,
@@ -148,7 +172,7 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
     if options:
         raise DefinitionError(
             f"{name} is declared with {', '.join(f'{key}={value!r}' for key, value in options.items())}",
-            hint="Leave it out: an actor has no class options. Its stable name is given to "
+            hint="Leave it out: the only class option is order=. The stable name is given to "
             "@app.actor(name=...).",
         )
     for attr, hint in _REFUSED_METHODS.items():
@@ -176,6 +200,10 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
                 hint=f"Annotate it ({attr}: {type(value).__name__}[...] = ...), or make a constant of it: a "
                 "tuple.",
             )
+
+
+def _inherited_order(bases: tuple[type, ...]) -> str | None:
+    return next((declaration_of(base).order for base in bases if isinstance(base, ActorMeta)), None)
 
 
 def _read_fields(name: str, bases: tuple[type, ...], body: dict[str, Any], scope: Scope) -> tuple[Field, ...]:

@@ -18,7 +18,7 @@ from tailrace.core.declare.event_marks import KeyedType
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.run_options import RunOptions
-from tailrace.core.declare.topic import ON_ERROR, Edge, Stream, Topic, TopicOptions
+from tailrace.core.declare.topic import ON_ERROR, ORDERS, Edge, Order, Stream, Topic, TopicOptions
 from tailrace.core.declare.topic_declaration import FROM_TYPE, declare_topic, legal_name, one_of
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import refuse_unknown
@@ -89,7 +89,7 @@ class App(Declarations):
         self.version = version
         self.topics, self.streams = {}, {}
         self.actors, self.functions = {}, {}
-        self.emits = {}
+        self.emits, self.orders = {}, {}
         self._plan: Plan | None = None
 
     def __repr__(self) -> str:
@@ -184,6 +184,11 @@ class App(Declarations):
           data, which never holds the other inputs back; ``"upstream"`` for what the producing service
           publishes. By default a topic that the app itself writes follows its writers, any other its events.
         - ``idle_after``: how long a partition with nothing to read holds the watermark back (``"60s"``).
+        - ``ahead_of_clock``: how far an event time may be ahead of the service's clock when the record is
+          read (``"1d"``); None for any time. A later event is refused as ``from-the-future``, like a record
+          that cannot be decoded, so that it does not move the watermark. Only topics whose watermark follows
+          their events are checked, and no simulated clock does it: not in a harness, in ``explore`` or in a
+          replay, which refuses what the service has refused.
         - ``on_error``: as for the app, for this topic only.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
         - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.
@@ -285,11 +290,24 @@ class App(Declarations):
 
     @overload
     def process(
-        self, a: Edge[E, K], /, *, name: str | None = None, emits: Emits | None = None
+        self,
+        a: Edge[E, K],
+        /,
+        *,
+        name: str | None = None,
+        emits: Emits | None = None,
+        order: Order | None = None,
     ) -> Callable[[Function[E, K]], Function[E, K]]: ...
     @overload
     def process(
-        self, a: Edge[E, K], b: Edge[E2, K], /, *, name: str | None = None, emits: Emits | None = None
+        self,
+        a: Edge[E, K],
+        b: Edge[E2, K],
+        /,
+        *,
+        name: str | None = None,
+        emits: Emits | None = None,
+        order: Order | None = None,
     ) -> Callable[[Function[E | E2, K]], Function[E | E2, K]]: ...
     @overload
     def process(
@@ -301,6 +319,7 @@ class App(Declarations):
         *,
         name: str | None = None,
         emits: Emits | None = None,
+        order: Order | None = None,
     ) -> Callable[[Function[E | E2 | E3, K]], Function[E | E2 | E3, K]]: ...
     @overload
     def process(
@@ -313,12 +332,18 @@ class App(Declarations):
         *more: Edge[E4, K],
         name: str | None = None,
         emits: Emits | None = None,
+        order: Order | None = None,
     ) -> Callable[[Function[E | E2 | E3 | E4, K]], Function[E | E2 | E3 | E4, K]]: ...
-    def process(self, *edges: Any, name: str | None = None, emits: Emits | None = None) -> Any:
+    def process(
+        self, *edges: Any, name: str | None = None, emits: Emits | None = None, order: Order | None = None
+    ) -> Any:
         """Make a function ``(event, ctx)`` a stateless handler of one or several topics or streams.
 
         It maps, filters, routes or re-keys events by emitting others with ``ctx.emit``. It has no state and
         no timers. ``name`` is its stable name (default: the function's name). ``emits`` is as for ``actor``.
+
+        ``order`` is the order in which it handles its events: ``"event-time"`` or ``"arrival"``; see ``Actor``. With
+        two or more inputs it must be given.
 
         Raises:
             DefinitionError: The function does not take ``(event, ctx)``, its event type is not that of the
@@ -334,6 +359,8 @@ class App(Declarations):
             self._free_handler(stable, where)
             self._check_own(edges, where)
             declared = self._check_emits(emits, where)
+            if order is not None:
+                self.orders[stable] = one_of(where, "order", order, ORDERS)
             handler = Handler(
                 where,
                 stable,

@@ -23,7 +23,7 @@ from tailrace.core.declare.topic import Edge, Stream, Topic
 from tailrace.core.declare.user_metrics import Metrics
 from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime, to_ms
 from tailrace.core.errors import TimerLoopError, UsageError
-from tailrace.core.handling.promises import Promises
+from tailrace.core.handling.promises import Behind, Cause, Instance, Promises
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import CODEC_ERRORS
 
@@ -117,7 +117,7 @@ class Context(Generic[K]):
     @overload
     def emit(self, to: Topic[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
     @overload
-    def emit(self, to: Stream[E], event: E) -> None: ...
+    def emit(self, to: Stream[E], event: E, *, at: int | datetime | None = None) -> None: ...
     def emit(
         self,
         to: Topic[E, Any] | Stream[E],
@@ -132,6 +132,9 @@ class Context(Generic[K]):
         in a topic with ``event_time=tr.RECORD_TIME``. The event is encoded at once, so it may be changed
         afterwards. A live service checks the type of the event, not the values of its fields; tests check
         these, too (EmittedTypeError).
+
+        The handlers of a stream are called in the same step, with ``at`` as their event time. If it is behind
+        their watermark, the event is late for them: they are called, and ``ctx.is_late`` is true.
 
         Raises:
             UsageError: The event is not of the topic's type, ``at`` is outside of the topic's ``time_range``,
@@ -155,13 +158,10 @@ class Context(Generic[K]):
         if route is None or edge not in self._allowed[route.operator]:
             raise self._not_found(edge)
         if edge.is_stream:
-            if at is not None:
-                raise UsageError(
-                    f"{self._place()} emits to the stream {to.name!r} with at=",
-                    hint="Leave at= out: the handlers of a stream run in the same step, at the same event "
-                    "time.",
-                )
-            self._unit.chained.append((edge, event))
+            stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
+            self._unit.chained.append((edge, event, stamp_ms))
+            if stamp_ms < self.event_time and stamp_ms <= self.watermark and not self.is_late:
+                self._behind(edge, stamp_ms, self.watermark)
         else:
             # Local names, here and elsewhere: looking up a method costs more.
             encode_key, encode = edge.encode_key, edge.encode_emitted
@@ -177,7 +177,7 @@ class Context(Generic[K]):
                 # record.
                 time_ms = stamp_ms if edge.time_of is None else edge.time_of(event)
                 if time_ms is not None and time_ms <= mark_ms:
-                    self._promises.broken(edge.name, self._place())
+                    self._behind(edge, time_ms, mark_ms)
 
     def _wrong_event(self, to: Any, event: Any) -> UsageError:
         if not isinstance(to, Edge):
@@ -190,11 +190,33 @@ class Context(Generic[K]):
             hint="Emit an event of the declared type, or declare a topic for this one.",
         )
 
-    def _timestamp(self, to: Topic[Any, Any], at: int | datetime) -> int:
-        """Check the timestamp that a handler gives to a record, and return it in milliseconds."""
-        at_ms, settings = to_ms(at), to.settings
+    def _behind(self, to: Any, time_ms: int, mark_ms: int) -> None:
+        """Count an event that is emitted behind a watermark, and note where its time comes from."""
+        unit = self._unit
+        cause: Cause
+        if time_ms != self.event_time:
+            cause = "at" if to.is_stream or to.time_of is None else "event"
+        else:
+            cause = "timer" if unit.fired is not None else "late" if self.is_late else "record"
+        number = unit.input if unit.fired is None else -1
+        name = "" if number < 0 else self._plan.inputs[number].name
+        self._promises.broken(Behind(to.name, self._place()), Instance(time_ms, mark_ms, cause, name))
+
+    def _timestamp(self, to: Edge[Any, Any], at: int | datetime) -> int:
+        """Check the event time that a handler gives to an event, and return it in milliseconds."""
+        at_ms = to_ms(at)
         if type(at) is int:
             self._refuse_seconds(at_ms, self.event_time, f"emits to {to.name!r}")
+        if not isinstance(to, Topic):
+            if at_ms != self.event_time and self._is_ordered():
+                raise UsageError(
+                    f"{self._place()} emits to the stream {to.name!r} at another time than its own, and its "
+                    "handlers handle events in event-time order",
+                    hint="A stream's event is handled in the step that emits it, so it has the time of that "
+                    'step. Leave at= out, emit to a topic, or declare order="arrival".',
+                )
+            return at_ms
+        settings = to.settings
         if not settings.time_min_ms <= at_ms <= settings.time_max_ms:
             raise UsageError(
                 f"{self._place()} emits to {to.name!r} at {at_ms} ms, which is outside of "
@@ -438,6 +460,10 @@ class Context(Generic[K]):
                 hint="Only the handlers of an actor have state and timers, and only while they run.",
             )
         return table
+
+    def _is_ordered(self) -> bool:
+        route = self._unit.route
+        return route is not None and self._plan.operators[route.operator].ordered
 
     def _place(self) -> str:
         route = self._unit.route

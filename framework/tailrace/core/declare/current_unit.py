@@ -8,6 +8,7 @@ These values are internal. A handler sees them only through ``Context``; the eng
     origin, salt, draws   per record or firing      random seeds: the cause of the call, number of the draw
     fired, depth          while a timer fires       its domain and time; number of timers due at once in a row
     watermark             as the watermark moves    the highest one of the operators that the input concerns
+    input                 at the start of a run     the number of the input; in a firing, that of the last run
     taken                 at the end of a run       index of the first head not taken
     outputs, chained      taken by the task         records emitted to topics, events to streams, in order
 """
@@ -51,6 +52,7 @@ class CurrentUnit:
         "depth",
         "draws",
         "fired",
+        "input",
         "instance",
         "origin",
         "outputs",
@@ -64,11 +66,13 @@ class CurrentUnit:
 
     def __init__(self) -> None:
         self.outputs: list[RawOutput] = []
-        self.chained: deque[tuple[Stream[Any], Any]] = deque()
+        self.chained: deque[tuple[Stream[Any], Any, int]] = deque()
+        """Stream, event, event time."""
         self.route: Route | None = None
         """The running handler; None between two handlers."""
         self.table: Instances | None = None
         self.instance: Any = None
+        self.input = -1
         self.salt = self.origin = self.draws = self.taken = 0
         self.watermark = NO_WATERMARK
         self.random: Random | None = None

@@ -23,5 +23,6 @@ class Declarations:
     streams: dict[str, Stream[Any]]
     actors: dict[str, ActorMeta]
     functions: dict[str, Handler]
+    orders: dict[str, str]
     # Of actors and functions that have ``emits=``, even if it is empty.
     emits: dict[str, tuple[Declared, ...]]

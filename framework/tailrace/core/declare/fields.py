@@ -64,6 +64,14 @@ def field(
 @overload
 def field(
     *,
+    default_factory: type[dict[Any, Any]] | type[list[Any]],
+    name: str | None = None,
+    ttl: Any = None,
+    ttl_time: Literal["event", "processing"] = "event",
+) -> Any: ...
+@overload
+def field(
+    *,
     default_factory: Callable[[], T],
     name: str | None = None,
     ttl: Any = None,

@@ -64,6 +64,7 @@ class Flow:
     - ``kinds``: the kinds of watermark of the inputs, as changed by the flow.
     - ``feedback``: for each operator, the topics that come to it from its own circle.
     - ``writers``: for each published topic or channel, the operators whose watermarks it follows.
+    - ``following``, ``reach``: for each operator, those directly after it, and all that it can reach.
     """
 
     sources: dict[str, frozenset[str]]
@@ -73,7 +74,13 @@ class Flow:
     feedback: dict[str, tuple[str, ...]]
     writers: dict[str, tuple[str, ...]]
     channels: tuple[str, ...]
+    following: Mapping[str, Collection[str]]
+    reach: Mapping[str, Collection[str]]
     circles: tuple[tuple[str, ...], ...] = field(default=())
+    together: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """For each operator, itself, and if it is ordered, those that are connected with it by streams."""
+    stages: dict[str, int] = field(default_factory=dict[str, int])
+    """The levels, but of ordered operators that are connected by streams one: at the end of input they end together."""
 
 
 def find_flow(operators: Sequence[Operator], inputs: Iterable[Input], inbox: str) -> Flow:
@@ -94,7 +101,7 @@ class _Finder:
             for actor in one.sends:
                 self._senders.setdefault(actor, []).append(one.name)
         self._next = {one.name: self._followers(one) for one in operators}
-        self._reach = {name: _reached(name, self._next) for name in self._operators}
+        self._reach = {name: reached(name, self._next) for name in self._operators}
         self._by_events: set[Edge[Any, Any]] = set()
 
     def _followers(self, operator: Operator) -> set[str]:
@@ -124,7 +131,7 @@ class _Finder:
         circles = {self._circle(name) for name in self._operators if name in self._reach[name]}
         return Flow(
             sources=sources,
-            levels=self._levels(),
+            levels=levels_of(self._next, self._reach),
             streamed=self._streamed(),
             kinds=kinds,
             feedback={
@@ -133,6 +140,8 @@ class _Finder:
             },
             writers=writers | channels,
             channels=tuple(sorted(channels)),
+            following=self._next,
+            reach=self._reach,
             circles=tuple(sorted(tuple(sorted(one)) for one in circles)),
         )
 
@@ -205,31 +214,31 @@ class _Finder:
             name: {writer for edge in one.takes if edge.is_stream for writer in self._writers.get(edge, ())}
             for name, one in self._operators.items()
         }
-        return {name: _reached(name, before) | {name} for name in self._operators}
-
-    # --- levels
-
-    def _levels(self) -> dict[str, int]:
-        levels: dict[str, int] = {}
-
-        def level(name: str) -> int:
-            if name not in levels:
-                circle = self._circle(name)
-                before = {
-                    one
-                    for one, after in self._next.items()
-                    if one not in circle and not after.isdisjoint(circle)
-                }
-                found = 1 + max(map(level, before), default=-1)
-                levels.update(dict.fromkeys(circle, found))
-            return levels[name]
-
-        for name in self._operators:
-            level(name)
-        return levels
+        return {name: reached(name, before) | {name} for name in self._operators}
 
 
-def _reached(start: str, following: Mapping[str, Collection[str]]) -> frozenset[str]:
+def levels_of(
+    following: Mapping[str, Collection[str]], reach: Mapping[str, Collection[str]]
+) -> dict[str, int]:
+    """For each operator, the longest way to it, where operators that reach each other count as one."""
+    levels: dict[str, int] = {}
+
+    def level(name: str) -> int:
+        if name not in levels:
+            circle = {name, *(other for other in reach[name] if name in reach[other])}
+            before = {
+                one for one, after in following.items() if one not in circle and not circle.isdisjoint(after)
+            }
+            found = 1 + max(map(level, before), default=-1)
+            levels.update(dict.fromkeys(circle, found))
+        return levels[name]
+
+    for name in following:
+        level(name)
+    return levels
+
+
+def reached(start: str, following: Mapping[str, Collection[str]]) -> frozenset[str]:
     """The operators that one can reach; itself only if it is part of a circle."""
     seen: set[str] = set()
     waiting = list(following[start])

@@ -50,6 +50,8 @@ class TimerRole:
 
     domain: int
     family: str
+    unless_ended: bool = False
+    """Whether its timers leave event time where it is at the end of input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,14 +298,15 @@ def process(*edges: Any) -> Any:
     return decorate
 
 
-def _timer(domain: int, decorator: str, name_or_method: Any) -> Any:
+def _timer(domain: int, decorator: str, name_or_method: Any, *, unless_ended: bool = False) -> Any:
     if isinstance(name_or_method, FunctionType):
         add_role(name_or_method, decorator, TimerRole(domain, ""))
         return name_or_method
-    family = check_name(name_or_method, f"the timers of {decorator}")
+    is_unnamed = name_or_method is None and unless_ended
+    family = "" if is_unnamed else check_name(name_or_method, f"the timers of {decorator}")
 
     def decorate(method: Any) -> Any:
-        add_role(method, decorator, TimerRole(domain, family))
+        add_role(method, decorator, TimerRole(domain, family, unless_ended))
         return method
 
     return decorate
@@ -312,8 +315,10 @@ def _timer(domain: int, decorator: str, name_or_method: Any) -> Any:
 @overload
 def on_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
-def on_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
-def on_timer(name_or_method: Any = None, /) -> Any:
+def on_timer(family: str, /, *, unless_ended: bool = False) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
+@overload
+def on_timer(*, unless_ended: bool) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
+def on_timer(name_or_method: Any = None, /, *, unless_ended: bool = False) -> Any:
     """Make a method ``(self, ctx)`` the handler of event-time timers set with ``ctx.set_timer``.
 
     ``@tr.on_timer`` takes the timers without a name, ``@tr.on_timer("overdue")`` those named ``"overdue"``
@@ -321,10 +326,14 @@ def on_timer(name_or_method: Any = None, /) -> Any:
     ``ctx.timer_name`` its full name. All events up to that time have been handled, except late ones. Pending
     timers are stored under the name, so the method may be renamed.
 
+    ``unless_ended`` is for timers that their handler sets again without end, such as a heartbeat. When the
+    inputs have ended for good, all other event-time timers fire. These fire only up to the last of the others
+    and of what the watermark has reached, and later ones stay pending.
+
     Raises:
         DefinitionError: The name is empty or contains a colon, or the method does not take ``(self, ctx)``.
     """
-    return _timer(rows.EVENT_TIME, "@tr.on_timer", name_or_method)
+    return _timer(rows.EVENT_TIME, "@tr.on_timer", name_or_method, unless_ended=unless_ended)
 
 
 @overload

@@ -44,6 +44,12 @@ class OperatorPlan:
     feedback: tuple[str, ...]
     emits: frozenset[Edge[Any, Any]]
     sends: frozenset[type[Any]]
+    ordered: bool = False
+    """Handles its events in the order of their times; see ``engine.ordering``."""
+    together: tuple[int, ...] = ()
+    """Itself, and if it is ordered, the operators that are connected with it by streams."""
+    stage: int = 0
+    """When it ends at the end of input: the level, but of operators that are together one."""
 
     def __repr__(self) -> str:
         return f"<operator {self.name}>"
@@ -108,6 +114,8 @@ class InputPlan:
     idle_after_ms: int = 0
     time_min_ms: int = -(1 << 62)
     time_max_ms: int = 1 << 62
+    ahead_of_clock_ms: int | None = None
+    """How far event times may be ahead of the clock; None: any time, or events move no watermark."""
     refuse_seconds: bool = False
     """Event times that look like seconds since 1970 are refused; see ``TopicDeclaration``."""
     routes: tuple[Route, ...] = ()
@@ -115,6 +123,8 @@ class InputPlan:
     """Operators that have this input among their sources."""
     own: bool = False
     """The app itself writes the topic: all of its tasks publish a watermark for it."""
+    rank: int = 0
+    """Its place among the app's inputs in the order of their declaration; messages come last."""
     repartitioned: bool = False
     """Records have other keys than declared: the only route forwards each to the topic with declared keys."""
 
@@ -153,7 +163,7 @@ class ActorPlan:
     ``encode_unsettled`` writes an instance that a handler has changed. ``seal`` refuses values of the wrong
     type. ``fixed``: after ``seal`` the live instance equals its decoded encoding; if False, it must be
     replaced by that. Timers are found by family: the part of their name before the first ``:``, or ``""`` for
-    timers without a name.
+    timers without a name; ``unless_ended`` are the families that do not move event time at the end of input.
     """
 
     index: int
@@ -167,6 +177,7 @@ class ActorPlan:
     seal: Callable[[Any], None] | None
     fixed: bool
     event_timers: Mapping[str, Route]
+    unless_ended: frozenset[str]
     processing_timers: Mapping[str, Route]
     messages: Mapping[str, MessagePlan]
     message_names: Mapping[type[Any], str]
@@ -186,8 +197,8 @@ class Plan:
     """An app, compiled. ``inputs`` are in the order of their topics' names, with any inbox last.
 
     ``inbox_topic`` is None where no actor takes messages. ``operators`` are the actors, by number, then the
-    functions. ``sources`` are the names of the inputs, by number, then those of the channels. ``levels`` is
-    the number of levels. ``order`` is the place of each actor among timers of one instant. ``circles`` are
+    functions. ``sources`` are the names of the inputs, by number, then those of the channels. ``stages`` is
+    the number of stages. ``order`` is the place of each actor among timers of one instant. ``circles`` are
     the names of operators that reach each other.
     """
 
@@ -208,7 +219,7 @@ class Plan:
     by_class: Mapping[type[Any], ActorPlan]
     operators: tuple[OperatorPlan, ...]
     sources: tuple[str, ...]
-    levels: int
+    stages: int
     order: tuple[int, ...]
     published: tuple[Published, ...]
     circles: tuple[tuple[str, ...], ...]

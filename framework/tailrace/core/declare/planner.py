@@ -14,6 +14,7 @@ from tailrace.core.declare.emissions import declared_emissions, emissions_of
 from tailrace.core.declare.fields import Field
 from tailrace.core.declare.flow import Flow, Input, Operator, find_flow
 from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole
+from tailrace.core.declare.order import join, ordered_operators
 from tailrace.core.declare.plan import (
     ActorPlan,
     InputPlan,
@@ -63,6 +64,8 @@ def make_plan(app: Declarations) -> Plan:
     inbox = inbox_of(app.name) if any(actor.messages for actor in actors) else None
     operators = _operators(app, names, forwarded, actors)
     flow = find_flow(operators, [one.as_source() for one in read.values()], str(inbox))
+    ordered = ordered_operators(app, operators, flow)
+    join(operators, ordered, flow)
     sources = (*sorted(read), *(() if inbox is None else (inbox,)), *flow.channels)
     inputs = [_input(app, index, read[name], flow, operators) for index, name in enumerate(sorted(read))]
     if inbox is not None:
@@ -84,9 +87,9 @@ def make_plan(app: Declarations) -> Plan:
         routes_of_stream=tuple(_routes(takers, stream) for stream in streams),
         topics=MappingProxyType(topics),
         by_class=MappingProxyType({actor.cls: actor for actor in actors}),
-        operators=_operator_plans(app, operators, flow, sources),
+        operators=_operator_plans(app, operators, flow, sources, ordered),
         sources=sources,
-        levels=1 + max(flow.levels.values(), default=0),
+        stages=1 + max(flow.stages.values(), default=0),
         order=_order([flow.levels[actor.name] for actor in actors]),
         published=_published(flow, numbers, topics),
         circles=flow.circles,
@@ -116,7 +119,11 @@ def _add_functions(app: Declarations, takers: Takers, numbers: dict[str, int]) -
 
 
 def _operator_plans(
-    app: Declarations, operators: list[Operator], flow: Flow, sources: tuple[str, ...]
+    app: Declarations,
+    operators: list[Operator],
+    flow: Flow,
+    sources: tuple[str, ...],
+    ordered: frozenset[str],
 ) -> tuple[OperatorPlan, ...]:
     actors = range(len(app.actors))
     return tuple(
@@ -130,6 +137,9 @@ def _operator_plans(
             feedback=flow.feedback[one.name],
             emits=one.emits,
             sends=frozenset(app.actors[name] for name in one.sends),
+            ordered=one.name in ordered,
+            together=tuple(n for n, other in enumerate(operators) if other.name in flow.together[one.name]),
+            stage=flow.stages[one.name],
         )
         for number, one in enumerate(operators)
     )
@@ -310,13 +320,23 @@ def _input(app: Declarations, index: int, read: _Read, flow: Flow, operators: li
         on_error=settings.on_error or app.on_error,
         time_min_ms=settings.time_min_ms,
         time_max_ms=settings.time_max_ms,
+        ahead_of_clock_ms=settings.ahead_of_clock_ms if flow.kinds[name] == "events" else None,
         refuse_seconds=settings.refuse_seconds,
+        rank=_rank(app, name),
         routes=routes,
         moves=tuple(number for number, one in enumerate(operators) if name in flow.sources[one.name]),
         touches=_touched(operators, routes),
         own=follows,
         repartitioned=repartitioned,
     )
+
+
+def _rank(app: Declarations, name: str) -> int:
+    """The place of a topic in the order of declaration; of one that records are forwarded to, that of its source."""
+    for rank, topic in enumerate(app.topics):
+        if name in (topic, by_key_of(app.name, topic)):
+            return rank
+    return len(app.topics)
 
 
 def _inbox(app: Declarations, name: str, index: int, touches: tuple[int, ...]) -> InputPlan:
@@ -328,6 +348,7 @@ def _inbox(app: Declarations, name: str, index: int, touches: tuple[int, ...]) -
         encode=bytes,
         key_codec=key_codec_for(bytes),
         on_error=app.on_error,
+        rank=len(app.topics),
         touches=touches,
     )
 
@@ -359,6 +380,12 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
         seal=make_sealer([(one.attr, one.annotation) for one in values]) if values else None,
         fixed=fixed,
         event_timers=MappingProxyType(event_timers),
+        unless_ended=frozenset(
+            role.family
+            for handler in declaration.handlers
+            for role in handler.roles
+            if isinstance(role, TimerRole) and role.unless_ended
+        ),
         processing_timers=MappingProxyType(processing_timers),
         messages=MappingProxyType(messages),
         message_names=MappingProxyType(

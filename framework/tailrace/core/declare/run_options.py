@@ -26,12 +26,15 @@ class RunOptions(TypedDict, total=False):
     memory_mib: int
     max_record_bytes: int
     until_end: bool
+    end_of_input: bool
     allow_dead_letters: bool
     create_topics: bool
     replication: int
     min_insync: int
     change_inputs: bool
     after_deleted: bool
+    accept_clock: bool
+    after_end: bool
     drop_state: Sequence[str]
     from_snapshot: str
     replace_state: bool
@@ -40,4 +43,6 @@ class RunOptions(TypedDict, total=False):
     snapshot_keep: int
     as_: str
     fsync: Literal["interval", "commit"]
+    handler_warning: str | int | timedelta
+    grace: str | int | timedelta
     log_format: Literal["auto", "json", "text"]

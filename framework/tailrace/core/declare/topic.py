@@ -26,6 +26,8 @@ K = TypeVar("K", default=Any)
 
 OnError = Literal["stop", "dead-letter", "dead-letter-all"]
 ON_ERROR: Final = get_args(OnError)
+Order = Literal["event-time", "arrival"]
+ORDERS: Final = get_args(Order)
 TimeKind = Literal["field", "record", "arrival"]
 WatermarkKind = Literal["events", "none", "upstream"]
 Late = Literal["handle", "drop", "route"]
@@ -71,6 +73,7 @@ class TopicOptions(TypedDict, Generic[E], total=False):
     late: Literal["handle", "drop"] | Topic[E, Any]
     watermark: bool | Literal["upstream"]
     idle_after: str | int | timedelta
+    ahead_of_clock: str | int | timedelta | None
     on_error: OnError | None
     repartition: bool
     format: Literal["json", "msgpack"]
@@ -90,8 +93,12 @@ class TopicDeclaration:
     follows: bool
     """The watermark is not declared: it follows the topic's writers if the app has any, else its events."""
     late: Late
+    late_is_declared: bool
+    """Whether ``late=`` was given: then the app expects late events."""
     late_topic: Topic[Any, Any] | None
     idle_after_ms: int
+    ahead_of_clock_ms: int | None
+    """How far an event time may be ahead of the clock; None: any time."""
     on_error: OnError | None
     repartition: bool
     time_min_ms: int

@@ -29,6 +29,8 @@ from tailrace.core.values.types import spell
 
 IDLE_AFTER: Final = "60s"
 """The default of ``idle_after``."""
+AHEAD_OF_CLOCK: Final = "1d"
+"""The default of ``ahead_of_clock``."""
 FROM_TYPE: Final = object()
 """The default of ``key``: the fields that the event type marks as the key, if any."""
 _WATERMARKS: Final[Mapping[Any, WatermarkKind]] = {True: "events", False: "none", "upstream": "upstream"}
@@ -191,6 +193,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     repartition = options.get("repartition", False)
     if repartition and key is None:
         raise DefinitionError(f"{where} has repartition=True but no key", hint="Add key=.")
+    ahead = options.get("ahead_of_clock", AHEAD_OF_CLOCK)
     time_min_ms, time_max_ms = _time_range(where, options.get("time_range", (0, YEAR_2200_MS)))
     return TopicDeclaration(
         format=one_of(where, "format", options.get("format", "json"), ("json", "msgpack")),
@@ -201,8 +204,10 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         watermark=_WATERMARKS[one_of(where, "watermark", options.get("watermark", True), tuple(_WATERMARKS))],
         follows="watermark" not in options,
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
+        late_is_declared="late" in options,
         late_topic=late_topic,
         idle_after_ms=_duration(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
+        ahead_of_clock_ms=None if ahead is None else _duration(where, "ahead_of_clock", ahead),
         on_error=one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
         repartition=repartition,
         time_min_ms=time_min_ms,

@@ -112,8 +112,11 @@ class Table:
             raise WrongPartitionError(
                 f"the key {key!r} belongs to partition {partition_of(key_bytes, cells.partitions)}, "
                 f"but came from partition {cells.partition}",
-                hint="Its producer gives records no key, or another one, or does not place them by Kafka's "
-                "murmur2. Declare the topic with repartition=True, or correct the producer.",
+                hint="Its producer does not place records by murmur2 of this key: clients of librdkafka, such as "
+                "confluent-kafka, need partitioner=murmur2_random. What it has written is handled with "
+                "on_error=\"dead-letter\" for the topic and 'tailrace dead-letters redrive APP --reason foreign-partition'. "
+                "If the producer cannot be corrected, or gives no key or another one, declare the topic with "
+                "repartition=True, and start once with --change-inputs --create-topics.",
             )
         self._asked += 1
         name = self.prefix + rows.escaped(key_bytes)
@@ -282,12 +285,12 @@ class Table:
                 if hasattr(instance, field):
                     delattr(instance, field)
             else:
+                # Where it has a time to live, this is a write: what the handler then puts into it in place expires.
                 setattr(instance, field, getattr(blank, field))
         if self.past.fields:
             instance._tr_carried = None
         parts: Parts | None = instance._tr_parts
         if parts is not None:
-            parts.written.clear()
             for timer in list(parts.timers):
                 self.move_timer(parts, timer, None)
             for entries in parts.collections():
@@ -302,8 +305,12 @@ class Table:
         """Whether the instance was made for a key without state, and has not been touched since."""
         return bool(instance._tr_mark == _ABSENT)
 
+    def moves_the_end(self, name: bytes) -> bool:
+        """Whether event time rises to a timer of this name at the end of input: not to an expiry or heartbeat."""
+        return name[:1] != rows.EXPIRY and self.timer_name(name)[0] not in self.plan.unless_ended
+
     def is_pending(self, domain: int, time_ms: int, key_bytes: bytes, name: bytes) -> bool:
-        """Whether a queue entry is a user's timer and still valid."""
+        """Whether a queue entry is still valid."""
         key = self.plan.key_codec.decode(key_bytes)
         instance = self.live.get(key)
         if instance is None:
@@ -312,7 +319,28 @@ class Table:
             del self.live[key]
             return False
         timer = self.parts(instance).timers.get((domain, name))
-        return timer is not None and timer.time_ms == time_ms and name[:1] != rows.EXPIRY
+        return timer is not None and timer.time_ms == time_ms
+
+    def fires(self, domain: int, time_ms: int, key_bytes: bytes, name: bytes) -> bool:
+        """Whether a queue entry is a valid timer or expiry."""
+        if name[:1] != rows.EXPIRY:
+            return self.is_pending(domain, time_ms, key_bytes, name)
+        key = self.plan.key_codec.decode(key_bytes)
+        instance = self.live.get(key)
+        if instance is None:
+            instance = self.load(key)
+        if self.is_absent(instance):
+            del self.live[key]
+            return False
+        parts = self.parts(instance)
+        if name[1:2] == b"v":
+            timer = parts.timers.get((domain, name))
+            return (
+                timer is not None and timer.time_ms == time_ms and name[2:].decode() not in self.past.fields
+            )
+        map_name, _, entry = name[2:].partition(b"\0")
+        number = next((i for i, m in enumerate(self.plan.maps) if m.name.encode() == map_name), None)
+        return number is not None and parts.map(number)._entries.expires(entry, domain, time_ms)
 
     def timer_name(self, name: bytes) -> tuple[str, str | None]:
         """The family of a timer's handlers, and the name that the user gave; None for an unnamed timer."""
@@ -374,16 +402,18 @@ class Table:
         if timer is not None and timer.time_ms > time_ms:
             self.push_timer(domain, timer.time_ms, key, name)
 
-    def latest_moved_ms(self, domain: int) -> int:
-        """The time of the latest user timer that was set or moved since the last commit."""
-        latest_ms = NO_WATERMARK
+    def latest_moved(self, domain: int) -> tuple[int, Any, bytes]:
+        """Time, key and name of the latest timer that ``moves_the_end``, of those moved since the last commit."""
+        latest: tuple[int, Any, bytes] = NO_WATERMARK, None, b""
         for key, timer in self.moved:
             instance = self.live.get(key)
             parts: Parts | None = None if instance is None else instance._tr_parts
             now = None if parts is None else parts.timers.get(timer)
-            if now is not None and timer[0] == domain and timer[1][:1] != rows.EXPIRY:
-                latest_ms = max(latest_ms, now.time_ms)
-        return latest_ms
+            if now is None or timer[0] != domain or now.time_ms <= latest[0]:
+                continue
+            if self.moves_the_end(timer[1]):
+                latest = now.time_ms, key, timer[1]
+        return latest
 
     # --- the commit ---
 

@@ -10,15 +10,21 @@ rule of ``merge``, with all records available from the start:
                  the others: all of their records are available
     arrival      a record whose event time is its arrival is placed by its timestamp
     clock        the highest record timestamp so far (of inputs; a message has none of its own), applied
-                 before the record that raises it
+                 before the record that raises it. A timestamp more than a day after the rebuild's beginning
+                 does not count
+    future       an event whose time is further ahead of the rebuild's beginning than ``ahead_of_clock`` is
+                 refused, and so are those that the service has refused as from the future
     upstream     a published watermark is applied when all records before its position have been read; the
                  watermark of a channel by the position in the inbox
     idle         as live, by this clock: an input becomes idle when the clock has advanced by its
                  ``idle_after`` since its last record was taken. An input that follows published watermarks
                  never becomes idle by itself, unless none was ever published for it. At the end of history
                  all idle inputs are reopened: a live service that continues from here has to wait for them
-    end of all   only on request, as after a bounded run: the end of a history is not the end of an input. It
-                 proceeds from level to level
+    as of        a time instead of an end: events from after it do not exist, in own inputs either. An input that has
+                 such events is at no end, so it does not become idle. At the end every source reaches this time,
+                 the inputs from outside first, so that all timers up to it have fired
+    end of all   only if the service has ended its inputs for good: the end of a history is not the end of an
+                 input. It proceeds from level to level
 
 Records that the app sends to itself (messages, its own topics) are effects of the code. So all partitions run
 as one (``tasks`` has all tasks of the app), and each output of a step is delivered directly after the step:
@@ -80,6 +86,7 @@ class Canonical:
                 "offsets at most.",
             )
         self._finish = finish
+        self._as_of_ms = limit.as_of_ms
         self._places = {id(task): place for place, task in enumerate(tasks)}
         self._ends = [past.ends for past in pasts]
         self._delivery = None if deliver is None else Delivery(tasks, self._ends, deliver)
@@ -99,6 +106,7 @@ class Canonical:
                 min(past.ends[one.name], limit.offsets.get(one.name, FOREVER)),
                 window,
                 delivered=one.name in own,
+                as_of_ms=limit.as_of_ms,
             )
             for one in plan.inputs
             for task, past in zip(tasks, pasts, strict=True)
@@ -118,6 +126,7 @@ class Canonical:
     def go(self) -> Iterator[Task]:
         """Run everything. Yields the task that has just worked; any task may be committed then."""
         for task in self.tasks:
+            task.reopen()  # a snapshot may be of an app whose inputs had ended
             yield from self._after(task)  # a commit may have fallen within a drain
         for lane in self._lanes:
             yield from self._read_on(lane)
@@ -133,6 +142,8 @@ class Canonical:
         for task, source in self._rested:
             task.upstream(source, task.watermark_of(source))
             yield from self._after(task)
+        if self._as_of_ms is not None:
+            yield from self._reach(self._as_of_ms)
         if self._finish:
             yield from self._end()
         if self._delivery is not None:
@@ -222,7 +233,9 @@ class Canonical:
     # --- causes
 
     def _take(self, task: Task, number: int, heads: Sequence[Head]) -> Iterator[Task]:
-        taken = 0
+        as_of_ms, taken = self._as_of_ms, 0
+        if as_of_ms is not None:
+            heads = [head for head in heads if head[1] is None or head[1] <= as_of_ms]
         while taken < len(heads):
             taken = task.run(number, heads, taken)
             yield from self._settle(task)
@@ -243,7 +256,7 @@ class Canonical:
             else:
                 task.upstream(source, mark)
             yield from self._after(task)
-        if lane.judged and not lane.fill() and lane not in self._resting:
+        if lane.judged and not lane.fill() and lane not in self._resting and not lane.withheld:
             self._rest(lane)
             if not lane.idle_after_ms:
                 yield from self._fall_idle()
@@ -280,22 +293,39 @@ class Canonical:
             yield task
             task.drain()
 
+    def _reach(self, as_of_ms: int) -> Iterator[Task]:
+        """Raise all sources that follow no operator of the app to a time; the nearest to the outside first."""
+
+        def level(lane: InputLane) -> tuple[bool, int]:
+            plan = lane.task.plan
+            return lane.delivered, min(
+                plan.operators[one].level for one in plan.inputs[lane.number].moves or (0,)
+            )
+
+        for lane in sorted(self._lanes, key=level):
+            for source in lane.sources if lane.judged else ():
+                lane.task.upstream(source, as_of_ms)
+                yield from self._after(lane.task)
+
     def _end(self) -> Iterator[Task]:
         operators = self.tasks[0].plan.operators
         for task in self.tasks:
             task.wake_all()
         for task in self.tasks:
             yield from self._after(task)
-        for level in range(self.tasks[0].plan.levels):
-            here = [one.index for one in operators if one.level == level]
+        for stage in range(self.tasks[0].plan.stages):
+            here = [one.index for one in operators if one.stage == stage]
             for task in self.tasks:
                 for operator in here:
                     task.ended(operator)
                     yield from self._after(task)
-            for task in self.tasks:
-                for operator in here:
-                    task.finish(operator)
-                    yield from self._after(task)
+            rises = True
+            while rises:  # handlers may set more timers
+                rises = False
+                for task in self.tasks:
+                    for operator in here:
+                        rises = task.finish(operator) or rises
+                        yield from self._after(task)
 
     # --- records that the app sends to itself
 

@@ -13,7 +13,7 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.durations import to_datetime
+from tailrace.core.durations import is_instant, to_datetime
 from tailrace.core.errors import TailraceError
 from tailrace.core.handling.entries import CollectionPlan, MapPlan, decode_bounds
 
@@ -37,7 +37,9 @@ class Change(NamedTuple):
 
 
 def instant(time_ms: int) -> str:
-    """An instant in ISO 8601, UTC, with milliseconds."""
+    """An instant in ISO 8601, UTC, with milliseconds. ``none`` for a watermark before any event."""
+    if not is_instant(time_ms):
+        return "none"
     try:
         return to_datetime(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except TailraceError:

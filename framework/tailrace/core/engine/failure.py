@@ -15,7 +15,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.declare.topic import OnError
@@ -113,6 +113,9 @@ def handler_error(
         timer=None if timer is None else _timer_text(*timer[1:]),
         hint=_MISTAKE_HINT[policy] if isinstance(error, MISTAKES) else _HINT,
     )
+
+
+REASON_HEADER: Final = "tailrace-reason"
 
 
 def dead_letter_headers(failure: HandlerError | RecordError, cause: Exception | None) -> Headers:

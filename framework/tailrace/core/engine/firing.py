@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from tailrace.core import rows
 from tailrace.core.declare.plan import Route
 from tailrace.core.declare.schema import timer_family
-from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK, is_instant
+from tailrace.core.durations import INSTANT_LIMIT_MS, is_instant
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import TimerLoopError, UsageError
 
 
 class Due:
@@ -42,7 +42,17 @@ class Due:
 class Firing:
     """Fires a task's timers. ``events``, ``processing``: queues by actor; ``budget``: how many may fire."""
 
-    __slots__ = ("budget", "draining", "events", "marks", "processing", "stop_after_fired", "units")
+    __slots__ = (
+        "_found",
+        "budget",
+        "draining",
+        "events",
+        "marks",
+        "processing",
+        "rises",
+        "stop_after",
+        "units",
+    )
 
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
@@ -52,12 +62,16 @@ class Firing:
         self.events = events
         self.processing = processing
         self.budget = 0
-        self.stop_after_fired = FOREVER
+        self._found: tuple[int, TimerQueue, Table] | None = None
+        self.stop_after = FOREVER
         self.draining = False
+        self.rises = [0] * len(events)
+        """How often in a row each actor has risen to a timer at the end of input."""
 
     def is_due(self) -> bool:
-        """Whether any timer may be due."""
-        return self._next() is not None
+        """Whether any timer is due; ``take_next`` then fires it."""
+        self._found = self._next()
+        return self._found is not None
 
     def clock_due_ms(self) -> int:
         """No clock reading before this time makes a timer due."""
@@ -74,26 +88,38 @@ class Firing:
         apart, units.apart = units.apart, True  # each actor has its own watermark
         try:
             while True:
-                found = self._next()
-                if found is None:
+                if not self.is_due():
                     self.draining = False
                     break
-                if self.budget <= 0 or units.totals.fired >= self.stop_after_fired:
+                if self.budget <= 0 or units.totals.drained >= self.stop_after:
                     self.draining = True
                     break
                 self.budget -= 1
-                domain, queue, table = found
-                entry = queue.pop()
-                try:
-                    self._fire(domain, entry, table)
-                except BaseException:
-                    queue.put_back(entry)
-                    raise
+                self.take_next()
         finally:
             units.apart = apart
         unit.leave()
         # The next handler begins its own random draws, whether or not timers have fired before it.
         unit.draws, unit.random = 0, None
+
+    def drop_undone(self) -> None:
+        """Take the due entries out of the queues that a failed record has left; no others are due then.
+
+        They have no timer, but would hold back what the task publishes, and seem to wait for a clock reading.
+        """
+        while (found := self._next()) is not None:
+            found[1].pop()
+
+    def take_next(self) -> None:
+        """Fire the next due timer."""
+        assert self._found is not None
+        domain, queue, table = self._found
+        entry = queue.pop()
+        try:
+            self._fire(domain, entry, table)
+        except BaseException:
+            queue.put_back(entry)
+            raise
 
     def _next(self) -> tuple[int, TimerQueue, Table] | None:
         """The queue whose first entry fires next, with its domain and table."""
@@ -168,16 +194,32 @@ class Firing:
             )
         return route
 
-    def latest_ms(self, actor: int) -> int:
-        """The time of the latest pending event-time timer of an actor."""
+    def latest_to_end(self, actor: int, cap: int) -> int:
+        """The time of the latest timer to which an actor rises at the end of input; NO_WATERMARK if none is.
+
+        Raises TimerLoopError if it was asked more than ``cap`` times, and there has always been one.
+        """
         table: Table = self.units.cells.tables[actor]
-        moved_ms = table.latest_moved_ms(rows.EVENT_TIME)
-        for time_ms, _, key_bytes, name in self.events[actor].latest_first():
-            if time_ms <= moved_ms:
+        latest_ms, key, name = table.latest_moved(rows.EVENT_TIME)
+        for time_ms, _, key_bytes, other in self.events[actor].latest_first():
+            if time_ms <= latest_ms:
                 break
-            if table.is_pending(rows.EVENT_TIME, time_ms, key_bytes, name):
-                return time_ms
-        return max(moved_ms, NO_WATERMARK)
+            if table.moves_the_end(other) and table.is_pending(rows.EVENT_TIME, time_ms, key_bytes, other):
+                latest_ms, key, name = time_ms, table.plan.key_codec.decode(key_bytes), other
+                break
+        self.rises[actor] = self.rises[actor] + 1 if name else 0
+        if self.rises[actor] > cap:
+            family, full = table.timer_name(name)
+            raise TimerLoopError(
+                f"the inputs of {table.plan.name} have ended, and its timer handlers still set timers, after event "
+                f"time has risen to the last timer {cap} times",
+                actor=table.plan.name,
+                key=key,
+                timer=full,
+                hint="A heartbeat never ends. Let it stop, or declare its handler with unless_ended=True: "
+                f"@tr.on_timer({f'{family!r}, ' if family else ''}unless_ended=True).",
+            )
+        return latest_ms
 
 
 def _after(watermark_ms: int) -> int:

@@ -6,7 +6,7 @@ Also ``BoundInput``, a task's data about an input: the handlers of its heads, an
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -16,12 +16,12 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.event_time import seconds_taken_for_ms
 from tailrace.core.declare.plan import InputPlan, Plan, Route
-from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime
+from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, spelled, to_datetime
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.redriven import REDRIVEN_HEADER, Addressees
+from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Addressees, addressed
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.errors import BadReason, BadRecordError, TailraceError
-from tailrace.core.records import FOR_OTHERS, Delivery, Head, InputRecord, Refused
+from tailrace.core.errors import FROM_THE_FUTURE, BadReason, BadRecordError, TailraceError
+from tailrace.core.records import FOR_OTHERS, Delivery, Head, Headers, InputRecord, Refused
 
 _RUN_WORTH_READING_AHEAD = 32
 _name_of = itemgetter(0)
@@ -85,7 +85,7 @@ class BoundInput:
     ``judged``: its records may be late. They move the input's watermark to their event time minus ``lag``.
     """
 
-    __slots__ = ("direct", "inbox", "judged", "lag", "plan", "routes", "salt", "tables")
+    __slots__ = ("direct", "inbox", "judged", "lag", "plan", "routes", "salt", "tables", "turns", "waits")
 
     def __init__(self, plan: InputPlan, partition: int, tables: Sequence[Table], marks: Watermarks) -> None:
         self.plan, self.tables = plan, tables
@@ -97,6 +97,11 @@ class BoundInput:
         self.lag = plan.out_of_order_ms + 1 if plan.moves and plan.watermark != "upstream" else NEVER
         self.routes: Sequence[BoundRoute] = [self._bound(route) for route in plan.routes]
         self.direct = DirectCall.of(self.routes)
+        waiting = marks.waiting_for(plan)
+        self.waits = {n: [one for one in self.routes if one[0].operator == n] for n in sorted(waiting)}
+        """The ordered operators in which its events wait for their turn, with their routes."""
+        self.turns = len(self.routes) == 1 and plan.moves == tuple(self.waits) and self.direct is not INDIRECT
+        """Whether one ordered actor is all that its events concern."""
 
     def _bound(self, route: Route) -> BoundRoute:
         return route, None if route.target is None else self.tables[route.target.index]
@@ -116,22 +121,46 @@ class InputDecoder:
     """Makes heads from the records of one input."""
 
     def __init__(self, plan: Plan, input_plan: InputPlan, addressees: Addressees) -> None:
-        self._plan = input_plan
+        self._plan, self._whole = input_plan, plan
         self._addressees = addressees
         self._actors = {actor.name: actor for actor in plan.actors}
+        self._clock_ms: int | None = None
+        self._latest_ms = input_plan.time_max_ms
+        """The highest event time that is accepted."""
+        self.from_the_future: Set[int] = frozenset()
+        """In a replay: the offsets of records that the first run has refused by its clock."""
 
-    def decode(self, records: Sequence[InputRecord]) -> list[Head]:
-        """Heads of records as the log returned them."""
+    def decode(self, records: Sequence[InputRecord], clock_ms: int | None = None) -> list[Head]:
+        """Heads of records as the log returned them. ``clock_ms``: what event times are compared with, if
+        anything.
+        """
         if self._plan.is_inbox:
             return [self._message(record) for record in records]
+        self._compare_with(clock_ms)
         at_once = self._sound(records)
-        if at_once is not None:
-            return at_once
-        return [self._decoded(record) for record in records]
+        heads = [self._decoded(record) for record in records] if at_once is None else at_once
+        if refused := self.from_the_future:
+            return [
+                _refused(head[4], FROM_THE_FUTURE, "") if head[4] and head[0] in refused else head
+                for head in heads
+            ]
+        return heads
+
+    def _compare_with(self, clock_ms: int | None) -> None:
+        ahead_ms, most_ms = self._plan.ahead_of_clock_ms, self._plan.time_max_ms
+        self._clock_ms = clock_ms
+        self._latest_ms = (
+            most_ms if clock_ms is None or ahead_ms is None else min(most_ms, clock_ms + ahead_ms)
+        )
 
     def _decoded(self, record: InputRecord) -> Head:
         if record.headers and self._addressees.passes_over(self._plan.index, record.headers):
             return record.offset, None, None, FOR_OTHERS, record
+        if record.headers and not self._is_taken(record.headers):
+            names = dict(record.headers)[OPERATORS_HEADER].decode(errors="replace")
+            return _refused(
+                record, "wrong-type", f"it was redriven for {names}, which does not take it any more"
+            )
         if record.value is None:
             return _refused(record, "undecodable", "the record has no value")
         try:
@@ -145,6 +174,11 @@ class InputDecoder:
         except Exception as error:  # noqa: BLE001  # a validator of the user refuses the record
             return _refused(record, "undecodable", f"{type(error).__name__}: {error}")
         return self._head(event, record)
+
+    def _is_taken(self, headers: Headers) -> bool:
+        """Whether an operator takes the record that it was redriven for."""
+        takers = addressed(self._whole, headers)
+        return takers is None or any(route.operator in takers for route in self._plan.routes)
 
     def _sound(self, records: Sequence[InputRecord]) -> list[Head] | None:
         """Make heads in bulk; None if a record may be refused or skipped, or has no time of its own."""
@@ -168,7 +202,7 @@ class InputDecoder:
     def _in_range(self, times: Sequence[int]) -> bool:
         """Whether all times are within the allowed range. There must be at least one."""
         plan, earliest_ms, latest_ms = self._plan, min(times), max(times)
-        if not plan.time_min_ms <= earliest_ms or not latest_ms <= plan.time_max_ms:
+        if not plan.time_min_ms <= earliest_ms or not latest_ms <= self._latest_ms:
             return False
         # Times of this century, or times that begin at 0, are not in this range, so two comparisons are
         # usually enough.
@@ -202,7 +236,16 @@ class InputDecoder:
             return _refused(
                 record, "bad-time", *seconds_taken_for_ms(time_ms, plan.topic.settings.event_time)
             )
+        if time_ms > self._latest_ms:
+            return _refused(record, FROM_THE_FUTURE, *self._ahead(time_ms))
         return offset, time_ms, key, event, record
+
+    def _ahead(self, time_ms: int) -> tuple[str, str]:
+        """Message and hint for an event time that is too far ahead of the clock."""
+        most, clock_ms = spelled(self._plan.ahead_of_clock_ms or 0), self._clock_ms or 0
+        ahead = f"more than {most} ahead of the clock, which reads{_as_date(clock_ms)}"
+        hint = "If such events are right, give the topic a larger ahead_of_clock, or None."
+        return f"the event time {time_ms} ms{_as_date(time_ms)} is {ahead}", hint
 
     def _message(self, record: InputRecord) -> Head:
         try:

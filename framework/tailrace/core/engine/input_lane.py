@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal, TypeAlias
 
-from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.durations import A_DAY_MS, NO_WATERMARK
 from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
@@ -57,10 +57,13 @@ class InputLane:
         window: int | None,
         *,
         delivered: bool,
+        as_of_ms: int | None = None,
     ) -> None:
         plan = task.plan.inputs[number]
         self.task, self.number, self.name, self.end = task, number, plan.name, end
-        self.delivered = delivered
+        self.delivered, self._as_of_ms = delivered, as_of_ms
+        self.withheld = False
+        """Whether there were records from after ``as_of_ms``, which the lane leaves out."""
         self._inbox = plan.is_inbox
         self.sources = [number]
         if plan.is_inbox:
@@ -72,7 +75,7 @@ class InputLane:
         self.marks = deque(
             sorted(
                 (
-                    (at, source, mark)
+                    (at, source, mark if mark is None or as_of_ms is None else min(mark, as_of_ms))
                     for source in self.sources
                     for at, mark in (() if delivered else _published(past, task, source))
                 ),
@@ -90,7 +93,7 @@ class InputLane:
         self.times: list[int | None] = []
         """Times by which the heads are ordered; None for a head that goes at once."""
         self.stamps: list[int] = []
-        """Clock readings of the heads; a message has none."""
+        """Clock readings of the heads. A message has none, nor has a timestamp that lies in the future."""
         self.at = 0
         self._highest = NO_WATERMARK
         """The highest event time of an own input so far, including records that the app has sent."""
@@ -107,14 +110,34 @@ class InputLane:
             self.times = [head[1] for head in self.heads]
             if None in self.times:
                 self.times = [_order_time(head) for head in self.heads]
+            latest_ms = FOREVER if self.task.event_clock_ms is None else self.task.event_clock_ms + A_DAY_MS
             self.stamps = [
-                NO_WATERMARK if self._inbox or head[3] is FOR_OTHERS else record.timestamp_ms
+                NO_WATERMARK
+                if self._inbox or head[3] is FOR_OTHERS or record.timestamp_ms > latest_ms
+                else record.timestamp_ms
                 for head, record in zip(self.heads, records, strict=True)
             ]
             self.at = 0
+            if self._as_of_ms is not None:
+                records = self._up_to(self._as_of_ms, records)
             if self.delivered:
                 self._leave_out(records)
         return True
+
+    def _up_to(self, as_of_ms: int, records: Sequence[InputRecord]) -> Sequence[InputRecord]:
+        """Drop the heads from after a time. One without an event time goes by its timestamp. Returns what is left of
+        the records.
+        """
+        kept = [
+            at
+            for at, (time_ms, record) in enumerate(zip(self.times, records, strict=True))
+            if (record.timestamp_ms if time_ms is None else time_ms) <= as_of_ms
+        ]
+        self.withheld |= len(kept) < len(records)
+        self.heads = [self.heads[at] for at in kept]
+        self.times = [self.times[at] for at in kept]
+        self.stamps = [self.stamps[at] for at in kept]
+        return [records[at] for at in kept]
 
     def _leave_out(self, records: Sequence[InputRecord]) -> None:
         """Drop an own input's records that the app sent. A redriven one is ordered after all earlier ones."""

@@ -72,3 +72,16 @@ class Intake:
                 break
             self._heads, self._at = found[0], 0
         self._next = stop
+
+
+def refill(task: Task, source: Source) -> None:
+    """Read again the events that waited for their turn at the cut of a task, before its first cause.
+
+    Raises what ``Task.refilled`` raises.
+    """
+    for name, low in task.waiting_from().items():
+        number = next(one.index for one in task.plan.inputs if one.name == name)
+        for start in range(low, task.positions[name], WINDOW):
+            stop = min(start + WINDOW, task.positions[name])
+            task.refill(number, task.decode(number, source(name, start, stop)))
+    task.refilled()

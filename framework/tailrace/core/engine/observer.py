@@ -160,6 +160,8 @@ class _WatchedUnits(Units):
             return
         before = self._event
         self._event = event  # may be an event of a stream
+        if self.apart:
+            self.stand(route.operator)
         self._shown(route, table, lambda shown: super(_WatchedUnits, self).invoke(shown, table, key, event))
         self._event = before
 
@@ -190,14 +192,14 @@ class _WatchedUnits(Units):
         if self._watch.keys is None:
             return super().timer_skip(fired, table, time_ms)
         named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)
-        for (number, at), headers in self.skips.items():
+        for (number, at, operator), headers in self.skips.items():
             if number == TIMER and timer_of(headers) == named:
-                del self.skips[number, at]
+                del self.skips[number, at, operator]
                 return headers
         return None
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
-        headers = self.skips[number, at] if headers is None else headers
+        headers = self.skips[number, at, self.operator] if headers is None else headers
         if number == TIMER and self.unit.fired is not None:
             self._at_timer(self.unit.fired[0])
         if self._watch.observer is not None:

@@ -17,13 +17,17 @@ from tailrace.core.suggestions import did_you_mean
 
 
 class QueryReader:
-    """Reads the committed instances of one task. Returns copies: changing them does not change the state."""
+    """Reads the committed instances of one task. Returns copies: changing them does not change the state.
+
+    The declarations that wrote the state are read once: after another version of the app has written its own, make another reader.
+    """
 
     def __init__(self, plan: Plan, partition: int, state: StateReader) -> None:
         self._plan = plan
         self._partition = partition
         self._state = state
         self._past: Mapping[str, EarlierDeclaration] | None = None
+        self._cells: InstanceCache | None = None
 
     def instance(self, actor: type[Any], key: Any) -> Any:
         """The instance of a key, or None if the key has no instance. Its map and list states can be read."""
@@ -45,7 +49,7 @@ class QueryReader:
                 )
         return pending
 
-    def query(self, actor: type[Any], key: Any, name: str, *arguments: Any) -> Any:
+    def query(self, actor: type[Any], key: Any, name: str, *arguments: Any, **named: Any) -> Any:
         """Run a query on an instance; it never changes the state. Raises QueryError if the query or the key
         does not exist, or if the query fails.
         """
@@ -61,7 +65,7 @@ class QueryReader:
         table, instance = found
         before = table.encode(instance)
         try:
-            answer = call(instance, *arguments)
+            answer = call(instance, *arguments, **named)
         except Exception as error:
             raise QueryError(
                 f"the query failed with {type(error).__name__}: {error}", actor=plan.name, query=name, key=key
@@ -79,9 +83,14 @@ class QueryReader:
     def _load(self, plan: ActorPlan, key: Any) -> tuple[Any, Any] | None:
         if self._past is None:
             self._past = past_of(self._plan, self._state)
-        cells = InstanceCache(self._plan, self._partition, self._state, (), cache_bytes=1 << 20, reading=True)
-        give_tables(cells, self._plan, self._past)
-        cells.context = Context(self._plan, b"", 0)
-        table = cells.tables[plan.index]
+        if self._cells is None:
+            self._cells = InstanceCache(
+                self._plan, self._partition, self._state, (), cache_bytes=1 << 20, reading=True
+            )
+            give_tables(self._cells, self._plan, self._past)
+            self._cells.context = Context(self._plan, b"", 0)
+        table = self._cells.tables[plan.index]
+        self._cells.begin()
+        table.live.clear()  # each answer is read from the store
         instance = table.load(key)
         return None if table.is_absent(instance) else (table, instance)

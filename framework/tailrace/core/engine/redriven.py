@@ -18,6 +18,10 @@ The header's value is ``<app>.dead-letters/<letter>@<partition>-<offset>``. The 
 of the original; it is missing if the dead letter does not have it. A record that was redriven several times
 has one header for each time, and the last one counts.
 
+A record may be handled by several units: one for each ordered operator, and one for all others. The dead letter of
+such a unit names its operators, and so does the redriven record (``OPERATORS_HEADER``): the others have handled
+the original.
+
 In topics that only the app itself reads (its inbox, and its topics for repartitioning), every redriven record
 is for this app.
 """
@@ -35,6 +39,9 @@ from tailrace.core.records import Headers
 
 REDRIVEN_HEADER: Final = "tailrace-redriven"
 """Header of a redriven record: the topic and id of its dead letter, and the place of the original."""
+
+OPERATORS_HEADER: Final = "tailrace-operators"
+"""Header of a redriven record, and of its dead letter: the operators that handle it, if not all that take it."""
 
 _VALUE = re.compile(rb"(?P<topic>.+\.dead-letters)/(?P<id>\d+-\d+)(?:@(?P<partition>\d+)-(?P<offset>\d+))?")
 
@@ -73,6 +80,15 @@ def redriven_ids(headers: Headers, topic: str) -> list[str]:
     if not redrives or redrives[-1].topic != topic:
         return []
     return [one.id for one in redrives if one.topic == topic]
+
+
+def addressed(plan: Plan, headers: Headers) -> frozenset[int] | None:
+    """The numbers of the operators that a record was redriven for; None for all that take it."""
+    named = dict(headers).get(OPERATORS_HEADER)
+    if named is None:
+        return None
+    names = named.decode(errors="replace").split(",")
+    return frozenset(one.index for one in plan.operators if one.name in names)
 
 
 class Addressees:

@@ -8,6 +8,9 @@ committed, even in the middle of a drain. The replay compares its totals and wat
 A replay decides nothing by itself: not the order of inputs (the runs on the tape give it), not whether an
 input is idle, and not whether a failing handler is skipped.
 
+An input that was added to an app has no records before the start that added it. The first tape record of each
+start names the inputs of that time, and until then no watermark waits for an input that was added later.
+
 The log must still have every record that the first run has taken. Their number (handled, refused, and
 redriven for other apps) is on the tape, and depends neither on the code nor on the replayed keys. So it is
 compared in every replay, also where a limit or an error ends one within a commit. Offsets without a record
@@ -27,6 +30,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tailrace.core.engine import tape
+from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.intake import Intake, Source
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
@@ -43,7 +47,7 @@ from tailrace.core.records import Head, Headers
 __all__ = ["Limit", "Limits", "Replay", "Source"]
 
 _OF_RECORDS = ("records", "late", "refused", "for_others")
-"""Totals that do not depend on which keys are replayed."""
+"""Totals that do not depend on which keys are replayed. But a late event of an ordered operator counts when it is handled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +55,12 @@ class Limit:
     """Where to stop: as soon as one of these limits is reached.
 
     ``offsets``, by input: the first record that is not taken. ``watermark_ms``: after the step in which all
-    operators nearest to the sources have reached it.
+    operators nearest to the sources have reached it. ``as_of_ms``, in canonical order only: see ``canonical``.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict[str, int])
     watermark_ms: int | None = None
+    as_of_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ class Replay:
         self._names = list(self._numbers)
         self._operators = [one.name for one in task.plan.operators]
         """The operators of the first run, in the order of their numbers at that time."""
-        self._skips: dict[tuple[int, int], Headers] = {}
+        self._skips: dict[tuple[int, int, int], Headers] = {}
         self._record = tape.TapeRecord(tape.FORMAT, -1, [], [], task.totals, 0)
         self._taken_before = (0, 0)
         """Number of records taken before the current tape record: by the first run, and by the task."""
@@ -128,6 +133,7 @@ class Replay:
         """Set inputs and operators of the first run, by number, for a tape not read from a task's start."""
         if record.inputs is not None:
             self._names = [*record.inputs, *record.channels]
+            self.task.watermarks.count_only(self._names)
         self._operators = record.operators or self._operators
 
     def take(self, record: tape.TapeRecord) -> bool:
@@ -161,7 +167,7 @@ class Replay:
     def _take(self, causes: list[Sequence[int]]) -> bool:
         task, record = self.task, self._record
         self._skips = {
-            (skip.input if skip.input < 0 else self._number(skip.input), skip.number): tuple(skip.headers)
+            (self._skipped_input(skip.input), skip.number, self._skipper(skip.operator)): tuple(skip.headers)
             for skip in record.skips
         }
         # Only the last cause may have been left in the middle of its drain: all others were drained before
@@ -176,6 +182,12 @@ class Replay:
                 return False
         task.follow({}, FOREVER)
         return True
+
+    def _skipped_input(self, number: int) -> int:
+        return number if number < 0 else self._number(number)
+
+    def _skipper(self, operator: int) -> int:
+        return operator if operator == tape.ALL else self._operator(operator)
 
     def _look_ahead(self, causes: Sequence[Sequence[int]]) -> None:
         task = self.task
@@ -264,15 +276,20 @@ class Replay:
         return limit_ms is not None and self.task.watermarks.of_first_level >= limit_ms
 
     def _stop_if(self, *, last: bool) -> None:
-        """For the last cause: let the drain stop after as many firings as the first run had at the commit."""
-        if last and not self._some_keys:
-            self.task.follow(self._skips, self._record.totals.fired)
+        """For the last cause: if the first run committed within its drain, let the drain stop after as much as then."""
+        if last and self._is_cut_short:
+            self.task.follow(self._skips, self._record.totals.drained)
 
     def _drain(self, *, last: bool) -> None:
-        """Drain to the end; after the last cause, only until as many timers have fired as at the commit."""
-        task, fired = self.task, self._record.totals.fired
-        while task.draining and not (last and not self._some_keys and task.totals.fired >= fired):
+        """Drain to the end; after the last cause, only as far as the first run had at the commit."""
+        task, drained = self.task, self._record.totals.drained
+        while task.draining and not (last and self._is_cut_short and task.totals.drained >= drained):
             task.drain()
+
+    @property
+    def _is_cut_short(self) -> bool:
+        """Whether the commit is within a drain. Otherwise even changed code, which fires other timers, drains to the end."""
+        return self._record.within_drain and not self._some_keys
 
     # --- checks
 
@@ -381,16 +398,18 @@ class Replay:
         task, record = self.task, self._record
         then, now = msgspec.structs.asdict(record.totals), msgspec.structs.asdict(task.totals)
         now["outputs"] += task.waiting_outputs
+        drained_on = self._some_keys and any(one.ordered for one in task.plan.operators)
         differing = [
             f"{name}: {was} then, {now[name]} now"
             for name, was in then.items()
-            if was != now[name] and (name in _OF_RECORDS or not self._some_keys)
+            if was != now[name]
+            and (not self._some_keys or (name in _OF_RECORDS and not (drained_on and name == "late")))
         ]
         here = {one.name: task.watermarks.of_operator[one.index] for one in task.plan.operators}
         differing += [
-            f"watermark of {name}: {was} then, {here[name]} now"
+            f"watermark of {name}: {instant(was)} then, {instant(here[name])} now"
             for name, was in zip(self._operators, record.watermarks, strict=False)
-            if name in here and here[name] != was
+            if name in here and (here[name] < was or (here[name] > was and not drained_on))
         ]
         if not differing:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tailrace.core.declare.user_metrics import Measurement
+from tailrace.core.engine.waiting_runs import Scratch
 from tailrace.core.handling.promises import Promises
 
 
@@ -13,17 +14,21 @@ class TaskSettings:
     """How a task works. Only the timer cap can change a result."""
 
     cache_bytes: int = 256 << 20
-    """Approximate memory limit for clean live instances."""
+    """Approximate memory limit for clean live instances; with ordered operators, a quarter of it for events that wait."""
     timers_in_memory: int = 200_000
     """Maximum number of timers in memory per time domain; others are read from the store when due."""
     firing_budget: int = 10_000
     """Maximum number of timers fired before a call returns to its driver."""
     timer_loop_cap: int = 1_000
-    """How many times in a row a timer handler may set a timer at or before the time just fired."""
+    """How many times in a row a timer handler may set a timer at or before the time just fired, and at the end of
+    input a later one.
+    """
     timezones: str = ""
     """The version of this machine's time zone data, for the tape."""
     reload: bool = False
     """Decode every touched instance after each handler, so a live object equals its decoded encoding."""
+    scratch: Scratch | None = None
+    """Makes the files for events that wait and do not fit into memory; None: they stay in memory."""
     promises: Promises | None = None
     """The published watermarks of the topics that the task writes, if its driver publishes any."""
     checked: bool = False
@@ -44,4 +49,6 @@ class CommitBatch:
     cut: bytes
     tape: bytes
     positions: dict[str, int]
+    offsets: dict[str, int]
+    """By input: the lowest offset that has not been handled."""
     measurements: list[Measurement]

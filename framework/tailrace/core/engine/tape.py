@@ -13,8 +13,8 @@ Causes are a flat list of small integers, so that a commit of 100,000 events tak
     UPSTREAM source d  the watermark that the source's writers published, d ms above the one before; it wakes
                        the source. d = 0: it only wakes the source
     ENDED operator     all input of the operator has ended
-    OPENED operator    it may get more input: the end of a run is not the end of its inputs
-    RISEN operator t   the end of input of an actor: its watermark rises to t
+    OPENED operator    it gets more input, although it had ended
+    RISEN operator t   the end of input of an actor: its watermark rises to t, the time of its last timer
 
 After a start of the task the first causes are those that wake its idle sources and reopen its operators. If
 the last commit fell into a drain, they come before the rest of that drain. All other causes come after it.
@@ -46,7 +46,9 @@ from tailrace.core.formats import check_format
 
 RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
-FORMAT = 6
+ALL = -1
+
+FORMAT = 8
 """The format of cuts and tapes."""
 
 
@@ -64,6 +66,13 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     """Units in which a handler failed."""
     for_others: int = 0
     """Records that were redriven for another app, and skipped here."""
+    ordered: int = 0
+    """Events that ordered operators have handled in their turn."""
+
+    @property
+    def drained(self) -> int:
+        """What the drains of all steps have done."""
+        return self.fired + self.ordered
 
 
 class Predecessor(msgspec.Struct, array_like=True):
@@ -84,6 +93,34 @@ class Predecessor(msgspec.Struct, array_like=True):
         number, offset = place
         ends = self.positions.get(name, ())
         return number < len(ends) and offset < ends[number] and offset not in self.handled.get(name, ())
+
+
+class Ordered(msgspec.Struct, array_like=True):
+    """An ordered operator in a cut; see ``ordering``."""
+
+    ready: int
+    """Its watermark. It is above the time that it stands at only within a drain."""
+    last: tuple[int, int, int] | None
+    """Within a drain, the last event handled of the time after the one that it stands at, if there was one."""
+    lows: dict[str, tuple[int, int, int]]
+    """By input, of the events that wait: the lowest offset, their number, and the sum of their offsets."""
+    late: dict[str, list[tuple[int, int]]] = {}
+    """By input, of those that are late: the offset, and the time of the place in which it waits."""
+
+
+class Idleness(msgspec.Struct, array_like=True, gc=False):
+    """The consequences of a source's idleness, see ``watermarks``. Instants are clock readings."""
+
+    since_ms: int
+    """Since when the source had nothing to read when it last became idle."""
+    late: int = 0
+    """Number of events, since the state began, that were late because the source had been idle."""
+    woke_ms: int | None = None
+    """When the first such event was taken after that; None if there was none."""
+    idle_ms: int = 0
+    """How long the source had been idle when such an event was last the first one after it."""
+    behind_ms: int = 0
+    """How far that event was behind the watermark."""
 
 
 class Cut(msgspec.Struct, array_like=True):
@@ -111,6 +148,21 @@ class Cut(msgspec.Struct, array_like=True):
     """The apps whose histories this app continues, by name."""
     identity: bytes = b""
     """The identity of the last commit."""
+    ordered: dict[str, Ordered] = {}
+    """The ordered operators in which events wait, or that are within a drain."""
+
+    idleness: dict[str, Idleness] = {}
+    """By source, if it has ever been idle."""
+    ahead: dict[str, list[int]] = {}
+    """By input, of the records from the first that waits on: the offsets refused as from the future."""
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """By input: the lowest offset that has not been handled."""
+        return {
+            name: min([offset, *(one.lows[name][0] for one in self.ordered.values() if name in one.lows)])
+            for name, offset in self.positions.items()
+        }
 
     @property
     def commit(self) -> int:
@@ -128,6 +180,8 @@ class Skip(msgspec.Struct, array_like=True):
     """The number of the record's input; -1 for a timer."""
     number: int
     headers: list[tuple[str, bytes]]
+    operator: int = ALL
+    """The ordered operator that skipped the record; ``ALL`` for those that handle it when it is taken."""
 
 
 class Environment(msgspec.Struct, array_like=True, frozen=True):
@@ -170,6 +224,8 @@ class TapeRecord(msgspec.Struct, array_like=True):
     """The identity of the commit."""
     nonce: bytes = b""
     """What the driver drew at the start of the task; set in the first record after each start."""
+    within_drain: bool = False
+    """Whether a drain was not at its end: timers were due, or events ready, that a later commit has."""
 
     def follows(self, identity: bytes) -> bool:
         """Whether the commit with this identity is the one before."""

@@ -11,7 +11,7 @@ outside is a *cause*. Each kind of cause has one method, and each cause is recor
     source may have more     wake        an idle source counts again
     end of all input         ended       an operator takes the highest watermark of its sources
     input may have more      opened      an operator takes the lowest watermark of its sources again
-    end for an actor         finish      its watermark rises to the latest timer that is then pending
+    end for an actor         finish      its watermark rises to the latest timer that is then pending; again while there is one
 
 The common part of every step: the watermarks of the operators advance, each by its own sources
 (``watermarks``). Then the due timers are *drained* (``firing``), including timers that are set during the
@@ -37,25 +37,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
 
-from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
-from tailrace.core.engine.input_decoder import INDIRECT, BoundRoute, DirectCall
+from tailrace.core.engine.input_decoder import INDIRECT, DirectCall
+from tailrace.core.engine.ordered_task import NOBODY, NOT_TOUCHED, OrderedTask
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
-from tailrace.core.engine.task_state import ORIGIN_HEADER, TaskState
+from tailrace.core.engine.task_state import ORIGIN_HEADER
 from tailrace.core.errors import UsageError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 
 __all__ = ["ORIGIN_HEADER", "CommitBatch", "Task", "TaskSettings"]
 
-NOBODY: Final[frozenset[int]] = frozenset()
-NOT_TOUCHED: Final[bytes | None] = b""
-"""Instead of an image: the instance has not been touched."""
 
-
-class Task(TaskState):
+class Task(OrderedTask):
     """One partition of an app. See the head of this file.
 
     ``state`` and ``cut`` give the point where the task starts. Without a cut it is new: it begins at
@@ -66,16 +61,10 @@ class Task(TaskState):
     ``watch`` shows what the task does. IncompatibleStateError: the stored state cannot be read as declared.
     """
 
-    _late_events = 0
-    """1 if the current record is late, to be counted when it is taken."""
     _straight: DirectCall = INDIRECT
     """The direct call of the current run."""
 
     # --- causes ---
-
-    def decode(self, number: int, records: Sequence[InputRecord]) -> list[Head]:
-        """Decode records of an input. A record that cannot be decoded gives a head that ``run`` refuses."""
-        return self._decoders[number].decode(records)
 
     def run(self, number: int, heads: Sequence[Head], start: int = 0) -> int:
         """Take an input's records in order, from ``heads[start]``. Returns the index of the first not taken.
@@ -87,8 +76,9 @@ class Task(TaskState):
         self._not_draining()
         if start >= len(heads):
             return start
-        self._inputs[number].prefetch(heads, start)
-        return self._run(number, heads, start)
+        one = self._inputs[number]
+        one.prefetch(heads, start)
+        return self._run_ordered(one, heads, start) if one.waits else self._run(number, heads, start)
 
     def clock(self, now_ms: int) -> None:
         """Apply a clock reading. A reading before the last one changes nothing: the clock never goes back."""
@@ -102,9 +92,15 @@ class Task(TaskState):
         """Mark a source as idle. The next record of its input, or watermark of its writers, wakes it."""
         self._not_draining()
         if not self._watermarks.idle[source]:
-            self._watermarks.idle[source] = True
+            self._watermarks.fall_idle(source, self.now - self._idle_after_ms(source))
             self._tape.cause(tape.IDLE, source, 1)
             self._advance()
+
+    def _idle_after_ms(self, source: int) -> int:
+        """For how long a source had nothing to read when it becomes idle; 0 if its writers say so."""
+        inputs = self.plan.inputs
+        follows = source >= len(inputs) or inputs[source].watermark == "upstream"
+        return 0 if follows else inputs[source].idle_after_ms
 
     def upstream(self, source: int, watermark_ms: int) -> None:
         """Apply the watermark that a source's writers published, at the position it was published for."""
@@ -137,25 +133,40 @@ class Task(TaskState):
             self._advance()
 
     def opened(self, operator: int) -> None:
-        """Note that an operator may get more input: only a run has ended, and records may have come since."""
+        """Note that an operator gets more input, although its input had ended for good."""
         if self._watermarks.ended_operators[operator]:
             self._watermarks.ended_operators[operator] = False
             self._tape.cause(tape.OPENED, operator)
 
-    def finish(self, operator: int, to_ms: int | None = None) -> None:
-        """At the end of input, raise an actor's watermark to the latest of its now pending timers.
+    def reopen(self) -> None:
+        """Open all operators whose input had ended."""
+        for operator in range(len(self.plan.operators)):
+            self.opened(operator)
 
-        Timers that are set later, and processing-time timers, stay pending. Nothing happens if no timer is
-        pending, or for a stateless function. ``to_ms``: in a replay, the watermark of the first run.
+    def finish(self, operator: int, to_ms: int | None = None) -> bool:
+        """At the end of input, raise the watermark of an operator, and of those together with it, to the latest of their
+        now pending timers.
+
+        Returns whether there was one. Call it until there is none, since handlers may set more timers: in
+        order, every timer fires. Processing-time timers, expiries and the timers of handlers that are declared
+        with ``unless_ended`` do not count. ``to_ms``: in a replay, the watermark of the first run.
+
+        Raises TimerLoopError if the handlers set timers without end.
         """
         self._not_draining()
-        actor = self.plan.operators[operator].actor
+        together = self.plan.operators[operator].together
         if to_ms is None:
-            to_ms = NO_WATERMARK if actor is None else self._firing.latest_ms(actor)
-        if to_ms > self._watermarks.of_operator[operator]:
-            self._watermarks.of_operator[operator] = to_ms
-            self._tape.cause(tape.RISEN, operator, to_ms)
-            self._advance()
+            actors = [one for number in together if (one := self.plan.operators[number].actor) is not None]
+            cap = self.settings.timer_loop_cap
+            to_ms = max((self._firing.latest_to_end(one, cap) for one in actors), default=NO_WATERMARK)
+        if to_ms <= min([self._watermarks.ready[one] for one in together]):
+            return False
+        for one in together:
+            if to_ms > self._watermarks.ready[one]:
+                self._watermarks.rise(one, to_ms)
+        self._tape.cause(tape.RISEN, operator, to_ms)
+        self._advance()
+        return True
 
     def drain(self, most: int | None = None) -> bool:
         """Continue to fire due timers, at most ``most``. Returns whether the step is finished."""
@@ -185,6 +196,7 @@ class Task(TaskState):
             context.watermark = unit.watermark
         self._straight = one.direct if units.direct and not units.skips and not units.apart else INDIRECT
         unit.salt, unit.draws, unit.random, context.is_late = one.salt, 0, None, False
+        unit.input = number
         unit.route, unit.table = self._straight.route, self._straight.table
         unhandled, others, unit.taken = totals.refused + totals.for_others, totals.for_others, start
         try:
@@ -235,7 +247,7 @@ class Task(TaskState):
                     cells.begin()
                 try:
                     if time_ms <= watermark and judged:
-                        to, late = self._late(one.plan, event, to, time_ms, record), True
+                        to, late = self._late(one.plan, event, to, time_ms, record, own), True
                     if to is direct:
                         instance = live.get(key)
                         if instance is None:
@@ -285,17 +297,24 @@ class Task(TaskState):
         image: bytes | None,
     ) -> bool:
         """Undo a failed unit. Raises the error, or writes a dead letter and returns True."""
-        if image is not NOT_TOUCHED:  # a direct call; goes before the instances that streams touched
-            self._cells.touched.insert(0, (self._straight.table, self._context.key, image))
-        self._units.failed(error, mark, number, offset, record)
         unit, straight = self._unit, self._straight
+        if image is not NOT_TOUCHED:  # a direct call; goes before the instances that streams touched
+            self._cells.touched.insert(0, (straight.table, self._context.key, image))
+        try:
+            self._units.failed(error, mark, number, offset, record)
+        finally:
+            if not self._units.apart:
+                self._watermarks.set_after_run(number, self._watermarks.of_source[number], unit.watermark)
+            self._firing.drop_undone()
         unit.salt, unit.route, unit.table = self._inputs[number].salt, straight.route, straight.table
         return True
 
     def _end_unit(self) -> bool:
         """Reset what a late event or a random draw has left, and count the event. Returns False."""
         self.totals.late += self._late_events
-        self._late_events = 0
+        if self._late_after_idle is not None and self._late_events:
+            self._watermarks.note_late(*self._late_after_idle, self.now)
+        self._late_events, self._late_after_idle = 0, None
         self._units.late, self._context.is_late = NOBODY, False
         self._unit.draws, self._unit.random = 0, None
         return False
@@ -320,32 +339,6 @@ class Task(TaskState):
         unit.salt, unit.draws, unit.random = self._inputs[number].salt, 0, None
         unit.route, unit.table = straight.route, straight.table
         return False
-
-    def _late(
-        self, plan: InputPlan, event: Any, to: Sequence[BoundRoute], time_ms: int, record: InputRecord | None
-    ) -> Sequence[BoundRoute]:
-        """Judge an event and return its routes: all of its handlers, or those for which it is not late.
-
-        With a late topic, the event goes to that topic instead of the omitted handlers. A late record that
-        was redriven goes to its handlers and is not counted: its producer did not cause the delay.
-        """
-        units, self._late_events = self._units, 0
-        late = self._watermarks.late_for(plan, time_ms, to[0][0].operator) if units.apart else None
-        if late is not None and not late:
-            return to
-        redriven = self.is_redriven(plan.index, record)
-        self._late_events = int(not redriven)
-        self._context.is_late = True
-        units.late = late or NOBODY
-        if redriven or plan.late == "handle":
-            return to
-        in_time = () if late is None else [one for one in to if one[0].operator not in late]
-        if plan.late_topic is not None and len(in_time) < len(to):
-            unit = self._unit
-            route, unit.route = unit.route, None  # a failure here is not a handler's fault
-            unit.pass_on(plan.late_topic, event, time_ms)
-            unit.route = route
-        return in_time
 
     def _not_draining(self) -> None:
         if self._firing.draining:

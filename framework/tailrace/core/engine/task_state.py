@@ -6,7 +6,9 @@ commit the rows that have changed, a cut that is written after them, and the tap
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
@@ -17,22 +19,26 @@ from tailrace.core.declare.context import Context
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import give_tables
+from tailrace.core.engine.at_work import AtWork
 from tailrace.core.engine.evolution import stored_state
+from tailrace.core.engine.failure import REASON_HEADER
 from tailrace.core.engine.firing import Due, Firing
 from tailrace.core.engine.input_decoder import BoundInput, InputDecoder
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Watch
+from tailrace.core.engine.ordering import Sweep
 from tailrace.core.engine.redriven import Addressees
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
-from tailrace.core.engine.timers import TimerQueue
+from tailrace.core.engine.timers import FOREVER, TimerQueue
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks, published_by
-from tailrace.core.errors import CorruptStateError, UsageError
+from tailrace.core.errors import FROM_THE_FUTURE, CorruptStateError, UsageError
 from tailrace.core.records import Headers, InputRecord, Output, output_of
 from tailrace.core.storage import StateReader
 
 Timers: TypeAlias = tuple[TimerQueue, ...]
 """The timers of all actors, in one domain of time."""
+_NONE: Final[frozenset[int]] = frozenset()
 ORIGIN_HEADER: Final = "tailrace-origin"
 """Header of every output: app, task and running number."""
 
@@ -43,6 +49,7 @@ class TaskState:
     make_watermarks: ClassVar[type[Watermarks]] = Watermarks
     make_units: ClassVar[type[Units]] = Units
     make_firing: ClassVar[type[Firing]] = Firing
+    make_sweep: ClassVar[type[Sweep]] = Sweep
 
     def __init__(
         self,
@@ -61,8 +68,11 @@ class TaskState:
     ) -> None:
         self.plan = plan
         self.partition = partition
+        self.event_clock_ms: int | None = None
+        """The driver's clock, with which event times are compared (``ahead_of_clock``); None: with none."""
         self.settings = settings = TaskSettings() if settings is None else settings
         start = _decoded(cut, plan, partition)
+        self._dropped = frozenset(drop)
         self.stored = stored_state(plan, state, drop)
         """The stored state compared with the declarations. Its ``state`` hides what is dropped."""
         state, self._dropping = self.stored.state, bool(drop)
@@ -87,22 +97,38 @@ class TaskState:
         self.identity = b"" if start is None else start.identity
         """The identity of the last commit."""
         self._taped_identity: bytes | None = None
-        self._fired = self.totals.fired
+        self._fired = self.totals.drained
         self._units = self._new_units(watch)
         self._units.replaying = replaying
-        self._firing = self.make_firing(self._units, self._watermarks, events, processing)
+        self._sweep = self.make_sweep(self._units, self._watermarks, events, processing)
+        """The firing, if an operator is ordered."""
+        make_firing = self.make_firing
+        self._firing = (
+            self._sweep
+            if self._sweep.operators
+            else make_firing(self._units, self._watermarks, events, processing)
+        )
+        self._sweep.inputs = self._inputs
+        self._resumed: dict[int, tape.Ordered] = {}
+        """By ordered operator: what the cut has about the events that wait in it."""
         numbers = range(len(plan.inputs))
         self._due = [(self._due_of(one, events), self._due_of(one, processing)) for one in numbers]
         """By input: next due timer, in event and processing time, of the actors that may get its records."""
         if start is not None:
             self._resume(start)
-        # A commit may have fallen in the middle of a drain.
-        self._firing.draining = self._firing.is_due()
+        # A commit may have fallen in the middle of a drain. What waits must be there first: see ``refilled``.
+        self._firing.draining = bool(self._resumed) or self._firing.is_due()
 
     def _new_cells(self, state: StateReader, timers: tuple[Timers, Timers]) -> InstanceCache:
         settings, plan = self.settings, self.plan
+        is_ordered = any(one.ordered for one in plan.operators)
         cells = InstanceCache(
-            plan, self.partition, state, timers, cache_bytes=settings.cache_bytes, reload=settings.reload
+            plan,
+            self.partition,
+            state,
+            timers,
+            cache_bytes=settings.cache_bytes * 3 // 4 if is_ordered else settings.cache_bytes,
+            reload=settings.reload,
         )
         give_tables(cells, plan, self.stored.past, checked=settings.checked)
         return cells
@@ -133,6 +159,46 @@ class TaskState:
             self.positions[one.name] = cut.positions.get(one.name, self.positions[one.name])
         self._watermarks.resume(cut)
         self._context.now = cut.now
+        self._resumed = self._sweep.resumed(cut.ordered, self._dropped)
+        for one in self.plan.inputs:
+            offsets = cut.ahead.get(one.name, ())
+            self._units.ahead += [(one.index, offset) for offset in offsets]
+            self._decoders[one.index].from_the_future = frozenset(offsets)
+
+    def waiting_from(self) -> dict[str, int]:
+        """By input: the first offset to read again for ``refill``, where events waited at the cut."""
+        lows: dict[str, int] = {}
+        for one in self._resumed.values():
+            for name, (low, _, _) in one.lows.items():
+                lows[name] = min(low, lows.get(name, low))
+        return lows
+
+    @property
+    def actors_with_timers(self) -> list[str]:
+        """The actors that have event-time timers pending, by name. A time to live may count as one."""
+        queues = self._firing.events
+        return [
+            one.name for one in self.plan.actors if one.event_timers and queues[one.index].due_ms < FOREVER
+        ]
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """By ordered operator, the number of events that wait in it, if there are any."""
+        counts = {self.plan.operators[number].name: len(one) for number, one in self._sweep.waiting.items()}
+        return {name: count for name, count in counts.items() if count}
+
+    @property
+    def at_work(self) -> AtWork | None:
+        """The handler that runs now; None if none does. Another thread may ask, and a signal handler."""
+        unit, context = self._unit, self._context
+        route, fired = unit.route, unit.fired
+        if route is None:
+            return None
+        if fired is not None:
+            timer = f"{context.timer_name or 'unnamed'} at {fired[1]} ms"
+            return AtWork(route.name, context.key, self.partition, timer=timer, fired=self.totals.fired)
+        topic = self.plan.inputs[unit.input].name
+        return AtWork(route.name, context.key, self.partition, topic=topic, offset=unit.origin)
 
     @property
     def watermark(self) -> int:
@@ -172,10 +238,16 @@ class TaskState:
         """Whether a step is still firing its timers. If so, call ``drain`` before the next cause."""
         return self._firing.draining
 
-    def follow(self, skips: dict[tuple[int, int], Headers], stop_after_fired: int) -> None:
-        """For a replay: the units to skip, and the number of timers that have fired at the next commit."""
+    def follow(self, skips: dict[tuple[int, int, int], Headers], stop_after: int) -> None:
+        """For a replay: the units to skip, and ``Totals.drained`` at the next commit."""
         self._units.skips = skips
-        self._firing.stop_after_fired = stop_after_fired
+        future: defaultdict[int, set[int]] = defaultdict(set)
+        for (number, offset, _), headers in skips.items() if skips else ():
+            if (REASON_HEADER, FROM_THE_FUTURE.encode()) in headers:
+                future[number].add(offset)
+        for number, decoder in enumerate(self._decoders):
+            decoder.from_the_future = frozenset(future[number]) if future else _NONE
+        self._firing.stop_after = stop_after
 
     @property
     def tape_number(self) -> int:
@@ -229,7 +301,7 @@ class TaskState:
             self._dropping
             or self.stored.is_upgrade
             or self._moved
-            or self.totals.fired != self._fired
+            or self.totals.drained != self._fired
             or bool(self._tape.causes)
             or bool(self._unit.outputs)
             or self._firing.draining
@@ -269,7 +341,7 @@ class TaskState:
         batch, index = self._cells.collect()
         if self.stored.rows:
             batch, index = self.stored.rows | batch, self.stored.index | index
-        plan, of_operator = self.plan, self._watermarks.of_operator
+        plan, of_operator, ordered = self.plan, self._watermarks.of_operator, self._sweep.noted()
         cut = tape.Cut(
             tape.FORMAT,
             plan.app,
@@ -285,6 +357,9 @@ class TaskState:
             [one.name for one in plan.operators if self._watermarks.ended_operators[one.index]],
             self._predecessors,
             self._next_identity(),
+            ordered,
+            {name: copy(one) for name, one in self._watermarks.idleness.items()},
+            self._refused_ahead(ordered),
         )
         first = not self._noted_start
         record = tape.TapeRecord(
@@ -307,10 +382,30 @@ class TaskState:
             },
             identity=cut.identity,
             nonce=self._nonce if first else b"",
+            within_drain=self._firing.is_due(),  # not at its end, or ended by a failure
         )
         return CommitBatch(
-            batch, index, tape.encode(cut), tape.encode(record), cut.positions, self._context.metrics._take()
+            batch,
+            index,
+            tape.encode(cut),
+            tape.encode(record),
+            cut.positions,
+            cut.offsets,
+            self._context.metrics._take(),
         )
+
+    def _refused_ahead(self, ordered: Mapping[str, tape.Ordered]) -> dict[str, list[int]]:
+        """See ``Cut.ahead``. A restart reads these records again, when the clock may be past them."""
+        lows: dict[str, int] = {}
+        for one in ordered.values():
+            for name, (low, *_) in one.lows.items():
+                lows[name] = min(low, lows.get(name, low))
+        names, units = [one.name for one in self.plan.inputs], self._units
+        units.ahead = [one for one in units.ahead if one[1] >= lows.get(names[one[0]], 1 << 62)]
+        found: dict[str, list[int]] = {}
+        for number, offset in units.ahead:
+            found.setdefault(names[number], []).append(offset)
+        return found
 
     def committed(self) -> None:
         """Note that the last batch is durable and that ``state`` returns its rows."""
@@ -320,7 +415,7 @@ class TaskState:
         self.stored.written()
         self._dropping = self._moved = False
         self._noted_start = True
-        self._fired = self.totals.fired
+        self._fired = self.totals.drained
         self._context.metrics._clear()
 
     def defer_commit(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
+from tailrace.core import rows
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
@@ -19,9 +20,10 @@ from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault, must_stop
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
-from tailrace.core.engine.redriven import REDRIVEN_HEADER
+from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, addressed
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
+    FROM_THE_FUTURE,
     BadRecordError,
     HandlerError,
     ReplayDivergedError,
@@ -73,10 +75,16 @@ class Units:
         """In that case, the operators for which the record is late."""
         self.totals = totals
         self.tape = log
+        self.operator = tape.ALL
+        """The ordered operator for which a record is handled, in its turn."""
+        self.at_once: frozenset[int] = frozenset()
+        """The operators that handle the record when it is taken, if it also waits in others."""
         self.replaying = False
+        self.ahead: list[tuple[int, int]] = []
+        """Records that were refused as from the future: input and offset."""
         self.new_failures: NewFailures | None = None
         """In a rebuild: decides about failures in place of the app's ``on_error``."""
-        self.skips: dict[tuple[int, int], Headers] = {}
+        self.skips: dict[tuple[int, int, int], Headers] = {}
         """In a replay: the units that failed in the first run, with the headers of their dead letters."""
 
     def record(
@@ -90,14 +98,33 @@ class Units:
         mark: int,
     ) -> None:
         """Run the handlers of a record. If the record is to be skipped, undo its outputs and run nothing."""
-        if (number, offset) in self.skips:
+        if (
+            record is not None
+            and record.headers
+            and (ours := addressed(self.plan, record.headers)) is not None
+        ):
+            to = [one for one in to if one[0].operator in ours]
+        if (number, offset, self.operator) in self.skips:
             del self.unit.outputs[mark:]
             self.skip(number, offset, record)
         else:
+            if self.skips and self.operator == tape.ALL:
+                to = self._without_skipped(number, offset, record, to)
             for route, table in to:
                 self.invoke(route, table, key, event)
             if record is not None and record.headers and self.plan.inputs[number].repartitioned:
                 self._hand_on(record.headers, mark)
+
+    def _without_skipped(
+        self, number: int, offset: int, record: InputRecord | None, to: Sequence[BoundRoute]
+    ) -> Sequence[BoundRoute]:
+        """The routes to operators that have no skip of their own, for a record that is handled on arrival."""
+        skipped = {one[0].operator for one in to if (number, offset, one[0].operator) in self.skips}
+        for operator in sorted(skipped):
+            self.operator = operator
+            self.skip(number, offset, record)
+        self.operator = tape.ALL
+        return [one for one in to if one[0].operator not in skipped]
 
     def _hand_on(self, headers: Headers, mark: int) -> None:
         """Copy the redriven header to records that are forwarded by key."""
@@ -111,8 +138,7 @@ class Units:
         unit.route, unit.table = route, table
         unit.draws, unit.random = 0, None
         if self.apart:
-            context.watermark = self.marks.of_operator[route.operator]
-            context.is_late = route.operator in self.late
+            self.stand(route.operator)
         if table is None:
             route.call(event, context)
             return
@@ -130,6 +156,11 @@ class Units:
             table.seal(instance)
         else:
             table.settle(instance, image)
+
+    def stand(self, operator: int) -> None:
+        """Set what a handler sees of its operator's event time."""
+        self.context.watermark = self.marks.of_operator[operator]
+        self.context.is_late = operator in self.late
 
     def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
         """Run the handler of a timer, which is then no longer pending, and seal what it touched."""
@@ -156,23 +187,44 @@ class Units:
 
     def deliver_chained(self, key: Any) -> None:
         """Deliver events that were emitted to streams, in the order of emission, within the same unit."""
-        unit, tables = self.unit, self.cells.tables
+        unit, tables, context = self.unit, self.cells.tables, self.context
         chained, salt, deliveries = unit.chained, unit.salt, 0
         route, table = unit.route, unit.table
-        while chained:
-            stream, event = chained.popleft()
-            deliveries += 1
-            if deliveries > _DELIVERIES:
-                raise UsageError(
-                    f"one event has caused more than {_DELIVERIES} deliveries, the last to the stream "
-                    f"{stream.name!r}",
-                    hint="A handler of the stream emits to it again without end.",
-                )
-            unit.salt = salt + deliveries
-            for to in self.plan.routes_of_stream[stream.index]:
-                self.invoke(to, None if to.target is None else tables[to.target.index], key, event)
+        time_ms, is_late, late = context.event_time, context.is_late, self.late
+        try:
+            while chained:
+                stream, event, at_ms = chained.popleft()
+                deliveries += 1
+                if deliveries > _DELIVERIES:
+                    raise UsageError(
+                        f"one event has caused more than {_DELIVERIES} deliveries, the last to the stream "
+                        f"{stream.name!r}",
+                        hint="A handler of the stream emits to it again without end.",
+                    )
+                unit.salt = salt + deliveries
+                if at_ms != context.event_time:
+                    context.event_time, context.is_late, self.late = at_ms, is_late, late
+                    if at_ms != time_ms:
+                        self._judge(at_ms)
+                for to in self.plan.routes_of_stream[stream.index]:
+                    self.invoke(to, None if to.target is None else tables[to.target.index], key, event)
+        finally:
+            context.event_time, context.is_late, self.late = time_ms, is_late, late
         # Not needed after a failure: the next unit sets its own.
         unit.salt, unit.route, unit.table = salt, route, table
+
+    def _judge(self, at_ms: int) -> None:
+        """Judge an event of a stream that has a time of its own, for each operator by its watermark.
+
+        While a timer fires, receivers have fired only the timers before it, whatever their watermarks.
+        """
+        fired, context = self.unit.fired, self.context
+        if fired is not None and fired[0] == rows.EVENT_TIME and at_ms >= fired[1]:
+            context.is_late, self.late = False, frozenset()
+        elif self.apart:
+            self.late = frozenset(one for one, mark in enumerate(self.marks.of_operator) if at_ms <= mark)
+        else:
+            context.is_late = at_ms <= context.watermark
 
     # --- failures ---
 
@@ -212,16 +264,26 @@ class Units:
             ) from error
         elif must_stop(policy, error):
             raise failure from error
-        self.skip(number, at, record, dead_letter_headers(failure, error))
+        self.skip(number, at, record, (*dead_letter_headers(failure, error), *self._operators_of(number)))
+
+    def _operators_of(self, number: int) -> Headers:
+        """A header that names the operators of a unit, if others handle the same record in units of their own."""
+        operators = self.at_once if self.operator == tape.ALL else (self.operator,)
+        if number == TIMER or self.plan.inputs[number].is_inbox or not operators:
+            return ()
+        if {route.operator for route in self.plan.inputs[number].routes}.issubset(operators):
+            return ()
+        names = ",".join(self.plan.operators[one].name for one in sorted(operators))
+        return ((OPERATORS_HEADER, names.encode()),)
 
     def timer_skip(self, fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
         """The headers of the dead letter if the next timer failed in the first run; None if it did not."""
-        return self.skips.get((TIMER, fired))
+        return self.skips.get((TIMER, fired, tape.ALL))
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
         """Record a unit that failed, now or in the first run, and write its dead letter."""
-        headers = self.skips[number, at] if headers is None else headers
-        self.tape.skips.append(tape.Skip(number, at, list(headers)))
+        headers = self.skips[number, at, self.operator] if headers is None else headers
+        self.tape.skips.append(tape.Skip(number, at, list(headers), self.operator))
         self.totals.failed += 1
         letter: RawOutput = (self.plan.dead_letters_topic, None, None, self.context.event_time, headers)
         if record is not None:
@@ -237,7 +299,10 @@ class Units:
         return 1
 
     def _refuse(self, number: int, refused: Refused, record: InputRecord | None) -> None:
-        """Raise BadRecordError, or write a dead letter. The tape does not need it: the record tells."""
+        """Raise BadRecordError, or write a dead letter.
+
+        The tape does not need it, as the record tells; but for a record that was refused by the clock.
+        """
         plan = self.plan.inputs[number]
         error = BadRecordError(
             refused.detail,
@@ -247,7 +312,11 @@ class Units:
             offset=None if record is None else record.offset,
             hint=refused.hint,
         )
-        if self.new_failures is not None and record is not None:
+        offset = -1 if record is None else record.offset
+        taped = self.skips.get((number, offset, tape.ALL))
+        if taped is not None:
+            pass  # the first run has decided
+        elif self.new_failures is not None and record is not None:
             self.new_failures(error, None, plan.on_error)
         elif plan.on_error == "stop" or record is None:
             choice = (
@@ -255,8 +324,18 @@ class Units:
             )
             error.hint = f"{error.hint} {choice}".lstrip()
             raise error
+        assert record is not None
         self.totals.refused += 1
-        headers = record.headers + dead_letter_headers(error, None)
+        headers = dead_letter_headers(error, None) if taped is None else taped
+        if refused.reason == FROM_THE_FUTURE:
+            self.tape.skips.append(tape.Skip(number, offset, list(headers)))
+            self.ahead.append((number, offset))
         self.unit.outputs.append(
-            (self.plan.dead_letters_topic, record.key, record.value, record.timestamp_ms, headers)
+            (
+                self.plan.dead_letters_topic,
+                record.key,
+                record.value,
+                record.timestamp_ms,
+                record.headers + headers,
+            )
         )

@@ -11,17 +11,29 @@ If all sources are idle, or all input of the operator has ended, it is the highe
 back, whatever a source does: a source that wakes up behind it finds its records late. The inputs of other
 operators do not affect it. Nothing here reads a clock; the driver reports that a source is idle.
 
+An *ordered* operator handles its events in the order of their times, once its watermark has passed them. It has
+two values: ``ready``, the watermark as above, and ``of_operator``, the time up to which it
+has handled everything, which its handlers see, its timers go by and its readers follow. Between two steps they
+are equal. If all its sources are idle or have ended, ``ready`` rises to the highest time of an event that waits, so
+that none waits any longer. Operators that are connected by streams do all of this together: they have the same sources, they end when
+all of them have, and then rise to the last event or timer of any of them. For any other operator there is only one value.
+
 A record is late for an operator if its input is one of the operator's sources and its time is at or before
 the operator's watermark. So one record may be late for one operator and not for another.
+
+The source of a late record tells why it is late. At or before the source's own watermark, it is more out of
+order than its input declares. Above it, it would be in time if the source had counted: the operator advanced
+without it while it was idle. Such records are counted by source (``idleness``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import copy
 
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.engine.tape import Cut
+from tailrace.core.engine.tape import Cut, Idleness
 from tailrace.core.records import CHANNEL
 
 
@@ -31,14 +43,22 @@ class Watermarks:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._sources = tuple(one.sources for one in plan.operators)
+        self._together = tuple(one.together for one in plan.operators)
         self._concerned = tuple(tuple(sorted({*one.touches, *one.moves})) for one in plan.inputs)
         self._alike = tuple(not one.moves or set(one.touches) <= set(one.moves) for one in plan.inputs)
         self.of_source = [NO_WATERMARK] * len(plan.sources)
         self.idle = [False] * len(plan.sources)
         self.of_operator = [NO_WATERMARK] * len(plan.operators)
+        self._ordered = tuple(one.ordered for one in plan.operators)
+        self.ready = [NO_WATERMARK] * len(plan.operators) if any(self._ordered) else self.of_operator
+        """The same list as ``of_operator`` if no operator is ordered."""
+        self.waiting_until: Callable[[int], int] = _nothing_waits
+        """The highest time of an event that waits in an ordered operator."""
         self._judged = frozenset(_judged(plan))
         self.ended_operators = [False] * len(plan.operators)
         """Operators that get no more input."""
+        self.idleness: dict[str, Idleness] = {}
+        """By name of the source, if it has ever been idle."""
 
     def resume(self, cut: Cut) -> None:
         """Take the watermarks of a cut. A source that the cut does not have starts without any event; a new
@@ -48,9 +68,21 @@ class Watermarks:
             self.of_source[number] = cut.watermarks.get(name, NO_WATERMARK)
             self.idle[number] = name in cut.idle
         self.ended_operators = [one.name in cut.ended_operators for one in self._plan.operators]
+        self.idleness = {name: copy(one) for name, one in cut.idleness.items()}
         known = cut.operators
-        self.of_operator = [known.get(one.name, NO_WATERMARK) for one in self._plan.operators]
+        self.of_operator[:] = [known.get(one.name, NO_WATERMARK) for one in self._plan.operators]
+        self.ready[:] = [
+            cut.ordered[one.name].ready if one.name in cut.ordered else self.of_operator[one.index]
+            for one in self._plan.operators
+        ]
         self.advance([one.index for one in self._plan.operators if one.name not in known])
+
+    def count_only(self, names: Collection[str]) -> None:
+        """In a replay: no operator waits for a source that the first run did not have yet."""
+        known = {number for number, name in enumerate(self._plan.sources) if name in names}
+        self._sources = tuple(
+            tuple(source for source in one.sources if source in known) for one in self._plan.operators
+        )
 
     def noted(self) -> tuple[dict[str, int], list[str], int]:
         """For a cut, by name: watermarks of sources, idle sources, the lowest operator watermark."""
@@ -69,11 +101,38 @@ class Watermarks:
         first = [one.index for one in self._plan.operators if not one.level]
         return min((self.of_operator[one] for one in first), default=NO_WATERMARK)
 
+    def has_ended(self, operator: int) -> bool:
+        """Whether an operator, and all that are together with it, get no more input."""
+        ended = self.ended_operators
+        return ended[operator] and all(ended[one] for one in self._together[operator])
+
     def holds_nobody_back(self, operator: int) -> bool:
         """Whether all sources of an operator are idle, so that its next watermark may take long."""
         sources = self._sources[operator]
         idle = bool(sources) and all(self.idle[source] for source in sources)
-        return idle and not self.ended_operators[operator]
+        is_within_drain = self.ready[operator] > self.of_operator[operator]
+        return idle and not self.has_ended(operator) and not is_within_drain
+
+    def fall_idle(self, source: int, since_ms: int) -> None:
+        """Mark a source as idle, which has had nothing to read since ``since_ms``."""
+        self.idle[source] = True
+        name = self._plan.sources[source]
+        known = self.idleness.setdefault(name, Idleness(since_ms))
+        known.since_ms, known.woke_ms = since_ms, None
+
+    def note_late(self, source: int, behind_ms: int, now_ms: int) -> None:
+        """Count a late event above its source's own watermark, if the source has ever been idle."""
+        known = self.idleness.get(self._plan.sources[source])
+        if known is None:
+            return  # the source is new: the operator is older
+        known.late += 1
+        if known.woke_ms is None:
+            known.woke_ms, known.behind_ms = now_ms, behind_ms
+            known.idle_ms = now_ms - known.since_ms
+
+    def channel_of(self, actor: int) -> int:
+        """The source of the messages to an actor that ``judges_messages``."""
+        return next(one for one in self._sources[actor] if one >= len(self._plan.inputs))
 
     def concerned(self, number: int) -> tuple[int, ...]:
         """The operators that get a record of an input, or whose watermark it advances."""
@@ -108,7 +167,7 @@ class Watermarks:
     def ceiling(self, operator: int, but: int) -> int:
         """The lowest watermark of an operator's counting sources except ``but``, which is its limit."""
         least = 1 << 62
-        for source in () if self.ended_operators[operator] else self._sources[operator]:
+        for source in () if self.has_ended(operator) else self._sources[operator]:
             mark = self.of_source[source]
             if mark < least and source != but and not self.idle[source]:
                 least = mark
@@ -126,13 +185,39 @@ class Watermarks:
         for operator in range(len(self.of_operator)) if operators is None else operators:
             sources = self._sources[operator]
             counting = (
-                [] if self.ended_operators[operator] else [of_source[one] for one in sources if not idle[one]]
+                [] if self.has_ended(operator) else [of_source[one] for one in sources if not idle[one]]
             )
-            mark = (
-                min(counting) if counting else max((of_source[one] for one in sources), default=NO_WATERMARK)
-            )
-            if mark > self.of_operator[operator]:
-                self.of_operator[operator] = mark
+            mark = min(counting) if counting else self._highest_read(operator)
+            if mark > self.ready[operator]:
+                self.rise(operator, mark)
+
+    def rise(self, operator: int, to_ms: int) -> None:
+        """Raise the watermark of an operator. An ordered one follows in its sweep."""
+        self.ready[operator] = to_ms
+        if not self._ordered[operator]:
+            self.of_operator[operator] = to_ms
+
+    def _highest_read(self, operator: int) -> int:
+        """The watermark of an operator whose sources do not count."""
+        mark = max((self.of_source[one] for one in self._sources[operator]), default=NO_WATERMARK)
+        if not self._ordered[operator]:
+            return mark
+        return max(mark, *(self.waiting_until(one) for one in self._together[operator]))
+
+    def reach(self, time_ms: int) -> None:
+        """Let the ordered operators advance to a time, each as far as it is ready."""
+        of_operator, ready = self.of_operator, self.ready
+        for operator, ordered in enumerate(self._ordered):
+            if ordered and of_operator[operator] < time_ms:
+                to_ms = ready[operator] if ready[operator] < time_ms else time_ms  # noqa: FURB136  # faster
+                if to_ms > of_operator[operator]:
+                    of_operator[operator] = to_ms
+
+    def waiting_for(self, plan: InputPlan) -> tuple[int, ...]:
+        """The ordered operators in which the events of an input wait."""
+        takers = {route.operator for route in plan.routes}
+        able = self._judged if plan.is_inbox else takers.intersection(plan.moves)
+        return tuple(one for one in able if self._ordered[one] and not plan.repartitioned)
 
     def judges_messages(self) -> bool:
         """Whether some actor gets messages only from outside of its circle: these may be late."""
@@ -141,12 +226,16 @@ class Watermarks:
     def late_for(self, plan: InputPlan, time_ms: int, receiver: int = -1) -> frozenset[int]:
         """The operators for which a record of this time is late; ``receiver`` is the actor of a message."""
         if plan.is_inbox:
-            late = receiver in self._judged and time_ms <= self.of_operator[receiver]
+            late = receiver in self._judged and time_ms <= self.ready[receiver]
             return frozenset((receiver,)) if late else frozenset()
         if plan.repartitioned:
             return frozenset()
-        of_operator, moved = self.of_operator, plan.moves
-        return frozenset(one for one in plan.touches if time_ms <= of_operator[one] and one in moved)
+        ready, moved = self.ready, plan.moves
+        return frozenset(one for one in plan.touches if time_ms <= ready[one] and one in moved)
+
+
+def _nothing_waits(_operator: int) -> int:
+    return NO_WATERMARK
 
 
 def _judged(plan: Plan) -> Iterator[int]:

@@ -239,6 +239,12 @@ class Entries:
         self.write(name, MISSING)
         return True
 
+    def expires(self, name: bytes, domain: int, time_ms: int) -> bool:
+        """Whether an entry expires at this time."""
+        stored = self._stored(name)
+        expiry = None if stored is None else rows.unpack_entry(stored)[1]
+        return expiry is not None and (expiry.domain, expiry.time_ms) == (domain, time_ms)
+
     def occupied(self) -> bool:
         """Whether there is any entry."""
         if not self._touched and any(data is not None for data in self._pending.values()):

@@ -10,26 +10,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 
 class Behind(NamedTuple):
-    """A topic, and a handler that emitted to it behind its published watermark."""
+    """A topic, and a handler that emitted to it behind its published watermark.
+
+    Or a stream, and a handler that emitted to it with an ``at`` behind its own watermark.
+    """
 
     topic: str
     handler: str
     """``Actor.method``, or the name of a function."""
 
 
+Cause: TypeAlias = Literal["event", "at", "timer", "late", "record"]
+"""Where the time of an event that was emitted behind comes from: the event itself, ``at=``, a timer that fired
+when its time had passed, or a record, which was late or is never late.
+"""
+
+
+class Instance(NamedTuple):
+    """One event that was emitted behind a watermark. ``input``: the topic of the record that was handled."""
+
+    time_ms: int
+    mark_ms: int
+    cause: Cause
+    input: str
+
+
 class Promises:
     """The published watermarks of topics, and the number of events emitted at or before them since."""
 
-    __slots__ = ("behind", "marks")
+    __slots__ = ("behind", "furthest", "marks")
 
     def __init__(self) -> None:
         self.marks: dict[str, int] = {}
         self.behind: Counter[Behind] = Counter()
         """Number of events, including those of handlers that failed."""
+        self.furthest: dict[Behind, Instance] = {}
+        """The one that was furthest behind."""
 
     def publish(self, watermarks: Mapping[str, int | None]) -> None:
         """Record published watermarks. None, which holds no reader back, does not lower an earlier one."""
@@ -37,6 +57,9 @@ class Promises:
             if watermark_ms is not None:
                 self.marks[topic] = max(watermark_ms, self.marks.get(topic, watermark_ms))
 
-    def broken(self, topic: str, handler: str) -> None:
-        """Count an event that was emitted to a topic at or before its mark."""
-        self.behind[Behind(topic, handler)] += 1
+    def broken(self, behind: Behind, instance: Instance) -> None:
+        """Count an event that was emitted to a topic or stream at or before its watermark."""
+        self.behind[behind] += 1
+        furthest = self.furthest.get(behind, instance)
+        if instance.mark_ms - instance.time_ms >= furthest.mark_ms - furthest.time_ms:
+            self.furthest[behind] = instance

@@ -55,7 +55,7 @@ class Change(NamedTuple):
 
 
 def json_writer(declared: Any, encode: Encode, checked: Encode) -> Encode:
-    """``encode``, or ``checked`` for an event that may hold a float that is not finite.
+    """``encode``, or ``checked`` for an event that may hold a float that is not finite, or an int beyond 2**53 in a float field.
 
     It is ``encode`` itself for types without floats. A test of plain fields takes about 30 ns for each;
     otherwise the record is searched for null, and the event packed and searched if there is one.

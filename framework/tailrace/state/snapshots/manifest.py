@@ -15,7 +15,7 @@ from tailrace.core.errors import AlteredSnapshotError
 from tailrace.core.formats import check_format
 from tailrace.core.records import RecordMark
 
-FORMAT = 1
+FORMAT = 2
 """The newest format of manifests and tables that this code reads, and the one that it writes."""
 
 MANIFEST = "manifest.json"
@@ -84,6 +84,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """End offsets at the cut, by topic and partition: inputs, inbox, outputs, changelog, tape."""
     keys: tuple[str, ...] = ()
     """If it holds some keys only: these. No service starts from it."""
+    as_of_ms: int | None = None
+    """If it leaves out events from after this event time: no service starts from it."""
     tasks: tuple[TaskEntry, ...] = ()
     notes: tuple[str, ...] = ()
     checksum: str = ""

@@ -135,6 +135,7 @@ class KeySplitPlan(Task):
     def _between(self, number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
         """The heads. After each, adds its record to its shard, with the series entries before and after."""
         skips, known, now = self._units.skips, self._known[number], self.now
+        units = (tape.ALL, *{route.operator for route in self.plan.inputs[number].routes})
         unit, marks, apart, moves = (
             self._unit,
             self._watermarks,
@@ -153,8 +154,9 @@ class KeySplitPlan(Task):
             shard = known.get(key) if type(event) is not Refused else 0
             if shard is None:
                 shard = self._shard(number, key, event)
-            if skips and (number, offset) in skips:
-                self._skips[shard].append(tape.Skip(number, offset, list(skips[number, offset])))
+            for operator in units if skips else ():
+                if (found := skips.get((number, offset, operator))) is not None:
+                    self._skips[shard].append(tape.Skip(number, offset, list(found), operator))
             before = at
             if apart:
                 if marks.of_operator != of_operator:
@@ -173,11 +175,11 @@ class KeySplitPlan(Task):
         for column, mark in zip(self._series.watermarks, self._watermarks.of_operator, strict=True):
             column.append(mark)
 
-    def finish(self, operator: int, to_ms: int | None = None) -> None:
+    def finish(self, operator: int, to_ms: int | None = None) -> bool:
         """See ``Task.finish``. Raises UnsplittableError without ``to_ms``, because no timer is known here."""
         if to_ms is None and self.plan.operators[operator].actor is not None:
             raise UnsplittableError("the latest pending timer may be that of any key")
-        super().finish(operator, to_ms)
+        return super().finish(operator, to_ms)
 
     def overview(self, base: bytes | None) -> Overview:
         """What is known of the whole task here, after a start from ``base``. Closes the last chunk."""

@@ -40,7 +40,7 @@ from tailrace.core.engine.input_decoder import NEVER
 from tailrace.core.engine.key_split.chunks import Overview, Series, ShardRecords, gained, summed
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
-from tailrace.core.engine.timers import Entry, TimerQueue
+from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import ReplayDivergedError, UnsplittableError
@@ -59,8 +59,8 @@ class Ordered(NamedTuple):
     output: RawOutput
 
 
-class _ShardFiring(Firing):
-    """Fires the timers of a shard, and notes the order of each firing among those of all shards."""
+class InOrder(Firing):
+    """Notes the order of each output among those of all shards."""
 
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
@@ -82,13 +82,27 @@ class _ShardFiring(Firing):
         if missing:
             self.tags += [(self.step, self.place)] * missing
 
+    def take_ordered(self) -> list[Ordered]:
+        """The outputs since the last call, in their order."""
+        outputs, tags = self.units.unit.outputs, self.tags
+        self.tag()
+        ordered = [Ordered(step, place, output) for (step, place), output in zip(tags, outputs, strict=True)]
+        self.units.totals.outputs += len(outputs)
+        outputs.clear()
+        tags.clear()
+        return ordered
+
+
+class _ShardFiring(InOrder):
+    """Fires the timers of a shard."""
+
     def _fire(self, domain: int, entry: Entry, table: Table) -> None:
-        self.place = max(self.place, _place(domain, entry))
+        self.place = max(self.place, place_of(domain, entry))
         super()._fire(domain, entry, table)
         self.tag()
 
 
-def _place(domain: int, entry: Entry) -> bytes:
+def place_of(domain: int, entry: Entry) -> bytes:
     """Bytes that sort in the order of the drain, and after the empty place of records."""
     time_ms, actor, key, name = entry
     start = bytes((domain,)) + rows.time_bytes(time_ms) + actor.to_bytes(4, "big")
@@ -171,7 +185,9 @@ class ShardTask(Task):
         """
         self._stands = -1
         steps, before, after = part.steps, part.before, part.after
-        self._units.skips = {(skip.input, skip.number): tuple(skip.headers) for skip in part.skips}
+        self.follow(
+            {(skip.input, skip.number, skip.operator): tuple(skip.headers) for skip in part.skips}, FOREVER
+        )
         first = 0
         try:
             for number, group in groupby(part.inputs):
@@ -195,13 +211,7 @@ class ShardTask(Task):
 
     def take_ordered(self) -> list[Ordered]:
         """The outputs since the last call. For ``pause``; ``take`` returns the remaining outputs."""
-        outputs, tags = self._unit.outputs, self._firing.tags
-        self._firing.tag()
-        ordered = [Ordered(step, place, output) for (step, place), output in zip(tags, outputs, strict=True)]
-        self.totals.outputs += len(outputs)
-        outputs.clear()
-        tags.clear()
-        return ordered
+        return self._firing.take_ordered()
 
     def result(self) -> tape.Totals:
         """The counts of the shard, after the last chunk."""

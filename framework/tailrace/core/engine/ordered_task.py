@@ -1,0 +1,435 @@
+"""How a task takes the records of inputs whose events wait in ordered operators; see ``ordering`` for the theory.
+
+``_run_ordered`` stands beside ``Task._run``. For each record it does what a step does: the event is late, or waits, or is
+handled at once; the watermark moves; and the sweep handles what has become ready.
+
+An input that nothing but one ordered actor reads takes a shorter way, ``_take_turns``: events that are already in order
+go from the head to the handler without a sweep for each. It does exactly what the sweep would do, and leaves to
+it whatever is rare: late events, timers that are due, and events of other inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator, Sequence
+from typing import Any, Final
+
+from tailrace.core.declare.plan import InputPlan
+from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine import tape
+from tailrace.core.engine.input_decoder import INDIRECT, BoundInput, BoundRoute
+from tailrace.core.engine.redriven import addressed
+from tailrace.core.engine.task_state import TaskState
+from tailrace.core.engine.timers import FOREVER
+from tailrace.core.errors import IncompatibleStateError, StateUnavailableError
+from tailrace.core.records import Head, InputRecord
+
+NOBODY: Final[frozenset[int]] = frozenset()
+NOT_TOUCHED: Final[bytes | None] = b""
+"""Instead of an image: the instance has not been touched."""
+_AFTER_ALL: Final = (0, FOREVER)
+
+
+class _Stretch:
+    """The index of the next head to take."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+
+class OrderedTask(TaskState):
+    """The part of a task that concerns ordered operators."""
+
+    _late_events = 0
+    """1 if the current record is late, to be counted when it is taken."""
+    _late_after_idle: tuple[int, int] | None = None
+    """If it is late because its source was idle: the source, and how far it is behind the watermark."""
+
+    def __init__(self, *of_state: Any, **options: Any) -> None:
+        super().__init__(*of_state, **options)
+        self._sweep.handle = self._in_its_turn
+
+    def decode(self, number: int, records: Sequence[InputRecord]) -> list[Head]:
+        """Decode records of an input. A record that cannot be decoded gives a head that ``run`` refuses."""
+        return self._decoders[number].decode(records, self.event_clock_ms)
+
+    def _run_ordered(self, one: BoundInput, heads: Sequence[Head], start: int) -> int:
+        """``Task.run`` for an input whose events wait in ordered operators."""
+        plan, marks, totals, firing = one.plan, self._watermarks, self.totals, self._firing
+        number = plan.index
+        slept, marks.idle[number] = marks.idle[number], False
+        unhandled, others = totals.refused + totals.for_others, totals.for_others
+        firing.budget = self.settings.firing_budget
+        stretch = _Stretch(start)
+        try:
+            while stretch.at < len(heads) and not firing.draining:
+                if one.turns and self._take_turns(one, heads, stretch):
+                    continue
+                head = heads[stretch.at]
+                time_ms = head[1]
+                if time_ms is None:
+                    self._units.unhandled(number, head[3], head[4])
+                else:
+                    self._arrive(one, head, time_ms)
+                    if time_ms - one.lag > marks.of_source[number]:
+                        marks.of_source[number] = time_ms - one.lag
+                        marks.advance(plan.moves)
+                stretch.at += 1
+                firing.drain()
+        finally:
+            taken = stretch.at
+            totals.records += taken - start - (totals.refused + totals.for_others - unhandled)
+            if taken - start == totals.for_others - others:
+                marks.idle[number] = slept  # no record was taken that could have woken the input
+            if taken > start:
+                before = self.positions[plan.name]
+                self.positions[plan.name] = heads[taken - 1][0] + 1
+                self._tape.run(number, self.positions[plan.name] - before)
+                self._bound_memory(heads[taken - 1])
+            self._unit.leave()
+        return taken
+
+    def _bound_memory(self, last: Head) -> None:
+        """Write what waits to scratch files, if it takes too much memory. Raises StateUnavailableError."""
+        sweep, record = self._sweep, last[4]
+        if record is not None:
+            sweep.weigh(record.value)
+        scratch = self.settings.scratch
+        if scratch is not None and sweep.bytes_in_memory > self.settings.cache_bytes // 4:
+            try:
+                for waiting in sweep.waiting.values():
+                    waiting.spill(self.decode, scratch)
+            except OSError as error:
+                raise StateUnavailableError(
+                    f"events that wait for their turn cannot be written to a scratch file: {error}",
+                    hint="Free or give more room in the folder for temporary files (TMPDIR), allow more open files (ulimit -n), or "
+                    "give the process more memory (--memory-mib).",
+                ) from error
+
+    def is_held_back(self, number: int, read: Collection[int] = ()) -> bool:
+        """Whether an input should not be read further, as its events would only wait, and much waits already.
+
+        ``read``: inputs for which it need not wait.
+        """
+        sweep = self._sweep
+        spilled = any(one.spilled for one in sweep.waiting.values())
+        is_much = spilled or sweep.bytes_in_memory > self.settings.cache_bytes // 8
+        return is_much and sweep.is_ahead(number, read)
+
+    # --- events that wait for their turn
+
+    def _arrive(self, one: BoundInput, head: Head, time_ms: int) -> None:
+        """Take an event: let it wait in the ordered operators, and handle it for the others."""
+        plan, event, record = one.plan, head[3], head[4]
+        routes = one.takers(event) if one.inbox else one.routes
+        ours = addressed(self.plan, record.headers) if record is not None and record.headers else None
+        if ours is not None:
+            routes = [route for route in routes if route[0].operator in ours]
+        marks, takers = self._watermarks, {route.operator for route, _ in routes}
+        own_ms = marks.of_source[plan.index]
+        place_ms = time_ms if time_ms > own_ms else own_ms + 1
+        waits = [one for one in one.waits if one in takers and place_ms > marks.ready[one]]
+        for operator in waits:
+            self._sweep.waiting[operator].push(plan.index, head, place_ms)
+        at_once = [route for route in routes if route[0].operator not in waits]
+        if at_once:
+            self._units.at_once = frozenset(route.operator for route, _ in at_once) if waits else NOBODY
+            late = marks.late_for(plan, time_ms, routes[0][0].operator if one.inbox else -1)
+            self._unit_of(one, head, at_once, late.intersection(takers.difference(waits)))
+
+    def _in_its_turn(self, one: BoundInput, head: Head, operator: int, place_ms: int) -> None:
+        """Handle an event for an ordered operator."""
+        self._units.operator = operator
+        to: Sequence[BoundRoute] = one.takers(head[3]) if one.inbox else one.waits[operator]
+        try:
+            self._unit_of(one, head, to, NOBODY if place_ms == head[1] else frozenset(one.plan.touches))
+        finally:
+            self._units.operator = tape.ALL
+
+    def _unit_of(self, one: BoundInput, head: Head, to: Sequence[BoundRoute], late: frozenset[int]) -> None:
+        """Handle an event by some of its handlers, as one unit. It is late for the operators ``late``."""
+        offset, time_ms, key, event, record = head
+        context, unit, units, number = self._context, self._unit, self._units, one.plan.index
+        event = event.message if one.inbox else event
+        assert time_ms is not None
+        context.key, context.event_time = key, time_ms
+        unit.input, unit.salt, unit.origin = number, one.salt, offset
+        self._cells.begin()
+        mark, apart = len(unit.outputs), units.apart
+        units.apart = True
+        try:
+            if late:
+                own_ms = self._watermarks.of_source[number]
+                to = self._routes_of_late(one.plan, event, to, time_ms, record, late, own_ms)
+            units.record(number, offset, record, to, key, event, mark)
+            if unit.chained:
+                units.deliver_chained(key)
+        except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
+            units.failed(error, mark, number, offset, record)
+        finally:
+            late_events, self._late_events = self._late_events, 0
+            after_idle, self._late_after_idle = self._late_after_idle, None
+            units.late = units.at_once = NOBODY
+            units.apart, context.is_late = apart, False
+        self.totals.late += late_events
+        if after_idle is not None and late_events:
+            self._watermarks.note_late(*after_idle, self.now)
+
+    # --- the short way
+
+    def _take_turns(self, one: BoundInput, heads: Sequence[Head], stretch: _Stretch) -> bool:
+        """Take heads as long as they only wait, and handle those whose turn comes. Returns whether it took any.
+
+        It ends before a head that is late or refused, and after one with which a timer is due, or an event of another
+        input: the rest of that step is left to the sweep.
+        """
+        units, unit, start = self._units, self._unit, stretch.at
+        (operator,) = one.waits
+        unit.salt, unit.draws, unit.random, self._context.is_late = one.salt, 0, None, False
+        units.operator = operator
+        turns = self._in_turn(one, heads, stretch, operator)
+        try:
+            self._handle(one, turns)
+        finally:
+            turns.close()  # if a handler has failed, its exception may keep the generator
+            units.operator = tape.ALL
+        if stretch.at == start:
+            return False
+        self._firing.drain()
+        return True
+
+    def _in_turn(
+        self, one: BoundInput, heads: Sequence[Head], stretch: _Stretch, operator: int
+    ) -> Generator[Head]:
+        """Let heads wait, one by one, and yield those that are ready: each is handled before the next is asked for."""
+        marks, firing, context, unit, totals = (
+            self._watermarks,
+            self._sweep,
+            self._context,
+            self._unit,
+            self.totals,
+        )
+        waiting, timers, clocked = (
+            firing.waiting[operator],
+            firing.events[operator],
+            firing.processing[operator],
+        )
+        number, rank, lag = one.plan.index, one.plan.rank, one.lag
+        of_source, of_operator, ready = marks.of_source, marks.of_operator, marks.ready
+        own, mark, ceiling = of_source[number], ready[operator], marks.ceiling(operator, number)
+        queue, heap, others_ms = waiting.queues[number], waiting.heap, waiting.due_of_others_ms(number)
+        last_ms: Any = queue[-1][1] if queue else NO_WATERMARK
+        left = min(firing.budget, firing.stop_after - totals.drained)
+        done: Any = None
+        stood_ms = of_operator[operator]
+        offsets = 0
+        """Of those that began to wait in the queue, less those that left it: the sum of their offsets."""
+        first: Any
+        try:
+            for at in range(stretch.at, len(heads)):
+                head = heads[at]
+                time_ms = head[1]
+                if time_ms is None or time_ms <= own or time_ms <= mark:
+                    return
+                if time_ms >= last_ms:
+                    queue.append(head)
+                    offsets += head[0]
+                    last_ms = time_ms
+                else:
+                    waiting.push_apart(number, head, time_ms)
+                stretch.at = at + 1
+                if time_ms - lag <= own:
+                    continue
+                of_source[number] = own = time_ms - lag
+                new = own if own < ceiling else ceiling  # noqa: FURB136  # faster
+                if new <= mark:
+                    continue
+                ready[operator] = mark = new
+                while True:
+                    first = queue[0] if queue else _AFTER_ALL
+                    event_ms, is_apart = first[1], False
+                    if heap:
+                        lowest = heap[0]
+                        if lowest[0] < event_ms or (lowest[0] == event_ms and lowest[1:3] < (rank, first[0])):
+                            event_ms, first, is_apart = lowest[0], lowest[4], True
+                            if event_ms <= mark and (lowest[3] != number or event_ms != first[1]):
+                                return
+                    if event_ms > mark:
+                        if timers.due_ms <= mark or others_ms <= mark or clocked.due_ms <= context.now:
+                            return
+                        of_operator[operator] = mark
+                        break
+                    if timers.due_ms < event_ms or others_ms <= event_ms or left <= 0:
+                        return
+                    stood_ms, of_operator[operator] = of_operator[operator], event_ms - 1
+                    context.watermark = unit.watermark = event_ms - 1
+                    yield first
+                    if is_apart:
+                        waiting.pop_apart()
+                    else:
+                        queue.popleft()
+                        offsets -= first[0]
+                    done = first
+                    left -= 1
+                    totals.ordered += 1
+        except GeneratorExit:  # the handler has failed, and the app stops
+            of_operator[operator] = stood_ms
+            raise
+        finally:
+            waiting.sums[number] += offsets
+            if done is not None:
+                firing.last[operator] = (done[1], rank, done[0])
+            firing.budget = max(0, min(firing.budget, left))
+            waiting.look()
+
+    def _handle(self, one: BoundInput, heads: Iterator[Any]) -> None:
+        """Handle events in their turn, each as a unit of its own."""
+        number = one.plan.index
+        cells, context, unit, units = self._cells, self._context, self._unit, self._units
+        outputs, chained = unit.outputs, unit.chained
+        undo, touched, epoch, collections = cells.undo, cells.touched, cells.epoch, cells.touched_collections
+        straight = one.direct if units.direct and not units.skips else INDIRECT
+        direct, route, table, call, load, touch, encode, seal, settle, full = straight
+        live = {} if table is None else table.live
+        routes = one.routes
+        unit.input, unit.route, unit.table = number, route, table
+        for offset, time_ms, key, event, record in heads:
+            context.key, context.event_time, unit.origin = key, time_ms, offset
+            if undo or touched:
+                cells.begin()
+            mark, image = len(outputs), NOT_TOUCHED
+            try:
+                if direct is not None:
+                    instance = live.get(key)
+                    if instance is None:
+                        instance = load(key)
+                    image = encode(instance) if instance._tr_mark == epoch else touch(instance)
+                    unit.instance = instance
+                    call(instance, event, context)
+                    if collections:
+                        cells.seal_collections()
+                    if full:
+                        settle(instance, image)
+                    else:
+                        seal(instance)
+                else:
+                    units.record(number, offset, record, routes, key, event, mark)
+                if chained:
+                    units.deliver_chained(key)
+                    unit.route, unit.table = route, table
+            except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
+                if image is not NOT_TOUCHED and table is not None:
+                    touched.insert(0, (table, key, image))
+                units.failed(error, mark, number, offset, record)
+                unit.salt, unit.route, unit.table = one.salt, route, table
+            if unit.draws:
+                unit.draws, unit.random = 0, None
+
+    # --- the cut
+
+    def refill(self, number: int, heads: Sequence[Head]) -> None:
+        """Let the events of an input wait again that waited at the cut. Call it before any cause, then ``refilled``.
+
+        ``heads`` are those of its records from the offset of ``waiting_from`` up to its position.
+        """
+        one, sweep, reached = self._inputs[number], self._sweep, self._watermarks.of_operator
+        name = one.plan.name
+        resumed = [
+            (operator, ordered, ordered.lows[name][0], dict(ordered.late.get(name, ())))
+            for operator, ordered in self._resumed.items()
+            if operator in one.waits and name in ordered.lows
+        ]
+        for head in heads:
+            offset, time_ms, record = head[0], head[1], head[4]
+            if time_ms is None:
+                continue
+            ours = addressed(self.plan, record.headers) if record is not None and record.headers else None
+            takers = {head[3].route.operator} if one.inbox else ours
+            for operator, ordered, low, late in resumed:
+                place_ms = late.get(offset, time_ms)
+                after = ordered.last is None or (place_ms, one.plan.rank, offset) > tuple(ordered.last)
+                is_taken = takers is None or operator in takers
+                if is_taken and offset >= low and place_ms > reached[operator] and after:
+                    sweep.waiting[operator].push(number, head, place_ms)
+        if heads:
+            self._bound_memory(heads[-1])
+
+    def refilled(self) -> None:
+        """Check that the events wait that waited at the cut.
+
+        Raises:
+            IncompatibleStateError: They are not the same.
+        """
+        for operator, ordered in self._resumed.items():
+            found = self._sweep.waiting[operator].lows()
+            here = {self.plan.inputs[number].name: low for number, low in found.items()}
+            for name, noted in ordered.lows.items():
+                low, count, _ = noted
+                if here.get(name) != tuple(noted):
+                    again = here.get(name, (0, 0, 0))[1]
+                    raise IncompatibleStateError(
+                        f"{count} events of {name!r} from offset {low} on waited for their turn in "
+                        f"{self.plan.operators[operator].name} of partition {self.partition}, and {again} of them were found "
+                        "again",
+                        hint="The log has lost some of them (its retention must be longer than events wait, and it must not "
+                        "be compacted), or the code gives them other event times or keys than before. Start from a "
+                        "snapshot, or rebuild.",
+                    )
+        self._firing.draining = self._firing.is_due()
+
+    # --- late events
+
+    def _late(
+        self,
+        plan: InputPlan,
+        event: Any,
+        to: Sequence[BoundRoute],
+        time_ms: int,
+        record: InputRecord | None,
+        own_ms: int,
+    ) -> Sequence[BoundRoute]:
+        """Judge an event and return its routes: all of its handlers, or those for which it is not late.
+
+        With a late topic, the event goes to that topic instead of the omitted handlers. A late record that
+        was redriven goes to its handlers and is not counted: its producer did not cause the delay.
+        """
+        self._late_events, self._late_after_idle = 0, None
+        late = self._watermarks.late_for(plan, time_ms, to[0][0].operator) if self._units.apart else None
+        if late is not None and not late:
+            return to
+        return self._routes_of_late(plan, event, to, time_ms, record, late, own_ms)
+
+    def _routes_of_late(
+        self,
+        plan: InputPlan,
+        event: Any,
+        to: Sequence[BoundRoute],
+        time_ms: int,
+        record: InputRecord | None,
+        late: frozenset[int] | None,
+        own_ms: int,
+    ) -> Sequence[BoundRoute]:
+        """See ``_late``. ``late``: the operators for which it is late; None for all. ``own_ms``: the watermark of its
+        input.
+        """
+        units, marks = self._units, self._watermarks
+        redriven = self.is_redriven(plan.index, record)
+        self._late_events = int(not redriven)
+        source, mark = plan.index, self._unit.watermark if not late else max(marks.ready[one] for one in late)
+        if plan.is_inbox:
+            source = marks.channel_of(to[0][0].operator)
+            own_ms = marks.of_source[source]
+        if time_ms > own_ms:
+            self._late_after_idle = source, mark - time_ms
+        self._context.is_late = True
+        units.late = late or NOBODY
+        if redriven or plan.late == "handle":
+            return to
+        in_time = () if late is None else [one for one in to if one[0].operator not in late]
+        if plan.late_topic is not None and len(in_time) < len(to):
+            unit = self._unit
+            route, unit.route = unit.route, None  # a failure here is not a handler's fault
+            unit.pass_on(plan.late_topic, event, time_ms)
+            unit.route = route
+        return in_time

@@ -1,0 +1,31 @@
+"""Values as JSON, for output: floats that JSON cannot represent are the texts "NaN", "Infinity", "-Infinity"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite, isnan
+from typing import Any, cast
+
+import msgspec
+
+from tailrace.core.values.event_values import not_finite
+
+
+def as_json_value(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> Any:
+    """A value that JSON can represent. ``enc_hook`` converts types that msgspec does not know.
+    Raises TypeError: it has another such type, or keys that JSON cannot represent.
+    """
+    shown = msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook)
+    return shown if not_finite(shown) is None else _with_names(shown)
+
+
+def _with_names(shown: Any) -> Any:
+    if isinstance(shown, float):
+        return (
+            shown if isfinite(shown) else "NaN" if isnan(shown) else "Infinity" if shown > 0 else "-Infinity"
+        )
+    if isinstance(shown, dict):
+        return {name: _with_names(one) for name, one in cast("dict[str, Any]", shown).items()}
+    if isinstance(shown, (list, tuple)):
+        return [_with_names(one) for one in shown]  # pyright: ignore[reportUnknownVariableType]  # any JSON
+    return shown

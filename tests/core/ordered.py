@@ -1,0 +1,130 @@
+"""An ordered actor with two inputs, random histories for it, and an oracle: plain Python over the whole history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import msgspec
+
+import tailrace as tr
+
+DISORDER_MS = {"left": 5, "right": 20}
+
+
+class Event(msgspec.Struct, frozen=True):
+    key: tr.Key[str]
+    at: tr.EventTime[int]
+    number: int
+
+
+class Said(msgspec.Struct, frozen=True):
+    key: tr.Key[str]
+    text: str
+
+
+def joining(order: Any = "event-time", partitions: int = 1) -> tr.App:
+    """Everything that a handler can see is said: the order of events and timers, the watermark, whether it is late."""
+    app = tr.App("joining", partitions=partitions)
+    left = app.topic("left", Event, out_of_order=DISORDER_MS["left"])
+    right = app.topic("right", Event, out_of_order=DISORDER_MS["right"])
+    said = app.topic("said", Said)
+
+    @app.actor
+    class Join(tr.Actor, order=order):
+        seen: int = 0
+
+        @tr.process(right)
+        def on_right(self, event: Event, ctx: tr.Context[str]) -> None:
+            self.take("right", event, ctx)
+
+        @tr.process(left)
+        def on_left(self, event: Event, ctx: tr.Context[str]) -> None:
+            self.take("left", event, ctx)
+
+        def take(self, name: str, event: Event, ctx: tr.Context[str]) -> None:
+            self.seen += 1
+            late = " late" if ctx.is_late else ""
+            ctx.emit(said, Said(ctx.key, f"{name} {event.number} after {ctx.watermark}{late}, {self.seen}"))
+            ctx.set_timer(event.at + event.number % 13)
+            ctx.set_timer(event.at - event.number % 5, "moved")
+
+        @tr.on_timer
+        def unnamed(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(said, Said(ctx.key, f"timer of {ctx.event_time} at {ctx.watermark}"))
+
+        @tr.on_timer("moved")
+        def moved(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(said, Said(ctx.key, f"moved to {ctx.event_time} at {ctx.watermark}"))
+
+    return app
+
+
+def history(random: Random, most: int = 60, keys: str = "kl") -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = {}
+    for name, disorder_ms in DISORDER_MS.items():
+        at, events = 1_000, list[Event]()
+        for number in range(random.randrange(5, most)):
+            at += random.choice([0, 0, 1, 3, 7, 15])
+            behind_ms = random.randrange(disorder_ms + 1) if random.random() < 0.9 else random.randrange(60)
+            events.append(Event(random.choice(keys), at - behind_ms, number))
+        found[name] = events
+    return found
+
+
+def placed(of_input: list[Event], disorder_ms: int) -> list[tuple[int, bool]]:
+    """The time at which each event is handled, and whether it is late: behind the watermark of its input."""
+    found: list[tuple[int, bool]] = []
+    watermark_ms = tr.NO_WATERMARK
+    for event in of_input:
+        late = event.at <= watermark_ms
+        found.append((watermark_ms + 1 if late else event.at, late))
+        watermark_ms = max(watermark_ms, event.at - disorder_ms - 1)
+    return found
+
+
+def oracle(
+    events: dict[str, list[Event]], *, ends: bool = False, disorder_ms: Mapping[str, int] = DISORDER_MS
+) -> list[tuple[str, str]]:
+    """What is said: all events in the order of their places, and each timer at its instant.
+
+    ``ends``: the inputs have ended for good, so all timers fire.
+    """
+    said: list[tuple[str, str]] = []
+    timers: dict[tuple[str, str], int] = {}
+    seen = dict[str, int]()
+    reached_ms = tr.NO_WATERMARK
+
+    def fire(until_ms: int) -> None:
+        nonlocal reached_ms
+        while due := sorted(
+            (at, key, name != "moved") for (key, name), at in timers.items() if at <= until_ms
+        ):
+            at, key, unnamed = due[0]
+            del timers[key, str(at) if unnamed else "moved"]
+            reached_ms = max(reached_ms, at)
+            what = "timer of" if unnamed else "moved to"
+            said.append((key, f"{what} {at} at {reached_ms}"))
+
+    in_order = sorted(
+        (at, list(events).index(name), number, name, event, " late" if late else "")
+        for name, of_input in events.items()
+        for number, (event, (at, late)) in enumerate(
+            zip(of_input, placed(of_input, disorder_ms[name]), strict=True)
+        )
+    )
+    for at, _, _, name, event, late in in_order:
+        fire(at - 1)
+        reached_ms = max(reached_ms, at - 1)
+        seen[event.key] = seen.get(event.key, 0) + 1
+        said.append((event.key, f"{name} {event.number} after {at - 1}{late}, {seen[event.key]}"))
+        due_ms = event.at + event.number % 13
+        timers[event.key, str(due_ms)] = due_ms
+        timers[event.key, "moved"] = event.at - event.number % 5
+    fire(
+        1 << 50
+        if ends
+        else max([tr.NO_WATERMARK, *(event.at for of_input in events.values() for event in of_input)])
+    )
+    return said

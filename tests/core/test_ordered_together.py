@@ -1,0 +1,164 @@
+"""Ordered operators that streams connect: they advance, and end, together."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.errors import DefinitionError
+from tailrace.testing import Harness
+
+
+class Seen(msgspec.Struct, frozen=True):
+    key: tr.Key[str]
+    at: tr.EventTime[int]
+
+
+class Note(msgspec.Struct, frozen=True):
+    text: str
+
+
+def test_at_the_end_of_input_the_writers_of_a_stream_end_together() -> None:
+    app = tr.App("joined", partitions=1)
+    first, second = app.topic("first", Seen), app.topic("second", Seen)
+    both = app.stream("both", Seen)
+
+    @app.process(first, order="event-time")
+    def a(event: Seen, ctx: tr.Context[str]) -> None:
+        ctx.emit(both, event)
+
+    @app.process(second, order="event-time")
+    def b(event: Seen, ctx: tr.Context[str]) -> None:
+        ctx.emit(both, event)
+
+    @app.actor
+    class Log(tr.Actor, order="event-time"):
+        times: list[int] = tr.field(default_factory=list)
+
+        @tr.process(both)
+        def saw(self, event: Seen, ctx: tr.Context[str]) -> None:
+            self.times.append(event.at)
+
+    with Harness(app) as h:
+        h.send(first, *[Seen("x", at) for at in (10, 20, 30, 40)])
+        h.send(second, *[Seen("x", at) for at in (5, 15)])
+        h.end_of_input()
+        state = h.state(Log, "x")
+        assert state is not None
+        assert state.times == [5, 10, 15, 20, 30, 40]
+
+
+def test_at_the_end_of_input_timers_lie_between_the_events_of_a_stream() -> None:
+    app = tr.App("timed", partitions=1)
+    outer, inner = app.topic("outer", Seen), app.topic("inner", Seen)
+    passed = app.stream("passed", Seen)
+
+    @app.actor
+    class Writer(tr.Actor, order="event-time"):
+        times: list[int] = tr.field(default_factory=list)
+
+        @tr.process(outer)
+        def came(self, event: Seen, ctx: tr.Context[str]) -> None:
+            ctx.set_timer(event.at + 12)
+
+        @tr.on_timer
+        def due(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(passed, Seen(ctx.key, ctx.event_time))
+
+    @app.actor
+    class Reader(tr.Actor, order="event-time"):
+        seen: list[str] = tr.field(default_factory=list)
+
+        @tr.process(passed)
+        def passed_on(self, event: Seen, ctx: tr.Context[str]) -> None:
+            self.seen.append(f"passed {ctx.event_time}")
+            ctx.set_timer(ctx.event_time + 1)
+
+        @tr.process(inner)
+        def came(self, event: Seen, ctx: tr.Context[str]) -> None:
+            self.seen.append(f"inner {ctx.event_time}")
+
+        @tr.on_timer
+        def due(self, ctx: tr.Context[str]) -> None:
+            self.seen.append(f"timer {ctx.event_time}")
+
+    with Harness(app) as h:
+        h.send(outer, Seen("x", 10), Seen("x", 20), Seen("x", 30))
+        h.send(inner, Seen("x", 5), Seen("x", 22), Seen("x", 25))
+        h.end_of_input()
+        state = h.state(Reader, "x")
+        assert state is not None
+        assert state.seen == [
+            "inner 5",
+            "inner 22",
+            "passed 22",
+            "timer 23",
+            "inner 25",
+            "passed 32",
+            "timer 33",
+            "passed 42",
+            "timer 43",
+        ]
+
+
+def test_operators_that_would_wait_for_themselves_are_refused() -> None:
+    app = tr.App("waiting", partitions=1)
+    events, again = app.topic("events", Seen), app.topic("again", Seen)
+    passed = app.stream("passed", Seen)
+
+    @app.process(events, order="event-time")
+    def spread(event: Seen, ctx: tr.Context[str]) -> None:
+        ctx.emit(passed, event)
+        ctx.emit(again, Seen("other", event.at))
+
+    @app.actor
+    class Log(tr.Actor, order="event-time"):
+        count: int = 0
+
+        @tr.process(passed, again)
+        def saw(self, event: Seen, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    with pytest.raises(
+        DefinitionError, match=r"only after 'again'. This comes from spread, which advances after them"
+    ):
+        app.plan()
+
+
+def test_messages_that_would_have_to_wait_for_their_own_sender_are_refused() -> None:
+    app = tr.App("chained", partitions=1)
+    events = app.topic("events", Seen)
+    passed = app.stream("passed", Seen)
+
+    @app.actor
+    class First(tr.Actor, order="event-time"):
+        count: int = 0
+
+        @tr.process(events)
+        def came(self, event: Seen, ctx: tr.Context[str]) -> None:
+            ctx.emit(passed, event)
+            ctx.send(Between, ctx.key, Note("first"))
+
+    @app.actor
+    class Between(tr.Actor):
+        count: int = 0
+
+        @tr.on_message
+        def got(self, message: Note, ctx: tr.Context[str]) -> None:
+            ctx.send(Last, ctx.key, Note("between"))
+
+    @app.actor
+    class Last(tr.Actor, order="event-time"):
+        count: int = 0
+
+        @tr.process(passed)
+        def came(self, event: Seen, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+        @tr.on_message
+        def got(self, message: Note, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    with pytest.raises(DefinitionError, match=r"only after the messages to Last. This comes from Between"):
+        app.plan()

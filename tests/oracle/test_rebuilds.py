@@ -1,0 +1,55 @@
+"""What a rebuild comes to is what the rules say: along the tape, in shards by key, and in canonical order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core.engine.query import QueryReader
+from tailrace.log import TopicSettings
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.state import MemoryStore
+from tests.history.rebuilding import any_app
+from tests.history.rebuilding.lived import done
+from tests.oracle.programs import case_of
+from tests.oracle.rules import Oracle
+from tests.oracle.test_oracle import compare
+from tests.oracle.worlds import OnTheLog, World, of_oracle, stored
+
+
+def rebuilt(world: World, folder: Path, **options: Any) -> dict[str, Any]:
+    """The state in a rebuilt snapshot."""
+    report, snapshot = done(folder, any_app.place(world.app), store="memory", any_environment=True, **options)
+    assert report.events
+    store = MemoryStore()
+    store.write(dict(snapshot.rows(0)), b"")
+    reader = QueryReader(world.plan, 0, store)
+    return stored(lambda key: (reader.instance(world.keeper, key), reader.timers(world.keeper, key)))
+
+
+@pytest.mark.one_seed_in(50)
+def test_along_the_tape_as_a_whole_and_in_shards(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
+        case, folder = case_of(seed, live=True), tmp_path / str(seed)
+        world = OnTheLog(case, seed, folder)
+        expected = of_oracle(compare(case, world)).state
+        for shards in (1, 3):
+            assert rebuilt(world, folder, split=shards, order="tape") == expected, (seed, shards)
+
+
+@pytest.mark.one_seed_in(25)
+def test_in_canonical_order(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
+        case, folder = case_of(seed), tmp_path / str(seed)
+        world, oracle = World(case, seed), Oracle(case.actor)
+        records = tuple(record for step in case.steps for record in step.records)
+        oracle.send(records)
+        log = EmbeddedLog(folder / "log")
+        for one in world.plan.inputs:
+            log.create_topic(one.name, TopicSettings(1))
+        log.append_all(world.outputs(records))
+        log.close()
+        found = rebuilt(world, folder, order="canonical", on_error="dead-letter")
+        assert found == of_oracle(oracle).state, seed
