@@ -6,6 +6,7 @@ import msgspec
 
 import tailrace as tr
 from tailrace.graph import Graph, as_text, graph_of
+from tests.core.ordered import Event, joining
 from tests.graph.market import app, ledger
 
 
@@ -97,3 +98,14 @@ def test_the_text_names_every_node_and_both_ends_of_every_edge() -> None:
 def test_an_app_without_anything_has_a_graph() -> None:
     graph = graph_of([tr.App("empty").plan()])
     assert (graph.nodes, graph.edges) == ((), ())
+
+
+def test_actors_and_functions_say_that_they_handle_events_in_event_time_order() -> None:
+    app = joining()
+
+    @app.process(app.topics["left"], app.topics["right"], order="event-time")
+    def both(event: Event, ctx: tr.Context[str]) -> None: ...
+
+    nodes = {node.name: node for node in graph_of([app.plan()]).nodes}
+    assert nodes["Join"].about[-1] == "events in event-time order"
+    assert nodes["both"].about == ("events in event-time order",)

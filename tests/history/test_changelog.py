@@ -44,7 +44,7 @@ def test_a_fold_leaves_what_the_whole_commits_below_its_stop_leave(
             kept.update(commit)
             cut, position = b"cut %d" % number, at
     found = fold(log, PLACE, 0, stop, at_once=at_once)
-    assert found == (kept, cut, position)
+    assert found == (kept, cut, position, ())
     last = last_cut(log, PLACE, stop)
     assert (None, 0) if last is None else (last.value, last.offset + 1) == (cut, position)
 

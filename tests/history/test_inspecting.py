@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 import tailrace as tr
+from tailrace.core.durations import spelled
 from tailrace.core.errors import InputsChangedError, UnknownTopicError
 from tailrace.history.status.holding import Held
 from tailrace.history.status.inspection import AppReport, SourceReport, TaskReport, inspect_app
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import TopicSettings
 from tailrace.log.tasks import Owner
 from tailrace.runtime.preparing import prepare_log
+from tailrace.testing import Harness
+from tests.core.ordered import Event, joining
 from tests.runtime.joining import IDLE_MS, Service, Step, billing_app, joining_app
 
 
@@ -72,7 +76,10 @@ def test_sources_say_what_they_follow_and_what_there_is_to_read(service: Service
     service.feed("left", 7_000, 8_000, 9_000)
     sources = {one.topic: one for one in first(service).sources}
     assert list(sources) == ["bills", "joined", "left", "right", "joining.inbox#Later"]
-    assert sources["left"] == SourceReport("left", "events", 2, 5, 3, 5_999, idle=False)
+    cause = "1 event late because 'left' had been idle for 10m: raise its idle_after (10m)"
+    assert sources["left"] == SourceReport(
+        "left", "events", 2, 5, 3, 5_999, idle=False, late_after_idle=1, idle_ms=600_000, late_cause=cause
+    )
     assert (sources["right"].idle, sources["right"].lag) == (True, 0)
     assert (sources["bills"].follows, sources["bills"].watermark_ms) == ("writers", 49_999)
     assert sources["joining.inbox#Later"].follows == "writers"
@@ -108,7 +115,7 @@ def test_feedback_is_named_and_is_no_source() -> None:
     again = app.topic("again", Step, key="key", event_time="at")
 
     @app.actor
-    class Circle(tr.Actor):
+    class Circle(tr.Actor, order="arrival"):
         seen: int = 0
 
         @tr.process(begun, again)
@@ -145,3 +152,28 @@ def test_an_app_that_has_never_run_or_ran_with_other_partitions_is_refused(tmp_p
     with pytest.raises(InputsChangedError, match="has 3 partitions, and ran with 2"):
         inspect_app(joining_app(3).plan(), log, 0, lambda _: None)
     log.close()
+
+
+@pytest.mark.parametrize(
+    ("kept_ms", "why"),
+    [
+        (19, "for up to the out_of_order of 20ms"),
+        (1_000, "the oldest one is of 1970-01-01T00:00:00.000Z"),
+        (5_000, None),
+    ],
+)
+def test_a_topic_that_keeps_records_for_a_shorter_time_than_events_wait_is_named(
+    kept_ms: int, why: str | None
+) -> None:
+    app = joining()
+    with Harness(app) as h:
+        h.log._settings["left"] = TopicSettings(1, retention_ms=kept_ms)
+        h.send(app.topics["left"], Event("k", 10, 0))
+        found = inspect_app(h.plan, h.log, 2_000, lambda _: None).problems
+        assert inspect_app(joining("arrival").plan(), h.log, 2_000, lambda _: None).problems == ()
+    assert len(found) == (why is not None)
+    if why is not None:
+        assert found[0].startswith(
+            f"'left' keeps records for {spelled(kept_ms)}, and events wait in it for longer"
+        )
+        assert why in found[0]

@@ -20,13 +20,16 @@ import tailrace as tr
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import ArchiveError, ReplayDivergedError, SnapshotMismatchError
+from tailrace.core.errors import ArchiveError, OffsetGoneError, ReplayDivergedError, SnapshotMismatchError
 from tailrace.core.records import Output
 from tailrace.core.storage import Store
 from tailrace.history.comparing.replayed_state import LiveState
 from tailrace.history.comparing.states import Side, compare_states
+from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import base_name, taped_beginning
+from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.cut_notes import READ, ROWS
 from tailrace.history.reading.opening import open_archive, open_history
 from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
@@ -36,8 +39,10 @@ from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
+from tailrace.log import TopicPartition
 from tailrace.log.archive import archive_log
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.embedded.database import PARTITIONS as PARTITIONS_TABLE
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
@@ -81,7 +86,7 @@ class World:
     """A log in a folder that can be put back, state folders that stay, and the sums that have to come out."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.plan = folder, app.plan()
+        self.folder, self.plan, self.settings = folder, app.plan(), SETTINGS.partition
         self.log = EmbeddedLog(folder / "log")
         prepare_log(self.log, self.plan, create_declared=True)
         self.at = 0
@@ -100,6 +105,19 @@ class World:
         )
         self.at += 1_000
 
+    def lose_input(self, kept: int) -> None:
+        """The topic of payments alone loses its end, behind so many commits."""
+        with self.log._appender.turn("losing an end") as changes:
+            for number in range(PARTITIONS):
+                place = changes.place("paid", number)
+                blocks, bounds = list(changes.blocks(place)), changes.bounds(place)
+                for block in blocks[kept:]:
+                    changes.drop_block(block)
+                length = sum(block.length for block in blocks[:kept])
+                changes.put(
+                    PARTITIONS_TABLE, (place,), bounds._replace(end=blocks[kept - 1].end, bytes=length)
+                )
+
     def run(self, start: Start | None = None, numbers: range = range(PARTITIONS)) -> None:
         def begin(number: int, store: Store) -> None:
             assert start is not None
@@ -110,13 +128,18 @@ class World:
             self.log,
             numbers,
             self.state,
-            settings=replace(SETTINGS, bounded=True),
+            settings=replace(SETTINGS, bounded=True, partition=self.settings),
             hooks=WorkerHooks() if start is None else WorkerHooks(begin=begin),
         )
-        worker.start()
-        while worker.turn() or not worker.quiet:
-            pass
-        worker.leave()
+        try:
+            worker.start()
+            while worker.turn() or not worker.quiet:
+                pass
+            worker.leave()
+        finally:
+            for slot in worker.slots:
+                if slot.partition is not None:
+                    slot.partition.close()
 
     def state(self, number: int) -> RocksStore:
         return RocksStore(self.folder / "state" / str(number), StateIdentity("sums", number))
@@ -200,6 +223,69 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.pay(3, 3)
     yield made
     made.log.close()
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 5])
+def test_an_input_that_lost_its_end_alone_is_refused_until_the_operator_accepts_it(
+    world: World, rounds: int
+) -> None:
+    """It is shorter than what was read, ends where it ended, or has grown past it."""
+    before = world.paid()
+    world.lose_input(1)
+    for _ in range(rounds - 1):
+        world.append(1)
+    for _ in range(2):
+        with pytest.raises(OffsetGoneError, match=r"'paid' partition [01] .*--after-deleted"):
+            world.run()
+    world.settings = replace(world.settings, after_deleted=True)
+    world.run()
+    world.settings = replace(world.settings, after_deleted=False)
+    world.append(7)
+    world.run()
+    sums = {
+        one.who: one.amount
+        for number in range(PARTITIONS)
+        for record in scan(world.log, "sums", number)
+        for one in [msgspec.json.decode(record.value or b"", type=Sum)]
+    }
+    further = max(0, rounds - 3)
+    assert sums == {who: amounts[-1] + further + 7 for who, amounts in before.items()}
+
+
+def test_a_snapshot_of_a_state_keeps_what_was_read_though_its_input_has_other_records_now(
+    world: World, tmp_path: Path
+) -> None:
+    world.lose_input(1)
+    for _ in range(2):
+        world.append(1)
+    made = take_snapshot(world.plan, world.log, world.snapshots())
+    other = world.plan.app + "-again"
+    plan = app.renamed(other).plan()
+    prepare_log(world.log, plan, create_declared=True)
+    with pytest.raises(SnapshotMismatchError, match="has read another record at offset"):
+        start_from(plan, 0, world.log, MemoryStore(), world.start(made.id), 1)
+
+
+def test_marks_and_rows_go_with_a_state_that_begins_with_a_snapshot_or_moves(
+    world: World, tmp_path: Path
+) -> None:
+    made = take_snapshot(world.plan, world.log, world.snapshots())
+    copy = app.renamed("copy").plan()
+    prepare_log(world.log, copy, create_declared=True)
+    start_from(copy, 0, world.log, MemoryStore(), world.start(made.id), 1)
+    other = EmbeddedLog(tmp_path / "moved")
+
+    def noted(log: EmbeddedLog, name: str) -> dict[str, bytes]:
+        found = last_cut(log, TopicPartition(f"{name}.changelog", 0))
+        assert found is not None
+        return {header: value for header, value in found.headers if header in (READ, ROWS)}
+
+    wanted = noted(world.log, "sums")
+    assert len(wanted) == 2
+    assert noted(world.log, "copy") == wanted
+    with closing(other):
+        move_apps([world.plan], world.log, other)
+        assert noted(other, "sums") == wanted
 
 
 def test_both_ends_have_the_same_counts_and_positions(world: World) -> None:

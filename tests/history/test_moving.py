@@ -46,7 +46,7 @@ class Logs:
         writer.commit({feed.PLACE: self.fed}, feed.GROUP)
         writer.close()
         for app in ("first", "second"):
-            done("run", f"tests.soak.apps:{app}", *self.places(log), "--until-end")
+            done("run", f"tests.soak.apps:{app}", *self.places(log), "--end-of-input", "--after-end")
 
     def check(self, log: EmbeddedLog) -> None:
         """Check the log, the numbers of outputs, and that a replay of all gives state and outputs byte for byte."""
@@ -81,7 +81,7 @@ def test_apps_that_moved_start_there_alone_and_go_on(logs) -> None:
     ends = logs.new.ends(logs.new.topics())
     assert move_apps(PLANS, logs.old, logs.new).topics == []
     assert logs.new.ends(logs.new.topics()) == ends, "a move that has ended has no effect when it is repeated"
-    ended = run("run", "tests.soak.apps:first", *logs.places(logs.old), "--until-end")
+    ended = run("run", "tests.soak.apps:first", *logs.places(logs.old), "--end-of-input", "--after-end")
     assert ended.code == 1
     assert f"was moved from this log to {logs.new.path}" in ended.err
     ended = run("dead-letters", "redrive", "first", "--all", "--log", logs.old.path)

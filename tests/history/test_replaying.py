@@ -12,6 +12,7 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine.describe_rows import picture
 from tailrace.core.engine.replay import Limits
+from tailrace.core.engine.tape import decode_cut, encode
 from tailrace.core.errors import (
     EnvironmentMismatchError,
     InputsChangedError,
@@ -20,6 +21,8 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.records import InputRecord, Output
+from tailrace.history.comparing.differences import Differences
+from tailrace.history.comparing.replayed_state import compare_cuts
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.replay.replaying import replay
@@ -27,7 +30,8 @@ from tailrace.history.replay.report import ReplayOptions
 from tailrace.runtime.partition import Partition
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog
-from tests.history.sales import Sale, compared, lived, random_service, shops, store_of, told
+from tests.core.ordered import Event, joining
+from tests.history.sales import Sale, compared, lived, of_service, random_service, shops, store_of, told
 from tests.testing import everything
 from tests.testing.everything import Do
 
@@ -147,6 +151,9 @@ class Recorder:
         self.before = {} if call.actor is None else picture(call.actor, call.rows())
 
     def call(self, call, handler, *arguments):
+        moment, ctx = call.moment, arguments[-1]
+        seen = (ctx.event_time, ctx.watermark, ctx.now, ctx.is_late)
+        assert (moment.event_time, moment.watermark, moment.now, moment.is_late) == seen
         handler(*arguments)
 
     def returned(self, call, outputs):
@@ -182,6 +189,39 @@ class TestSomeKeys:
                 report = compared(h, observer=recorder)
                 assert told(report) == [], seed
                 assert recorder.calls
+
+    def test_each_call_is_shown_with_the_times_that_its_handler_sees(self) -> None:
+        app = tr.App("two", partitions=1)
+        here, there = app.topic("here", Event), app.topic("there", Event)
+
+        @app.actor
+        class Ahead(tr.Actor):
+            @tr.process(here)
+            def take(self, event: Event, ctx: tr.Context[str]) -> None: ...
+
+        @app.actor
+        class Behind(tr.Actor, order="arrival"):
+            @tr.process(here, there)
+            def take(self, event: Event, ctx: tr.Context[str]) -> None: ...
+
+        with Harness(app) as h:
+            h.send(here, Event("k", 100, 0), Event("k", 50, 1))
+            h.send(there, Event("k", 10, 2))
+            recorder = Recorder()
+            assert told(compared(h, observer=recorder)) == []
+        assert len(recorder.calls) == 5
+
+    def test_a_time_before_any_event_is_not_shown_as_a_number(self) -> None:
+        app = joining()
+        with Harness(app) as h:
+            h.send(app.topics["left"], Event("k", 10, 0))
+            live = of_service(h, 0)
+            found = Differences()
+            assert live.cut is not None
+            other = msgspec.structs.replace(decode_cut(live.cut), ordered={})
+            compare_cuts(h.plan, 0, live, encode(other), found)
+        (change,) = found.shown[0].changes
+        assert change.was == "{'Join': Ordered(ready=none, last=None, lows={'left': (0, 1, 0)}, late={})}"
 
     def test_what_is_shown_of_a_key_leads_from_nothing_to_its_state(self) -> None:
         with lived(shops(partitions=1)) as h:

@@ -53,7 +53,16 @@ def test_several_workers_begin_with_what_was_under_way_and_none_works_before_the
     house.run_to_the_end()
     check_counts(house.log, KEYS, 50)
     prepare_log(house.log, make_app().renamed("other").plan(), create_declared=True)
-    arguments = ("--workers", 2, "--as", "other", "--until-end", "--from-snapshot", snapshots_of(house))
+    arguments = (
+        "--workers",
+        2,
+        "--as",
+        "other",
+        "--end-of-input",
+        "--after-end",
+        "--from-snapshot",
+        snapshots_of(house),
+    )
     with house.run(*arguments, slow_ms=1) as service:
         service.wait_for("a worker is started", times=2)
         for number in range(kills):

@@ -50,7 +50,7 @@ def tills_app(*inputs: str, name: str = "tills") -> tr.App:
     sums = app.topic("sums", Sum)
 
     @app.actor
-    class Till(tr.Actor):
+    class Till(tr.Actor, order="arrival"):
         count: int = 0
 
         @tr.process(*read)

@@ -56,7 +56,8 @@ def service_options(root: Path, policy: Any, *, until_end: bool = False) -> Serv
         root / LOG,
         root / STATE,
         commit_interval_ms=20,
-        until_end=until_end,
+        end_of_input=until_end,
+        after_end=True,
         create_topics=True,
         log_options=log_options(policy),
     )

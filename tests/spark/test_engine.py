@@ -5,12 +5,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from services.flights.history import facts
+from services.flights.load import load
 from tailrace.core.errors import HandlerError, WorkerLostError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.rebuilding.driver import rebuild
@@ -18,6 +22,7 @@ from tailrace.history.rebuilding.engines import Engine, OnProgress
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.results import UnitResult
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
@@ -27,6 +32,7 @@ from tests.spark.cluster import DONE
 from tests.spark.travel import output
 
 APP = "tests.spark.doomed:app"
+AIRCRAFT = "services.flights.aircraft:app"
 KEYS, ROUNDS = 24, 25
 
 
@@ -90,6 +96,17 @@ def test_a_rebuild_by_spark_is_the_live_state_byte_for_byte(spark, world):
     assert sum(len(one.rows) for one in world.live) > KEYS * ROUNDS
     assert told
     assert report.engine == "spark"
+
+
+def test_an_ordered_actor_split_by_spark_is_the_live_state_byte_for_byte(spark, tmp_path):
+    with closing(EmbeddedLog(tmp_path / "log")) as log:
+        load(log, facts(date(2013, 1, 1), date(2013, 1, 2)))
+    live_on(tmp_path, AIRCRAFT)
+    asked = changed(request(tmp_path, AIRCRAFT), split=2)
+    report = rebuild(asked, SparkEngine(spark))
+    found = rebuilt(Snapshots(asked.to.uri, "aircraft").open(report.snapshot))
+    assert found == live(tmp_path, find_app(AIRCRAFT).plan())
+    assert report.notes == []
 
 
 def test_a_worker_that_is_killed_is_replaced_and_the_result_is_the_same(spark, world):

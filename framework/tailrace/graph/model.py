@@ -117,7 +117,7 @@ class _Drawn:
             self._node(_stream(plan, stream), "stream", stream.name, type=stream.type_name)
         for actor in plan.actors:
             id_ = _id("actor", plan.app, actor.name)
-            self._node(id_, "actor", actor.name, about=tuple(_facts(actor)))
+            self._node(id_, "actor", actor.name, about=(*_facts(actor), *_order(plan.operators[actor.index])))
         if plan.inbox_topic is not None:
             id_ = _id("inbox", plan.inbox_topic)
             self._node(id_, "inbox", plan.inbox_topic, partitions=plan.partitions)
@@ -204,7 +204,7 @@ class _Drawn:
         if route.target is not None:
             return _id("actor", plan.app, route.target.name)
         id_ = _id("function", plan.app, route.name)
-        self._node(id_, "function", route.name)
+        self._node(id_, "function", route.name, about=_order(plan.operators[route.operator]))
         return id_
 
     def _node(self, id_: str, kind: NodeKind, name: str, **facts: Any) -> None:
@@ -247,6 +247,10 @@ def _times(one: InputPlan) -> tuple[str, ...]:
     if one.late != "handle":
         facts.append("late ones dropped" if one.late == "drop" else "late ones routed")
     return tuple(facts)
+
+
+def _order(one: OperatorPlan) -> tuple[str, ...]:
+    return ("events in event-time order",) if one.ordered else ()
 
 
 def _facts(actor: ActorPlan) -> Iterator[str]:

@@ -110,17 +110,28 @@ def append(folder: Path, outputs: list[Output], topics: dict[str, int]) -> None:
     log.close()
 
 
-def live_on(folder: Path, app: str, from_snapshot: str = "", replace: str = "") -> None:
+def live_on(
+    folder: Path,
+    app: str,
+    from_snapshot: str = "",
+    replace: str = "",
+    *,
+    change_inputs: bool = False,
+    ends: bool = True,
+) -> None:
     """Run a service to the end of its input; ``replace`` is a snapshot that takes the place of its state."""
     options = ServiceOptions(
         app,
         folder / "log",
         folder / "state",
         commit_interval_ms=20,
-        until_end=True,
+        end_of_input=ends,
+        until_end=not ends,
+        after_end=ends,
         create_topics=True,
         from_snapshot=from_snapshot or replace,
         replace_state=bool(replace),
+        change_inputs=change_inputs,
         log_format="json",
     )
     Host(options, find_app(app).plan()).run()

@@ -43,7 +43,7 @@ def make_app(*, repartition: bool) -> tr.App:
             ctx.emit(orders, event)
 
     @app.actor
-    class Item(tr.Actor):
+    class Item(tr.Actor, order="arrival"):
         price: int = 0
         total: int = 0
 

@@ -31,7 +31,7 @@ def make_app(version: str = "1", *, strict: bool = False, on_error: OnError = "s
     prices = app.topic("prices", Price, key="thing", event_time="at")
 
     @app.actor
-    class Bill(tr.Actor):
+    class Bill(tr.Actor, order="arrival"):
         cents: int = 0
         total: int = 0
         bought: int = 0

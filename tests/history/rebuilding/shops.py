@@ -9,8 +9,12 @@ from typing import Annotated
 import msgspec
 
 import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import OnError
+from tailrace.core.engine.describe_rows import picture
 from tailrace.core.records import Output
+from tailrace.state.snapshots import Snapshot
 
 
 def wrong() -> str:
@@ -35,8 +39,10 @@ class Total(msgspec.Struct):
     cents: int
 
 
-def make_app(version: str = "1", sale: type[Sale] = Sale, on_error: OnError = "stop") -> tr.App:
-    app = tr.App("shops", partitions=2, version=version, on_error=on_error)
+def make_app(
+    version: str = "1", sale: type[Sale] = Sale, on_error: OnError = "stop", partitions: int = 2
+) -> tr.App:
+    app = tr.App("shops", partitions=partitions, version=version, on_error=on_error)
     sales = app.topic("sales", sale, key="shop", event_time="at", out_of_order=10)
     totals = app.topic("totals", Total, key="shop")
 
@@ -57,7 +63,8 @@ def make_app(version: str = "1", sale: type[Sale] = Sale, on_error: OnError = "s
             if event.shop == "shop-3" and wrong() == "sets":
                 # The order of a set of texts is that of their hashes, which differ from process to process.
                 self.seen = list({f"{event.cents}-{number}" for number in range(5)})
-            ctx.emit(totals, Total(event.shop, self.cents))
+            for _ in range(2 if wrong() == "twice" else 1):
+                ctx.emit(totals, Total(event.shop, self.cents))
             if wrong() == "says-more":
                 ctx.emit(totals, Total(event.shop, -1))
             ctx.set_timer(event.at + 50, "closing")
@@ -74,6 +81,7 @@ other = make_app("2")
 strict = make_app(sale=StrictSale)
 lenient = make_app(on_error="dead-letter")
 lenient_in_all = make_app(on_error="dead-letter-all")
+wider = make_app(partitions=3)
 
 
 def sales(count: int, *, first: int = 0, shops: int = 8) -> list[Output]:
@@ -83,3 +91,17 @@ def sales(count: int, *, first: int = 0, shops: int = 8) -> list[Output]:
         for number in range(first, first + count)
         for sale in [Sale(f"shop-{chance.randrange(shops)}", 1_000 + 10 * number, chance.randrange(1, 70))]
     ]
+
+
+def stored(snapshot: Snapshot, plan: Plan) -> dict[str, dict[int, int]]:
+    """The number of sales in a snapshot, by shop and the rest of their cents by five."""
+    rests: dict[str, dict[bytes, bytes]] = {}
+    for number in range(plan.partitions):
+        for row, value in snapshot.rows(number):
+            parts = rows.read_state_row(row)
+            rests.setdefault(parts.key.decode(), {})[parts.rest] = value
+    return {
+        shop: {by: int(seen[f"by_cents[{by}]"]) for by in range(5) if f"by_cents[{by}]" in seen}
+        for shop, found in rests.items()
+        for seen in [picture(plan.actors[0], found)]
+    }

@@ -110,7 +110,7 @@ PROJECT = {
                     writer.append([Output("sold", event["key"].encode(), msgspec.json.encode(event), at + 1)])
             writer.commit()
             log.close()
-            options = ServiceOptions("till.app:app", Path("log"), Path("state"), until_end=True, create_topics=True)
+            options = ServiceOptions("till.app:app", Path("log"), Path("state"), end_of_input=True, after_end=True, create_topics=True)
             Host(options, find_app("till.app:app").plan()).run()
 
 

@@ -17,7 +17,9 @@ from tailrace.core.errors import (
     BadRecordError,
     EnvironmentMismatchError,
     HandlerError,
+    InputsChangedError,
     OffsetGoneError,
+    ReplayDivergedError,
     SnapshotMismatchError,
     UnknownSnapshotError,
     UnknownTopicError,
@@ -140,7 +142,10 @@ def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: 
         ({"until": Limits({"sale": {0: 1}})}, "does not read 'sale'"),
         ({"until": Limits({"sales": {2: 1}})}, "has no partition 2"),
         ({"until": Limits({"sales": {0: 10_000}})}, "offset 10000 of 'sales' partition 0 is outside the log"),
-        ({"until": Limits(watermark_ms=1)}, "the time 1 ms is outside the log: its first record"),
+        (
+            {"until": Limits(watermark_ms=1)},
+            "the time 1970-01-01T00:00:00.001Z is outside the log: its first record",
+        ),
         ({"until": Limits(watermark_ms=10**12)}, "is outside the log: the highest watermark"),
         ({"outputs": "csv:x"}, "outputs cannot go to 'csv:x'"),
         ({"split": 0}, "cannot be split into 0"),
@@ -174,7 +179,30 @@ def test_a_snapshot_that_stands_within_a_commit_is_no_base(sold: Path) -> None:
 
 def test_an_app_that_has_never_run_has_no_history(tmp_path: Path) -> None:
     lived.append(tmp_path, shops.sales(3), {"sales": 2})
-    refused(tmp_path, UnknownTopicError, "has never run", order="tape")
+    refused(tmp_path, UnknownTopicError, "has never run .*--order canonical", order="tape")
+
+
+@pytest.mark.parametrize("order", ["auto", "tape", "canonical"])
+def test_another_number_of_partitions_is_refused_with_both_numbers(sold: Path, order: str) -> None:
+    said = "'shops' has 3 partitions, and ran with 2"
+    refused(sold, InputsChangedError, said, "tests.history.rebuilding.shops:wider", order=order)
+
+
+def test_a_snapshot_with_another_number_of_partitions_is_no_base(sold: Path, tmp_path: Path) -> None:
+    wider = "tests.history.rebuilding.shops:wider"
+    lived.append(tmp_path, shops.sales(3), {"sales": 3})
+    _, base = done(tmp_path, wider)
+    named = {"base": str(tmp_path / "snapshots"), "base_id": base.manifest.id}
+    refused(sold, SnapshotMismatchError, "has 3 partitions, the app 'shops' has 2", **named)
+
+
+def test_an_error_along_the_tape_names_the_order_that_needs_none(
+    sold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOPS_WRONG", "twice")
+    for split in (1, 3):
+        refused(sold, ReplayDivergedError, "outputs: .* then.*--order canonical", split=split)
+    done(sold, SHOPS, order="canonical")
 
 
 def test_deleted_history_is_named_and_gone_without_where_that_is_wanted(own: Path) -> None:

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tailrace.core.engine import tape
@@ -23,7 +24,7 @@ from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
 from tailrace.history.rebuilding.splitting import split_units
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots.arrow import parquet
-from tests.history.rebuilding import lived, referring
+from tests.history.rebuilding import lived, referring, two_inputs
 from tests.history.rebuilding.lived import TALLY, done, live, rebuilt
 
 REFERRING = "tests.history.rebuilding.referring:app"
@@ -47,6 +48,62 @@ def test_split_or_not_the_snapshot_is_the_same(tally: Path, shards: int, process
     assert report.notes == []
     assert report.events == report.replayed == 320
     assert report.phases.shuffle > 0
+
+
+@pytest.fixture
+def tills(tmp_path: Path) -> tuple[Path, str, list[Output]]:
+    """An ordered actor with two inputs, one of which came far ahead; it has lived twice."""
+    app, records = two_inputs.made(refunds=True, order="event-time"), list[Output]()
+    for minutes in (range(10), range(10, 20)):
+        some = [*two_inputs.moves("refunds", minutes, 2), *two_inputs.moves("paid", minutes, 1)]
+        lived.append(tmp_path, some, {"paid": 2, "refunds": 2})
+        lived.live_on(tmp_path, app)
+        records += some
+    return tmp_path, app, records
+
+
+def test_an_ordered_actor_is_split_in_one_pass_and_the_result_is_that_of_plain_python(
+    tills: tuple[Path, str, list[Output]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, app, records = tills
+    monkeypatch.setattr(first_pass.KeySplitPlan, "__init__", None)  # there is no first pass
+    written: list[list[Output]] = []
+    for split in (1, 3):
+        to: dict[str, Any] = {"uri": str(folder / str(split)), "outputs": f"parquet:{folder / str(split)}"}
+        report, snapshot = done(folder, app, split=split, **to)
+        assert rebuilt(snapshot) == live(folder, find_app(app).plan())
+        assert (report.notes, report.events, report.replayed) == ([], len(records), len(records))
+        assert report.commits == sum(tape.decode_cut(one.cut or b"").tape for one in rebuilt(snapshot))
+        written.append(lived.outputs(folder / str(split), snapshot, "minutes"))
+    assert written[0] == written[1]
+    found = [msgspec.json.decode(one.value or b"", type=two_inputs.Minute) for one in written[1]]
+    assert {(one.who, one.end): one.amount for one in found} == two_inputs.expected(records)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"order": "canonical"}, "in canonical order, "),
+        ({"until": Limits(watermark_ms=300_000)}, "up to a limit, "),
+        ({"outputs": "topic:-again"}, "outputs of an ordered actor that go to topics "),
+    ],
+)
+def test_a_rebuild_that_does_not_split_an_ordered_actor_says_why(
+    tills: tuple[Path, str, list[Output]], options: dict[str, Any], why: str
+) -> None:
+    report, _ = done(tills[0], tills[1], split=3, **options)
+    assert [note for note in report.notes if note.startswith(f"it was not split: {why}")]
+
+
+def test_an_ordered_partition_with_a_refused_record_is_not_split(tmp_path: Path) -> None:
+    app = two_inputs.made(refunds=True, order="event-time", on_error="dead-letter")
+    bad = Output("paid", b"a", b"nothing", 0)
+    lived.append(tmp_path, [*two_inputs.moves("paid", range(3), 1), bad], {"paid": 2, "refunds": 2})
+    lived.live_on(tmp_path, app)
+    report, snapshot = done(tmp_path, app, split=2)
+    (note,) = report.notes
+    assert note.endswith(" was not split: 1 record of it did not decode")
+    assert rebuilt(snapshot) == live(tmp_path, find_app(app).plan())
 
 
 def test_what_cannot_be_split_is_replayed_whole_and_the_report_says_why(

@@ -29,7 +29,7 @@ from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading import driving, stretches
 from tailrace.history.rebuilding import canonical_history, canonical_unit, output_files, request, units
 from tailrace.history.rebuilding.job import Unit
-from tailrace.history.rebuilding.splitting import split_units
+from tailrace.history.rebuilding.splitting import part
 from tailrace.state import RocksStore
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Interpreter
@@ -184,7 +184,7 @@ def in_its_own_way(unit: Unit) -> None:
     defaults["chunk_steps"] = random.choice((1, 5, 30, 20_000))
     driving.MOVED_AT_ONCE = random.choice((1, 100, 500_000))
     driving.ENTRIES_AT_ONCE = random.choice((1, 10, 200_000))
-    split_units._AT_ONCE = random.choice((1, 3, 10_000))
+    part.AT_ONCE = random.choice((1, 3, 10_000))
     output_files._ROWS = random.choice((1, 5, 50_000))
     chosen: dict[str, Any] = {
         "cache_bytes": random.choice((0, 3_000, 20_000, 1 << 28)),

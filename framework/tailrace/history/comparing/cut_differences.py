@@ -6,6 +6,8 @@ and commits happen without a new record. So the whole cut is compared::
     of one tape        (same lineage, same base): the number of commits and the last one's identity decide
     of two tapes       (one was started from a snapshot since): positions, counts, watermarks, clock
     canonical order    (no tape): positions, and each timer that is pending on one side and passed on the other
+    other code         an operator that one side does not have has no moment there: it is not compared. None of its
+                       timers can have fired there
 
 A state may replace another only if no record is read twice or left out, and no timer fires twice or never.
 Whether the log has the commit of a cut is another question: see ``history.reading.commit_identity``.
@@ -40,10 +42,9 @@ def cut_changes(one: tape.Cut | None, other: tape.Cut | None) -> list[Change]:
     for name, what in _COUNTED.items():
         found += _differing(what, getattr(one.totals, name), getattr(other.totals, name))
     found += _differing("the clock", instant(one.now), instant(other.now))
-    for name, (was, now) in _both(one.watermarks, other.watermarks).items():
-        found += _differing(f"the watermark of {name}", _instant(was), _instant(now))
-    for name, (was, now) in _both(one.operators, other.operators).items():
-        found += _differing(f"the watermark of {name}", _instant(was), _instant(now))
+    for marks in ((one.watermarks, other.watermarks), (one.operators, other.operators)):
+        for name in sorted(marks[0].keys() & marks[1].keys()):
+            found += _differing(f"the watermark of {name}", *(instant(side[name]) for side in marks))
     if (one.lineage, one.base) == (other.lineage, other.base):
         found += _differing("commits", one.tape, other.tape)
         if one.tape == other.tape and one.identity and other.identity:
@@ -86,9 +87,9 @@ def passed_timers(
     for (mine, its), passed in zip((pending, pending[::-1]), (other, one), strict=True):
         found: list[str] = []
         for domain, actor, time_ms, key, name in sorted(mine - its):
-            by_event = domain == rows.EVENT_TIME
-            reached = (passed.operators or {}).get(actor, passed.watermark) if by_event else passed.now
-            if time_ms <= reached:
+            if actor not in passed.operators:
+                continue
+            if time_ms <= (passed.operators[actor] if domain == rows.EVENT_TIME else passed.now):
                 label = "" if name[:1] == b"u" else f" {name[1:].decode()!r}"
                 shown = shown_key(names.get(actor), key)
                 found.append(f"{actor} {shown}, timer{label} at {instant(time_ms)}")
@@ -117,10 +118,6 @@ def _differing(what: str, one: object, other: object) -> list[Change]:
 
 def _both(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, tuple[int | None, int | None]]:
     return {name: (one.get(name), other.get(name)) for name in {**one, **other}}
-
-
-def _instant(at_ms: int | None) -> str:
-    return "none" if at_ms is None else instant(at_ms)
 
 
 def _commits(cut: tape.Cut | None) -> str:

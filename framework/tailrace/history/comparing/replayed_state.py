@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import changes, instant, shown_key
 from tailrace.core.errors import TailraceError
@@ -96,13 +97,15 @@ def _of_key(plan: Plan, partition: int, live: LiveState, actor: ActorPlan, found
 def compare_cuts(
     plan: Plan, partition: int, live: LiveState, replayed: bytes | None, into: Differences
 ) -> None:
-    """Compare the cuts: positions, watermarks, counts."""
+    """Compare the cuts: positions, watermarks, counts. An input that the first run did not read has neither."""
     if live.cut == replayed:
         return
-    was, now = (
-        {} if cut is None else {k: repr(v) for k, v in msgspec.structs.asdict(tape.decode_cut(cut)).items()}
-        for cut in (live.cut, replayed)
-    )
+    cuts = [None if cut is None else tape.decode_cut(cut) for cut in (live.cut, replayed)]
+    if cuts[0] is not None and cuts[1] is not None:
+        cuts[1] = _without_added(cuts[1], cuts[0].positions)
+        if cuts[0] == cuts[1]:
+            return
+    was, now = ({} if cut is None else _shown(cut) for cut in cuts)
     into.add(
         Difference(
             kind="position",
@@ -112,6 +115,26 @@ def compare_cuts(
             changes=tuple(changes(was, now)),
         )
     )
+
+
+def _without_added(cut: tape.Cut, inputs: Collection[str]) -> tape.Cut:
+    """The cut without inputs that were added since and of which nothing was read."""
+    added = cut.positions.keys() - {*inputs}
+    return msgspec.structs.replace(
+        cut,
+        positions={name: at for name, at in cut.positions.items() if name not in added},
+        watermarks={name: mark for name, mark in cut.watermarks.items() if name not in added},
+    )
+
+
+def _shown(cut: tape.Cut) -> dict[str, str]:
+    """The parts of a cut as text."""
+    parts = msgspec.structs.asdict(cut).items()
+    shown = {name: repr(value).replace(str(NO_WATERMARK), "none") for name, value in parts}
+    shown["watermark"] = instant(cut.watermark)
+    for name in ("watermarks", "operators"):
+        shown[name] = repr({one: instant(mark) for one, mark in getattr(cut, name).items()})
+    return shown
 
 
 def check_index(plan: Plan, partition: int, live: LiveState, into: Differences) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple, get_args
 import msgspec
 
 from tailrace.core.counting import offsets
-from tailrace.core.engine.redriven import redriven_header
+from tailrace.core.engine.redriven import OPERATORS_HEADER, redriven_header
 from tailrace.core.errors import (
     HANDLER_FAILED,
     BadReason,
@@ -62,6 +62,8 @@ class DeadLetter(NamedTuple):
     timer: str | None
     key: str | None
     """The key that the handler had, as text."""
+    operators: str | None
+    """The operators of the unit, if others have handled the record in units of their own."""
     traceback: str | None
 
     @property
@@ -155,6 +157,7 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
         actor=found.get("tailrace-actor"),
         timer=found.get("tailrace-timer"),
         key=found.get("tailrace-key"),
+        operators=found.get(OPERATORS_HEADER),
         traceback=found.get("tailrace-traceback"),
     )
 
@@ -271,6 +274,8 @@ def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, of: bytes, n
     _, timestamp_ms, key, value, headers = letter.record
     origin = _origin(letter)
     again: Headers = (*headers, redriven_header(dead_letters_of(app), letter.id, origin))
+    if letter.operators is not None:
+        again = (*again, (OPERATORS_HEADER, letter.operators.encode()))
     partition = _goes_to(letter, log.partitions(letter.topic))
     start = log.end_offset(letter.topic, partition)
     note = Note(letter.topic, partition, start, origin, letters=of)

@@ -67,8 +67,10 @@ class AppHistory:
         self.plan = plan
         self.log = log
         known = log.topics()
-        for name in (plan.tape_topic, plan.changelog_topic) if has_run else ():
+        for name in (plan.tape_topic, plan.changelog_topic):
             if name not in known:
+                if not has_run:
+                    continue
                 raise UnknownTopicError(
                     f"the log has no topic {name!r}: the app {plan.app!r} has never run on it",
                     hint=did_you_mean(
@@ -78,7 +80,7 @@ class AppHistory:
             if known[name].partitions != plan.partitions:
                 raise InputsChangedError(
                     f"the app {plan.app!r} has {plan.partitions} partitions, and ran with {known[name].partitions}",
-                    hint="Replay it with the number it ran with.",
+                    hint=f"Declare partitions={known[name].partitions}, or give the app with another number another name.",
                 )
 
     # --- its position
@@ -89,7 +91,7 @@ class AppHistory:
         """
         place = TopicPartition(self.plan.changelog_topic, partition)
         if with_rows:
-            changed, cut, position = fold(self.log, place, beginning(self.log, place), end)
+            changed, cut, position, _ = fold(self.log, place, beginning(self.log, place), end)
             kept = MemoryStore()
             kept.write(changed, b"")
             return Committed(cut, position, kept)

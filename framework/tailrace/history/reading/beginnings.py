@@ -39,6 +39,7 @@ from tailrace.history.reading.commit_identity import Standing, standing
 from tailrace.history.reading.stretches import first
 from tailrace.history.reading.tape_records import tape_record
 from tailrace.log.interface import TopicPartition
+from tailrace.state.contents import Contents
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
 
@@ -88,17 +89,19 @@ class Beginning:
         at_end_ms: int = 0,
     ) -> StoreCut:
         """Fill an empty store with the wanted rows and their index, and return its cut."""
-        cut = StoreCut(FORMAT, position, at_end_ms, self.cut)
         if self.snapshot is None:
-            return cut
+            return StoreCut(FORMAT, position, at_end_ms, self.cut)
+        contents = Contents()
         unfinished = StoreCut(FORMAT, UNFINISHED, at_end_ms, None).encode()
         found = (pair for pair in rows_of(self.snapshot, self.partition) if wanted(pair[0]))
         while some := list(islice(found, _BATCH)):
             changed: dict[bytes, bytes | None] = dict(some)
+            contents = contents.applied(changed)
             for row, value in some:
                 if index := rows.derived_index_rows(row, None, value):
                     changed.update(index)
             store.write(changed, unfinished)
+        cut = StoreCut(FORMAT, position, at_end_ms, self.cut, contents=contents)
         store.write({}, cut.encode())
         return cut
 
@@ -245,7 +248,8 @@ def _base(history: AppHistory, partition: int, end: tape.Cut) -> Beginning:
         raise SnapshotMismatchError(
             f"the history of the app {app!r} partition {partition} begins with the snapshot {end.base}, which "
             f"cannot be used: {error.what}",
-            hint="Bring it back to where it was; without it there is only what came after.",
+            hint="Bring it back to where it was; without it there is only what came after. A rebuild in canonical order "
+            "(--order canonical) begins with the log.",
         ) from error
     return Beginning(partition, end.lineage, snapshot, tape.encode(cut), cut.positions)
 
@@ -304,6 +308,14 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
         watermarks={here(name, before, app): mark for name, mark in of_snapshot.watermarks.items()},
         idle=[here(name, before, app) for name in of_snapshot.idle],
         operators={here(name, before, app): at for name, at in of_snapshot.operators.items()},
+        ordered={
+            operator: msgspec.structs.replace(
+                one,
+                lows={here(name, before, app): low for name, low in one.lows.items()},
+                late={here(name, before, app): late for name, late in one.late.items()},
+            )
+            for operator, one in of_snapshot.ordered.items()
+        },
         totals=msgspec.structs.replace(record.totals),
         tape=record.number + 1,
         base=base,

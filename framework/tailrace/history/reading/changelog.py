@@ -20,10 +20,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from tailrace.core import rows
+from tailrace.core.counting import counted
 from tailrace.core.errors import CorruptStateError, OffsetGoneError
-from tailrace.core.records import InputRecord
+from tailrace.core.records import Headers, InputRecord
+from tailrace.history.reading.cut_notes import ROWS, header_in
 from tailrace.history.reading.stretches import batches, last
 from tailrace.log.interface import Log, TopicPartition
+from tailrace.state.contents import Contents
 
 WITHOUT_CHANGELOG = (
     "The state cannot be restored from this changelog. If a copy of the state folder of this task is left that has read further, "
@@ -44,6 +47,8 @@ class Folded(NamedTuple):
     """The last cut in the stretch; None: there is no cut in it."""
     position: int
     """The offset after that cut; without a cut, the start of the stretch."""
+    headers: Headers = ()
+    """Those of that cut."""
 
 
 def fold(
@@ -55,22 +60,29 @@ def fold(
     at_once: int | None = None,
 ) -> Folded:
     """Fold a stretch of a changelog. ``on_read`` receives the number of records of each batch.
-    Raises CorruptStateError: a record has no key.
+    Raises CorruptStateError: a record has no key; or the rows from the beginning on are not those that the last cut notes.
     """
     kept: dict[bytes, bytes | None] = {}
     pending: dict[bytes, bytes | None] = {}
     cut, position = None, start
+    headers: Headers = ()
     for records in batches(log, *place, start, stop, at_once=at_once):
         end = behind_last_cut(records)
         if end:
             kept.update(pending)
             kept.update(changes(place, records[:end]))
-            cut, position = kept.pop(rows.CUT_ROW), records[end - 1].offset + 1
+            cut, position, headers = (
+                kept.pop(rows.CUT_ROW),
+                records[end - 1].offset + 1,
+                records[end - 1].headers,
+            )
             pending = changes(place, records[end:])
         else:
             pending.update(changes(place, records))
         on_read(place, len(records))
-    return Folded(kept, cut, position)
+    if start <= log.start_offset(*place):
+        check_contents(place, headers, Contents().applied(kept))
+    return Folded(kept, cut, position, headers)
 
 
 def beginning(log: Log, place: TopicPartition) -> int:
@@ -105,6 +117,22 @@ def check_whole(place: TopicPartition, records: Sequence[InputRecord], last: Inp
     """
     if last is None or records[-1].offset > last.offset:
         raise _foreign(place, next(one for one in records if last is None or one.offset > last.offset))
+
+
+def check_contents(place: TopicPartition, headers: Headers, found: Contents) -> None:
+    """Compare the rows that a changelog gives up to a cut with those that the cut notes in its headers.
+    Raises CorruptStateError: they are others.
+    """
+    noted = header_in(headers, ROWS, Contents)
+    if noted is None or noted == found:
+        return
+    what = "as many, with other values" if noted.rows == found.rows else f"{noted.rows:,}"
+    raise CorruptStateError(
+        f"{place.topic!r} partition {place.partition} gives {counted(found.rows, 'row')} of state, and its last commit notes {what}: "
+        "the changelog has lost records in between, or has some that no task has written",
+        hint="Move the state folder of this task away, if it has one: it may be what has missed something, and the task is then "
+        f"restored from the whole changelog. If the error stays: {WITHOUT_CHANGELOG[0].lower()}{WITHOUT_CHANGELOG[1:]}",
+    )
 
 
 def _foreign(place: TopicPartition, record: InputRecord) -> CorruptStateError:

@@ -7,9 +7,12 @@ there: so it is no part of the cut.
     note       what the log has to know to continue from the cut's positions   ``Log.note``, ``history.reading.same_topics``
     left       where the task has left inputs that it reads no more            ``history.reading.left_inputs``
     versions   the versions of the code that have committed the task           ``runtime.task_notes``
+    read       the last record read from each input                            ``history.reading.last_reads``
+    rows       number and digest of all rows of the state                      ``state.contents``
 
-A header that cannot be read is an error. A move to another log writes the first two for its target. A start that
-replaces the state by a snapshot's keeps the versions and the inputs that were left.
+A header that cannot be read is an error. A move to another log writes all but the versions for its target. A start
+from a snapshot writes the note, the rows, and the records read by the snapshot; if it replaces a state, it keeps the
+versions and the inputs that were left.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from tailrace.core.records import Headers, InputRecord
 NOTE: Final = "note"
 LEFT: Final = "left"
 VERSIONS: Final = "versions"
+READ: Final = "read"
+ROWS: Final = "rows"
 _T = TypeVar("_T")
 
 
@@ -36,7 +41,12 @@ def header_of(cut: InputRecord | None, name: str, kind: type[_T]) -> _T | None:
     """What a header of a cut's record says; None if there is no such header, or no cut.
     Raises CorruptStateError: it is damaged.
     """
-    data = None if cut is None else dict(cut.headers).get(name)
+    return None if cut is None else header_in(cut.headers, name, kind)
+
+
+def header_in(headers: Headers, name: str, kind: type[_T]) -> _T | None:
+    """``header_of`` for the headers of a cut's record."""
+    data = dict(headers).get(name)
     try:
         return None if data is None else msgspec.msgpack.decode(data, type=kind)
     except msgspec.MsgspecError as error:

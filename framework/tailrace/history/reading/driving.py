@@ -33,6 +33,7 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.intake import refill
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.replay import Limit, Replay, Source
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
@@ -157,6 +158,7 @@ def replay_of(
 ) -> Replay:
     """The replay of a task that begins with ``cut`` and the rows in the store, restricted to the keys of the watch."""
     task = Task(plan, partition, store, cut, lineage=lineage, settings=settings, replaying=True, watch=watch)
+    refill(task, source)
     return Replay(
         task,
         source,

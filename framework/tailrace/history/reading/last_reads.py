@@ -1,12 +1,30 @@
-"""The last record that a state has read from each input, for a log that has no commit of the state.
+"""The last record that a task has read from each input: its *mark*, and what a log has in its place.
 
-A snapshot can begin an app in a log where the app has never committed: another log with the same topics, or one that
-has lost all commits. No identity of a commit can then be compared (see ``commit_identity``), and positions do not tell
-whether the log holds the records that the state has read. So a snapshot notes the offset and the digest of the last
-record of each input, and a start or a canonical rebuild from it compares the record that the log has there.
+Theory. A position says how much of an input was read, not what. An input that lost its end (an unclean leader election, a
+restored backup, a topic created again) and grew past the position since would be read on in the middle of other records, in
+silence. So the offset and the digest of the last record read are noted, and compared with the record that is there now.
 
-A record that the log has deleted or compacted, or that is behind the end of the topic, is not compared, nor are those of
-internal topics: a start brings along what was under way in them.
+    noted in                         compared by                          another record is
+    each cut, in the header          each start of the task               an error at this and every later start, until a start
+    ``read`` (a commit takes one     (``runtime.restore``)                with ``--after-deleted``. That one continues at the
+    digest per input that it read)                                        position, or at the end of the input if it is shorter
+    a snapshot (``TaskEntry.read``)  a start, or a canonical rebuild,     refused: in a log without a commit of the state only
+                                     from it                              records can be compared (see ``commit_identity``)
+
+    the log has                          the mark
+    the same record                      is right
+    another record there, or none        is of a lost end
+    its end before it                    is of a lost end; a snapshot is refused by its position instead
+    deleted or compacted the record      is not compared
+
+If events wait in ordered actors, the mark is still that of the last record *read*, which is behind those that wait.
+
+A mark is absent, so that nothing is compared, for an input of which nothing was read yet, or nothing since a start with
+``--after-deleted``. A start from a snapshot brings the marks of the snapshot along, which has none of internal topics of the app.
+A move to another log brings all along. Rebuilds and replays make cuts for comparison, which need none; a rebuilt snapshot has marks.
+
+A Kafka consumer that runs compares leader epochs by itself, and then reports that its position is gone. The next start finds the
+mark's record replaced, even if the input has grown again by then. The epoch is not noted, as the record itself tells more.
 """
 
 from __future__ import annotations
@@ -15,23 +33,45 @@ from collections.abc import Collection, Mapping
 
 from tailrace.core.engine import tape
 from tailrace.core.errors import SnapshotMismatchError
-from tailrace.core.records import RecordMark
+from tailrace.core.records import Headers, RecordMark
 from tailrace.history.reading.beginnings import is_own
+from tailrace.history.reading.cut_notes import READ, header_in
 from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot, TaskEntry
 
 
-def last_reads(log: Log, partition: int, cut: bytes, left: Mapping[str, int]) -> dict[str, RecordMark]:
+def noted_reads(headers: Headers) -> dict[str, RecordMark]:
+    """The marks in the headers of a cut, by input. Raises CorruptStateError."""
+    return header_in(headers, READ, dict[str, RecordMark]) or {}
+
+
+def is_replaced(log: Log, name: str, partition: int, read: RecordMark) -> bool:
+    """Whether the end of an input that had this record is lost: another record is in its place, or none."""
+    record = first(log, name, partition, read.offset)
+    if record is not None and RecordMark.of(record) == read:
+        return False
+    if read.offset < log.start_offset(name, partition):
+        return False
+    is_there = record is not None and record.offset == read.offset
+    return is_there or read.offset >= log.end_offset(name, partition) or not log.topics()[name].compacted
+
+
+def last_reads(
+    log: Log, partition: int, cut: bytes, left: Mapping[str, int], headers: Headers = ()
+) -> dict[str, RecordMark]:
     """The last record before the position of each input of a cut, and of those that were ``left``, if there is one.
-    Internal topics have none.
+    Internal topics have none. What the cut's ``headers`` note counts: the log may hold other records by now.
     """
     found: dict[str, RecordMark] = {}
     if not cut:
         return found
-    decoded, known = tape.decode_cut(cut), log.topics()
+    decoded, known, noted = tape.decode_cut(cut), log.topics(), noted_reads(headers)
     for name, position in sorted({**left, **decoded.positions}.items()):
         if name not in known or is_own(name, decoded.app):
+            continue
+        if name in noted:
+            found[name] = noted[name]
             continue
         record = last(log, name, partition, stop=position)
         if record is not None:
@@ -56,12 +96,7 @@ def check_last_reads(log: Log, snapshot: Snapshot, partition: int, inputs: Colle
 
 def has_read_other(entry: TaskEntry, log: Log, name: str) -> bool:
     """Whether the log has another record at the place of the one that a task has read last from an input."""
-    read, known = entry.read.get(name), log.topics()
-    if read is None or name not in known:
+    read = entry.read.get(name)
+    if read is None or name not in log.topics() or read.offset >= log.end_offset(name, entry.partition):
         return False
-    if not log.start_offset(name, entry.partition) <= read.offset < log.end_offset(name, entry.partition):
-        return False
-    record = first(log, name, entry.partition, read.offset)
-    if record is None or (record.offset != read.offset and known[name].compacted):
-        return False
-    return RecordMark.of(record) != read  # a later one: only compaction takes a record out of a topic
+    return is_replaced(log, name, entry.partition, read)

@@ -28,7 +28,7 @@ def named_keys(plan: Plan, texts: tuple[str, ...]) -> NamedKeys:
     keys: set[Any] = set()
     partitions: set[int] = set()
     for text in texts:
-        found = [(codec, key) for codec in codecs for key in _meanings(codec, text)]
+        found = [(codec, key) for codec in codecs for key in meanings(codec, text)]
         if not found:
             raise ValueError(f"{text!r} is no key of the app {plan.app!r}")
         for codec, key in found:
@@ -37,7 +37,8 @@ def named_keys(plan: Plan, texts: tuple[str, ...]) -> NamedKeys:
     return NamedKeys(frozenset(keys), frozenset(partitions))
 
 
-def _meanings(codec: KeyCodec, text: str) -> Iterator[Any]:
+def meanings(codec: KeyCodec, text: str) -> Iterator[Any]:
+    """The key of this codec that a text means; nothing if it means none."""
     for data in _forms(codec, text):
         try:
             yield codec.decode(data)

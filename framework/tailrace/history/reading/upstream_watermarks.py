@@ -8,8 +8,8 @@ log knows which publications hold at a position.
 
     an operator with idle sources only   holds no reader back: a topic that it alone writes is published as None
     the last watermark before that       is published first, by a commit of its own, so that it is not lost
-    a source that has ended              no longer counts, but its operator still publishes its watermark: a bounded run
-                                         that is over holds its readers there until it resumes, or is retired
+    a source that has ended              no longer counts, but its operator still publishes its watermark: an app whose
+                                         inputs have ended holds its readers there until it continues, or is retired
 
 A source has as many publishers as tasks write it. Its watermark is the least of theirs, without those that hold no
 reader back; if none does, the source is idle. Of the app itself all tasks are known from the beginning; those of

@@ -1,8 +1,15 @@
-"""Settles a rebuild in canonical order: each task ends where its inputs do, or at a limit before that."""
+"""Settles a rebuild in canonical order: where each task ends.
+
+with a limit            there, or at the end of its inputs
+the app has run         at the service's last commit, so that the snapshot can replace the service's state while
+                        producers write. An input that the service has not read: at its end
+it has never run        at the end of its inputs
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -28,10 +35,6 @@ _DELIVERED = (
     "what the app sends to itself comes from this code, and not from what is recorded: "
     "all partitions run as one"
 )
-_RECORDED = (
-    "what the app sends to itself is taken as it was recorded, as only a part is rebuilt: it is not what "
-    "this code would send, if the code has changed"
-)
 
 
 def settle_canonical(
@@ -40,18 +43,19 @@ def settle_canonical(
     """Check that the inputs can be read from their beginning, or from the base; add the notes."""
     plan, log = past.plan, past.log
     own = own_inputs(plan)
-    delivers = bool(own) and not _of_a_part(request)
+    if own:
+        _check_part(request, plan)
     check_end_offsets(plan, log, request.until.offsets)
-    if not delivers:
-        _check_inbox(plan, settled)
-    elif base is not None:
+    if not request.limited:
+        settled = replace(settled, ends=_last_positions(past, base, settled, own))
+    if own and base is not None:
         _check_in_flight(base, plan, settled)
     for entry in () if base is None else base.manifest.tasks:
         cut = tape.decode_cut(entry.cut) if entry.cut else None
         check_after_beginning(plan, request.until, entry.partition, base, cut, asked=True)
     notes = list(settled.notes)
     for one in plan.inputs:
-        if not (delivers and one.name in own):
+        if one.name not in own:
             _check_input(one, plan, log, settled)
             notes += _deleted(one, request, log, settled)
             if (topic := log.topics().get(one.name)) is not None and topic.compacted:
@@ -60,38 +64,56 @@ def settle_canonical(
                     "differ from that of a service that has read them"
                 )
     if own:
-        notes.append(_DELIVERED if delivers else _RECORDED)
+        notes.append(_DELIVERED)
     if not request.limited:
         notes += _held_back(plan, log)
     return replace(
         settled,
         notes=tuple(notes),
-        delivers_sends=delivers,
+        clock_ms=time.time_ns() // 1_000_000,
+        delivers_sends=bool(own),
         finish=not request.limited and _has_ended(settled.targets),
-        letters=letters_before(past, delivers_sends=delivers),
+        letters=letters_before(past, delivers_sends=bool(own)),
     )
 
 
-def _of_a_part(request: Request) -> bool:
-    """Whether only some keys are rebuilt, or only up to a limit that each task reaches on its own."""
-    return request.until.watermark_ms is not None or bool(request.keys)
+def _last_positions(
+    past: HistorySource, base: Snapshot | None, settled: Settled, delivered: Collection[str]
+) -> dict[str, list[int]]:
+    """The ends of the topics, in inputs from outside as of the service's last commits. Not before a base."""
+    cuts = [None if one.cut is None else tape.decode_cut(one.cut).positions for one in settled.targets]
+    read = {name for cut in cuts if cut is not None for name in cut} - {*delivered}
+    begun = [_positions_in(base, number) for number in range(past.plan.partitions)]
+    found = dict(settled.ends)
+    for name in read & found.keys() & {one.name for one in past.plan.inputs}:
+        starts = [
+            (cut or {}).get(name, past.log.start_offset(name, number)) for number, cut in enumerate(cuts)
+        ]
+        found[name] = [
+            min(end, max(at, before.get(name, 0)))
+            for at, before, end in zip(starts, begun, found[name], strict=True)
+        ]
+    return found
 
 
-def _check_inbox(plan: Plan, settled: Settled) -> None:
-    """Refuse recorded messages if the log has none, or none from before a start from a snapshot."""
-    for one in settled.targets if plan.inbox_topic is not None else ():
-        base = "" if one.cut is None else tape.decode_cut(one.cut).base
-        if base:
-            raise SnapshotMismatchError(
-                f"the app {plan.app!r} was started from the snapshot {base}, so its inbox does not hold the "
-                "messages of its whole past, which canonical order would have to deliver",
-                hint="Rebuild it along its tape (--order tape), or rebuild the app that the snapshot was "
-                "made of.",
-            )
-    if plan.inbox_topic is not None and not any(settled.ends.get(plan.inbox_topic, [])):
+def _positions_in(base: Snapshot | None, number: int) -> Mapping[str, int]:
+    cut = b"" if base is None else base.manifest.task(number).cut
+    return tape.decode_cut(cut).positions if cut else {}
+
+
+def _check_part(request: Request, plan: Plan) -> None:
+    """Refuse parts of an app that sends to itself which cannot be separated from the whole: all its tasks run as one."""
+    if request.until.watermark_ms is not None:
         raise OptionError(
-            "the messages of the app are not recorded in this log, so all partitions have to run as one",
-            hint="Rebuild all keys, with a limit by offsets at most (no --key, no --until).",
+            f"the app {plan.app!r} sends records to itself, and --until stops each partition at a record of its own: "
+            "what the others had sent it by then is not known in canonical order",
+            hint="Use --as-of with the time: it goes by event time, and includes what was sent before.",
+        )
+    if request.keys and request.to.outputs != "none":
+        raise OptionError(
+            f"the app {plan.app!r} sends records to itself, so in canonical order all keys are run, and the outputs of "
+            "some keys cannot be separated from the others'",
+            hint="Leave out --outputs, or --key.",
         )
 
 
@@ -151,6 +173,6 @@ def _held_back(plan: Plan, log: Log) -> Iterator[str]:
 
 
 def _has_ended(targets: Sequence[Target]) -> bool:
-    """Whether the service's last run was a bounded one that reached its end in all tasks."""
+    """Whether the inputs of the service have ended for good in all tasks."""
     cuts = [None if one.cut is None else tape.decode_cut(one.cut) for one in targets]
     return all(cut is not None and {*cut.ended_operators} >= {*(cut.operators or ())} for cut in cuts)

@@ -19,6 +19,7 @@ from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
 from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.intake import refill
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
@@ -70,12 +71,10 @@ class _Run:
         self.tasks = [one.task for one in self.sinks]
         self._records_before = self._records()
         pasts = [history_of(self.job, past, number, self._result.work.phases) for number in numbers]
-        self._of = sum(
-            end - task.positions[name]
-            for task, one in zip(self.tasks, pasts, strict=True)
-            for name, end in one.ends.items()
-            if name not in self.own
-        )
+        outside = [{name: end for name, end in one.ends.items() if name not in self.own} for one in pasts]
+        self._outside = [*outside[0]]
+        self._begun_at = self._offsets()
+        self._of = sum(sum(ends.values()) for ends in outside) - self._begun_at
         self.order = Canonical(
             self.tasks,
             pasts,
@@ -100,8 +99,11 @@ class _Run:
         return result
 
     def report(self) -> None:
-        """Report the progress of all tasks."""
-        self.work.report(self.unit.name, self._records() - self._records_before, self._of)
+        """Report the progress of all tasks, by the offsets that they have passed in inputs from outside."""
+        self.work.report(self.unit.name, self._offsets() - self._begun_at, self._of)
+
+    def _offsets(self) -> int:
+        return sum(task.positions[name] for task in self.tasks for name in self._outside)
 
     def _records(self) -> int:
         return sum(task.totals.records for task in self.tasks)
@@ -118,13 +120,16 @@ class _TaskSink(Sink):
             TaskFolder(run.job, number, run.work.tasks, run.attempt, run.memory)
         )
         super().__init__(self._folder.store, CommitPolicy(entries=None, moved=_COMMIT_EVERY))
+        keys = run.job.request.keys
+        self._keys = named_keys(run.plan, keys).keys if keys else None
         self.task = self._task()
         self._marking = Marking(self.task) if marks_wanted(run.job) else None
 
     def _task(self) -> Task:
         job, plan, begun, number = self._run.job, self._run.plan, self._begun, self._number
         request, failed = job.request, self._run.failed
-        keys = named_keys(plan, request.keys).keys if request.keys else None
+        # An app that sends to itself runs all keys, since any of them may send to those that are wanted.
+        keys = None if job.delivers_sends else self._keys
         begun.load(self.store, rows_of_keys(plan, keys))
         watch = Watch(None, keys, None if request.failures.on_error == "stop" else failed.decide)
         task = Task(
@@ -137,6 +142,8 @@ class _TaskSink(Sink):
             settings=task_settings(),
             watch=watch,
         )
+        refill(task, self._run.past.source(number))
+        task.event_clock_ms = job.clock_ms
         task.follow(skips_of(plan, number, self._letters), FOREVER)
         return task
 
@@ -164,7 +171,9 @@ class _TaskSink(Sink):
         """Write the rows and outputs of the task, and return its result."""
         run, store, number = self._run, self._folder.store, self._number
         assert store.cut is not None
-        state = write_rows(run.job, number, run.attempt, store.rows(), store.get(rows.SCHEMA_ROW) or b"")
+        wanted = rows_of_keys(run.plan, self._keys)
+        found = store.rows() if self._keys is None else (one for one in store.rows() if wanted(one[0]))
+        state = write_rows(run.job, number, run.attempt, found, store.get(rows.SCHEMA_ROW) or b"")
         if self._marking is not None:
             self._emit(self.task, marked=True)
         outputs = self._folder.finished_outputs()

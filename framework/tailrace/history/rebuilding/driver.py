@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.key_split.ordered_shard import have_one_watermark, whole_because
 from tailrace.core.errors import OptionError, ReplayDivergedError
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_same_topics
@@ -31,7 +32,7 @@ from tailrace.history.rebuilding.output_files import outputs_folder
 from tailrace.history.rebuilding.output_watermarks import marks_wanted
 from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
-from tailrace.history.rebuilding.recorded_sends import first_difference
+from tailrace.history.rebuilding.recorded_sends import compares_before, first_difference
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.results import TaskResult, UnitResult, Work
@@ -95,15 +96,8 @@ class _Rebuild:
             if job is None or not resumed:
                 job = self._begin(job)
             results = self._results(job)
-            tasks = sorted((task for one in results for task in one.tasks), key=attrgetter("partition"))
-            if (difference := first_difference(tasks)) is not None:
-                _discard(job)
-                work.clear()
-                raise ReplayDivergedError(
-                    f"{difference} is not what is recorded, and along the tape the recorded messages and own "
-                    "topics are read",
-                    hint="Rebuild with --order canonical, where they come from this code.",
-                )
+            tasks = _tasks_of(results)
+            self._check_sends(job, tasks)
             report = report_of(job, self._engine.name, results, resumed=resumed)
             self._publish(job, tasks, report)
             # This note is about this run only: the snapshot does not depend on how often the driver was killed.
@@ -126,7 +120,7 @@ class _Rebuild:
 
     def _settled(self) -> Job:
         request, plan = self._request, self._plan
-        with opened_past(request, plan, taped=request.order == "tape") as past:
+        with opened_past(request, plan, taped=False) as past:
             settled = settle(request, past)
             check_topics(request, past)
         draft = Snapshots(request.to.uri, plan.app).begin()
@@ -143,7 +137,18 @@ class _Rebuild:
             folder=draft.folder_uri,
             created_ms=draft.created_ms,
         )
-        return _split(job)
+        return _split(job, plan)
+
+    def _check_sends(self, job: Job, tasks: Sequence[TaskResult]) -> None:
+        """Raises ReplayDivergedError if tasks send other records to their app than are recorded."""
+        if (difference := first_difference(tasks)) is not None:
+            _discard(job)
+            self._work.clear()
+            raise ReplayDivergedError(
+                f"{difference} is not what is recorded, and along the tape the recorded messages and own "
+                "topics are read",
+                hint="Rebuild with --order canonical, where they come from this code.",
+            )
 
     # --- the units
 
@@ -155,6 +160,9 @@ class _Rebuild:
         numbers = range(job.partitions)
         if job.delivers_sends:
             return self._run([Unit(job=job, kind=whole, partition=0)])
+        if compares_before(job, self._plan):
+            sends = self._run([Unit(job=job, kind="sends", partition=number) for number in numbers])
+            self._check_sends(job, _tasks_of(sends))
         if job.split == 1:
             return self._run([Unit(job=job, kind=whole, partition=number) for number in numbers])
         first = self._run([Unit(job=job, kind="first", partition=number) for number in numbers])
@@ -220,6 +228,11 @@ class _Rebuild:
         report.uri = Place.at(job.folder).shown
 
 
+def _tasks_of(results: Sequence[UnitResult]) -> list[TaskResult]:
+    """The tasks of the results, by partition."""
+    return sorted((task for one in results for task in one.tasks), key=attrgetter("partition"))
+
+
 def _discard(job: Job) -> None:
     """Remove what a job has made, unless it is published."""
     if not (Place.at(job.folder) / MANIFEST).exists():
@@ -228,21 +241,25 @@ def _discard(job: Job) -> None:
             Place.at(outputs_folder(job)).remove_folder()
 
 
-def _split(job: Job) -> Job:
+def _split(job: Job, plan: Plan) -> Job:
     """The job with the requested number of shards, or with a note that says why it is not split."""
     shards = job.request.execution.split
-    if shards > 1 and (whole := _whole_because(job)):
+    if shards > 1 and (whole := _whole_because(job, plan)):
         return replace(job, notes=(*job.notes, f"it was not split: {whole}"))
     return replace(job, split=shards)
 
 
-def _whole_because(job: Job) -> str:
+def _whole_because(job: Job, plan: Plan) -> str:
     """The reason why the partitions of a job cannot be split, as text. Empty if they can be."""
     request = job.request
     if job.delivers_sends:
         return "all partitions are taken as one"
+    if any(one.ordered for one in plan.operators) and (whole := _ordered_whole_because(job, plan)):
+        return whole
     if marks_wanted(job) and job.order == "canonical":
         return "without a tape, outputs that go to topics are made in one piece"
+    if request.as_of_ms is not None:
+        return "as of a time, a partition is run in one piece"
     if job.finish:
         return "the end of input goes through a partition in one piece"
     for wanted, what in (
@@ -254,6 +271,18 @@ def _whole_because(job: Job) -> str:
         if wanted:
             return f"a rebuild {what} is done in one piece for each partition"
     return ""
+
+
+def _ordered_whole_because(job: Job, plan: Plan) -> str:
+    if job.order == "canonical":
+        return "in canonical order, a partition with an ordered actor is run in one piece"
+    if job.request.limited:
+        return "up to a limit, a partition with an ordered actor is run in one piece"
+    if marks_wanted(job):
+        return "outputs of an ordered actor that go to topics are made in one piece"
+    if job.request.to.outputs != "none" and not have_one_watermark(plan):
+        return "the order of the outputs of several ordered actors with other inputs depends on all keys"
+    return whole_because(plan)
 
 
 def work_folder(request: Request, plan: Plan, id: str) -> Path:

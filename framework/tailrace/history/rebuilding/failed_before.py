@@ -8,6 +8,12 @@ In canonical order no tape names the failed records, so the dead letters do::
     it was not redriven        the record is handled in its place. A service that starts from the snapshot
                                settles the letter, so that it is not redriven (see ``dead_letters.handled``)
 
+A letter that names operators is about these only: the others have handled the record, and handle it here.
+
+A record that the service has refused as from the future is refused, as handling it would move the watermark. Records that no
+service has read are compared with the clock of the rebuild's beginning: that is the reading that a service which begins
+now would have.
+
 Records that the app sends to itself come from the present code (see ``core.engine.delivery``), and their
 letters are about records that the earlier code has sent. So redriven ones are left out (see
 ``canonical_unit``), and the letters are settled. A record that fails again cannot be identified by its
@@ -28,8 +34,8 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.core.engine.redriven import redrives_in
-from tailrace.core.errors import HANDLER_FAILED, BadReason, OptionError, ReplayDivergedError
+from tailrace.core.engine.redriven import OPERATORS_HEADER, redrives_in
+from tailrace.core.errors import FROM_THE_FUTURE, HANDLER_FAILED, BadReason, OptionError, ReplayDivergedError
 from tailrace.core.records import Headers, InputRecord, Output, RawOutput
 from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, notes, read
 from tailrace.history.reading.beginnings import Beginning
@@ -38,7 +44,7 @@ from tailrace.history.rebuilding.past import HistorySource
 
 _FOREIGN: BadReason = "foreign-partition"
 
-Skips = dict[tuple[int, int], Headers]
+Skips = dict[tuple[int, int, int], Headers]
 """By input number and offset: a record to skip, with the headers of its dead letter."""
 
 
@@ -47,17 +53,20 @@ def letters_before(past: HistorySource, *, delivers_sends: bool) -> tuple[Letter
     plan, log = past.plan, past.log
     if plan.dead_letters_topic not in log.topics():
         return ()
-    redriven: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-    failed: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+    redriven: defaultdict[int, set[tuple[str, int, str]]] = defaultdict(set)
+    failed: defaultdict[int, set[tuple[str, int, str]]] = defaultdict(set)
     sent: defaultdict[int, set[tuple[str, int, bytes]]] = defaultdict(set)
     redriven_sent: defaultdict[int, set[bytes]] = defaultdict(set)
     inputs, own = {one.name for one in plan.inputs}, own_inputs(plan) if delivers_sends else {}
     done = {id_ for id_, one in notes(log, plan.app).items() if not one.snapshot}
+    future: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
     for letter in dead_letters(log, plan.app):
         name, number, offset = letter.topic, letter.origin_partition, letter.origin_offset
         if name not in inputs or number is None or offset is None:
             continue
-        if name in own:
+        if letter.reason == FROM_THE_FUTURE and name not in own:
+            future[number].add((name, offset))
+        elif name in own:
             if letter.id not in done:
                 sent[number].add((name, offset, _content(letter)))
             elif (
@@ -66,22 +75,23 @@ def letters_before(past: HistorySource, *, delivers_sends: bool) -> tuple[Letter
                 redriven_sent[number].add(_content(letter))
         elif letter.id not in done:
             _check_own(letter, plan)
-            failed[number].add((name, offset))
+            failed[number].add((name, offset, letter.operators or ""))
         else:
-            redriven[number].add((name, offset))
+            redriven[number].add((name, offset, letter.operators or ""))
             # It may itself have been redriven for an app whose history this one continues, and the original
             # failed there.
             for one in redrives_in(letter.record.headers):
                 if one.origin is not None:
-                    redriven[one.origin[0]].add((name, one.origin[1]))
-    if not (redriven or failed or sent or redriven_sent):
+                    redriven[one.origin[0]].add((name, one.origin[1], letter.operators or ""))
+    if not (redriven or failed or sent or redriven_sent or future):
         return ()
     return tuple(
         Letters(
             tuple(sorted(redriven[n])),
-            tuple(sorted(failed[n] - redriven[n])),
+            tuple(sorted(one for one in failed[n] - redriven[n] if (*one[:2], "") not in redriven[n])),
             tuple(sorted(sent[n])),
             tuple(sorted(redriven_sent[n] - {content for *_, content in sent[n]})),
+            tuple(sorted(future[n])),
         )
         for n in range(plan.partitions)
     )
@@ -106,18 +116,28 @@ def _check_own(letter: DeadLetter, plan: Plan) -> None:
 
 
 def skips_of(plan: Plan, partition: int, letters: Letters) -> Skips:
-    """The records that a task must skip, because their redriven records are handled."""
+    """The records that a task must skip, because their redriven records are handled; and those to refuse."""
     numbers = {one.name: one.index for one in plan.inputs}
-    return {
-        (numbers[name], offset): (
-            ("tailrace-reason", HANDLER_FAILED.encode()),
-            ("tailrace-error", b"It failed when it ran first, and was redriven since."),
-            ("tailrace-topic", name.encode()),
-            ("tailrace-partition", str(partition).encode()),
-            ("tailrace-offset", str(offset).encode()),
-        )
-        for name, offset in letters.redriven
-    }
+    operators = {one.name: one.index for one in plan.operators}
+    found: Skips = {}
+
+    def headers(reason: str, error: str, name: str, offset: int) -> Headers:
+        fields = {"reason": reason, "error": error, "topic": name, "partition": partition, "offset": offset}
+        return tuple((f"tailrace-{field}", str(value).encode()) for field, value in fields.items())
+
+    for name, offset, failed in letters.redriven:
+        redriven = "It failed when it ran first, and was redriven since."
+        found_headers = headers(HANDLER_FAILED, redriven, name, offset)
+        if failed:
+            units = [operators[one] for one in failed.split(",") if one in operators]
+            found_headers = (*found_headers, (OPERATORS_HEADER, failed.encode()))
+        else:
+            units = [tape.ALL, *operators.values()]
+        found.update(((numbers[name], offset, unit), found_headers) for unit in units)
+    for name, offset in letters.from_the_future:
+        ahead = "Its event time was too far ahead of the clock when it was read first."
+        found[numbers[name], offset, tape.ALL] = headers(FROM_THE_FUTURE, ahead, name, offset)
+    return found
 
 
 class FailedAgain:
@@ -125,7 +145,7 @@ class FailedAgain:
 
     def __init__(self, plan: Plan, letters: Letters) -> None:
         self._topic, self._letters = plan.dead_letters_topic, letters
-        self._records: set[tuple[str | None, int | None]] = set()
+        self._records: set[tuple[str | None, int | None, str]] = set()
         self._contents: set[bytes] = set()
 
     def look(self, outputs: Iterable[Output] | Iterable[RawOutput]) -> None:
@@ -139,7 +159,7 @@ class FailedAgain:
         for topic, key, value, time_ms, headers in outputs:
             if topic == self._topic:
                 letter = read(0, InputRecord(0, time_ms, key, value, headers))
-                self._records.add((letter.topic, letter.origin_offset))
+                self._records.add((letter.topic, letter.origin_offset, letter.operators or ""))
                 self._contents.add(content := _content(letter))
                 if content in self._letters.redriven_sent:
                     raise ReplayDivergedError(
@@ -155,12 +175,22 @@ class FailedAgain:
         """
         before = {} if begun.decoded is None else begun.decoded.positions
         after = tape.decode_cut(cut).positions
-        failed = {(name, offset) for name, offset in self._letters.failed if offset < after.get(name, 0)}
+        failed = {one for one in self._letters.failed if one[1] < after.get(one[0], 0)}
+        done = {
+            one[:2] for one in failed if not any(_concern_one_unit(one, other) for other in self._records)
+        }
         sent = {
             (name, offset) for name, offset, content in self._letters.sent if content not in self._contents
         }
-        since = {one for one in (failed - self._records) | sent if one[1] >= before.get(one[0], 0)}
+        since = {one for one in done | sent if one[1] >= before.get(one[0], 0)}
         return by_input(begun.handled | since)
+
+
+def _concern_one_unit(one: tuple[str, int, str], other: tuple[str | None, int | None, str]) -> bool:
+    """Whether two letters are of one record and of an operator in common."""
+    (*place, operators), (*other_place, others) = one, other
+    shared = not operators or not others or {*operators.split(",")} & {*others.split(",")}
+    return place == other_place and bool(shared)
 
 
 def by_input(records: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

@@ -8,12 +8,20 @@ even then, unless the rebuild or the app sets ``dead-letter-all``.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.failure import MISTAKES, must_stop
 from tailrace.core.engine.units import Failure
-from tailrace.core.errors import BadRecordError
+from tailrace.core.errors import (
+    BadRecordError,
+    EnvironmentMismatchError,
+    InputsChangedError,
+    ReplayDivergedError,
+    UnknownTopicError,
+)
 from tailrace.history.rebuilding.results import NewFailures
 
 STOP_HINT = "Correct the code, or rebuild with --on-error dead-letter: then it goes to the dead letters."
@@ -22,6 +30,8 @@ _MISTAKE_HINT = (
     "dead-letter-all, then it goes to the dead letters."
 )
 _SHOWN = 20
+CANONICAL_HINT = "--order canonical needs no tape: it runs this code over the records of the inputs."
+"""What the errors of a rebuild along the tape add."""
 
 
 @dataclass(slots=True)
@@ -60,3 +70,14 @@ class Failed:
             failure.hint = _MISTAKE_HINT if isinstance(cause, MISTAKES) else STOP_HINT
             raise failure from cause
         self.note(failure)
+
+
+@contextmanager
+def naming_canonical() -> Generator[None]:
+    """Add to errors about a tape, or about code that does not follow it, that canonical order needs no tape."""
+    try:
+        yield
+    except (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError, UnknownTopicError) as error:
+        if "--order canonical" not in error.hint:
+            error.hint = f"{error.hint} {CANONICAL_HINT}".strip()
+        raise

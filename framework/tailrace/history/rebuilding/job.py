@@ -22,7 +22,7 @@ import msgspec
 from tailrace.history.rebuilding.request import Request
 
 SettledOrder: TypeAlias = Literal["tape", "canonical"]
-UnitKind: TypeAlias = Literal["task", "first", "shard", "merge", "canonical"]
+UnitKind: TypeAlias = Literal["sends", "task", "first", "shard", "merge", "canonical"]
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -35,16 +35,20 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Letters(msgspec.Struct, frozen=True):
-    """The app's dead letters of one partition: inputs and offsets. See ``failed_before``."""
+    """The app's dead letters of one partition: inputs, offsets, and the operators that failed, by name with commas between
+    them; empty for all. See ``failed_before``.
+    """
 
-    redriven: tuple[tuple[str, int], ...] = ()
+    redriven: tuple[tuple[str, int, str], ...] = ()
     """Records that failed and were redriven: they are skipped."""
-    failed: tuple[tuple[str, int], ...] = ()
+    failed: tuple[tuple[str, int, str], ...] = ()
     """Records that failed and were not redriven: they are handled."""
     sent: tuple[tuple[str, int, bytes], ...] = ()
     """Failed records that the app sent to itself, not redriven, with digests of their contents."""
     redriven_sent: tuple[bytes, ...] = ()
     """Of those that were redriven: digests of their contents."""
+    from_the_future: tuple[tuple[str, int], ...] = ()
+    """Records that were refused by the clock, redriven or not: they are refused."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +68,8 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     base: str | None = None
     """Id of the snapshot that the rebuild continues from."""
     notes: tuple[str, ...] = ()
+    clock_ms: int | None = None
+    """In canonical order: when the rebuild began. Event times are compared with it."""
     delivers_sends: bool = False
     """Canonical order: all partitions run as one, and own inputs are delivered (``core.engine.delivery``)."""
     finish: bool = False

@@ -38,6 +38,7 @@ def manifest_of(job: Job, past: HistorySource, tasks: Sequence[TaskResult], note
         position=job.position if whole else None,
         ends=ends,
         keys=request.keys,
+        as_of_ms=request.as_of_ms,
         tasks=tuple(_entry(one, job, past) for one in tasks),
         notes=tuple(notes),
     )
@@ -66,7 +67,7 @@ def notes_of_part(job: Job, plan: Plan, tasks: Sequence[TaskResult]) -> Iterator
         yield f"it holds {_named(keys)} only"
     if missing := _without_state(plan, keys, tasks):
         yield f"there is no state of {_named(missing)}"
-    if job.request.limited and plan.inbox_topic is not None:
+    if job.request.limited and not job.delivers_sends and plan.inbox_topic is not None:
         yield "messages that were under way where it stops are not in it"
 
 

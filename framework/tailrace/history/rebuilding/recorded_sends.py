@@ -6,6 +6,9 @@ records, sends the same again: to every partition of every own input, the same r
 each task keeps, for each destination, a chained digest of the records that it sends there. Each partition of
 an own input has the digests of its recorded records, by sender. The driver compares the two. No digest of the
 code is needed, and a change that does not alter the sends is accepted.
+
+A rebuild of a part (some keys, or up to a limit) gets records that other keys have sent, or other tasks from behind
+their limits. So before such a rebuild, units of their own (``sends``) run the whole history, and only compare.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
@@ -62,8 +67,20 @@ class Sends:
 
 
 def compares_sends(job: Job, plan: Plan) -> bool:
-    """Whether to compare the app's sends to itself. A replay of only a part of history cannot."""
+    """Whether the units of a rebuild compare the app's sends to itself. Those of a part do not see all of them."""
     return job.order == "tape" and not job.request.partial and bool(own_inputs(plan))
+
+
+def compares_before(job: Job, plan: Plan) -> bool:
+    """Whether the sends are compared over the whole history, before only a part of it is rebuilt."""
+    part = job.request.partial and not job.request.source.after_deleted
+    return job.order == "tape" and part and bool(own_inputs(plan))
+
+
+def whole(job: Job) -> Job:
+    """The same job for all keys, without limits and outputs."""
+    request = replace(job.request, keys=(), until=Limits(), to=replace(job.request.to, outputs="none"))
+    return replace(job, request=request)
 
 
 def task_without_history(job: Job, past: HistorySource, number: int) -> TaskResult:

@@ -5,7 +5,8 @@ The smallest request names an app, the log that it is rebuilt from, and a place 
     Request(app="services.flights:app", source=Source(log="data/log"), to=Destination(uri="data/snapshots"))
 
 =============================== =========================================================
-``app, keys, order, until``     what is rebuilt, in which order of its inputs, how far
+``app, keys, order, until,``    what is rebuilt, in which order of its inputs, how far
+``as_of_ms``
 ``source``                      where history is read
 ``to``                          where the snapshot and the outputs go
 ``failures``                    which failures stop the rebuild, and which do not
@@ -17,6 +18,8 @@ A request is a value: it is encoded into the job, and its encoding is part of th
 
 from __future__ import annotations
 
+from dataclasses import replace
+from tempfile import TemporaryFile
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -88,13 +91,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The keys to rebuild, as a person writes them; empty: all keys."""
     order: Order = "auto"
     until: Limits = Limits()
+    as_of_ms: int | None = None
+    """Only the events up to this event time, and what follows from them; in canonical order."""
     failures: Failures = Failures()
     execution: Execution = Execution()
 
     @property
     def limited(self) -> bool:
         """Whether the rebuild may stop before the last commit."""
-        return self.until.any
+        return self.until.any or self.as_of_ms is not None
 
     @property
     def partial(self) -> bool:
@@ -103,9 +108,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     def limit(self, partition: int) -> Limit | None:
         """Where the task of a partition stops."""
-        return self.until.of(partition) if self.limited else None
+        return replace(self.until.of(partition), as_of_ms=self.as_of_ms) if self.limited else None
 
 
 def task_settings() -> TaskSettings:
     """The settings of a task of a rebuild."""
-    return TaskSettings(cache_bytes=128 << 20, timezones=timezones_version())
+    return TaskSettings(cache_bytes=128 << 20, timezones=timezones_version(), scratch=TemporaryFile)

@@ -10,6 +10,7 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError
 from tailrace.history.reading.beginnings import Beginning, check_tape_begins, taped_beginning
@@ -30,8 +31,8 @@ _COUNTED_ALL = (
     "events, timers and outputs are counted as the service's tape has them, what is left out included"
 )
 _NOT_COMPARED = (
-    "what the app sends to itself is taken as it was recorded, as only a part is rebuilt: it is not compared "
-    "with what this code sends"
+    "what the app sends to itself is taken as it was recorded: without the deleted records it cannot be compared with "
+    "what this code sends. --order canonical reads what this code sends"
 )
 
 
@@ -44,7 +45,7 @@ def settle_along_tape(
     if not cuts:
         raise SnapshotMismatchError(
             f"the app {plan.app!r} has never committed: there is no history to rebuild from",
-            hint="Run it first.",
+            hint="Run it first, or use --order canonical, which needs no tape.",
         )
     _check_inputs(plan, [*cuts.values()])
     check_end_offsets(plan, past.log, request.until.offsets)
@@ -57,7 +58,7 @@ def settle_along_tape(
     notes = [*_deleted(request, past, beginnings)]
     notes += [_COUNTED_ALL] if notes else []
     notes += _begun_with(request, beginnings)
-    notes += [_NOT_COMPARED] if request.partial and own_inputs(plan) else []
+    notes += [_NOT_COMPARED] if request.source.after_deleted and own_inputs(plan) else []
     for number, cut in cuts.items():
         notes += behind_last_commit(plan, request.until, number, cut)
     return replace(settled, notes=(*settled.notes, *notes))
@@ -87,13 +88,13 @@ def _check_time(request: Request, past: HistorySource, cuts: Sequence[tape.Cut])
     highest_ms = max(_first_level(past.plan, one) for one in cuts)
     if until_ms > highest_ms:
         raise OptionError(
-            f"the time {until_ms} ms is outside the log: the highest watermark of the app's tasks is "
-            f"{highest_ms} ms",
+            f"the time {instant(until_ms)} is outside the log: the highest watermark of the app's tasks is "
+            f"{instant(highest_ms)}",
             hint="Leave the limit out to rebuild up to the last commit.",
         )
     if until_ms < (first_ms := _first_ms(past)):
         raise OptionError(
-            f"the time {until_ms} ms is outside the log: its first record is of {first_ms} ms",
+            f"the time {instant(until_ms)} is outside the log: its first record is of {instant(first_ms)}",
             hint="Name a time within the log.",
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tailrace.core import rows
 from tailrace.core.counting import counted
 from tailrace.core.engine import tape
@@ -22,7 +24,7 @@ from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.recorded_rows import compare_rows
-from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, task_without_history
+from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, task_without_history, whole
 from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.results import (
     OutputFiles,
@@ -46,6 +48,17 @@ def run_task(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) ->
     with TaskFolder(unit.job, unit.partition, work.tasks, attempt, StateMemory()) as folder:
         _TaskRun(unit, past, work, result, folder).run()
     return result
+
+
+def run_sends(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
+    """Run a task over its whole history, to compare what it sends to its app. Raises what ``run_task`` raises."""
+    job, result = whole(unit.job), UnitResult(unit=unit.name, attempt=attempt)
+    if job.targets[unit.partition].cut is None:
+        result.tasks = (task_without_history(job, past, unit.partition),)
+        return result
+    with TaskFolder(job, unit.partition, work.tasks, attempt, StateMemory()) as folder:
+        _SendsRun(replace(unit, job=job), past, work, result, folder).run()
+    return UnitResult(unit=unit.name, attempt=attempt, tasks=result.tasks)
 
 
 class _TaskRun(TapeSink):
@@ -245,3 +258,10 @@ class _TaskRun(TapeSink):
             outputs=OutputFiles() if outputs is None else write_frames(job, number, attempt, outputs),
             sends=sends,
         )
+
+
+class _SendsRun(_TaskRun):
+    """Keeps only the digests of what the task sends."""
+
+    def _written(self, *, whole: bool, sends: SendDigests | None) -> TaskResult:  # noqa: ARG002  # nothing is written
+        return TaskResult(partition=self._number, sends=sends)

@@ -11,12 +11,16 @@ from collections.abc import Iterator
 import msgspec
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import OptionError, SnapshotMismatchError
 from tailrace.history.dead_letters.handled import check_not_redriven_since
+from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.reading.same_topics import check_history, note_of_topics, replaced_topics
 from tailrace.history.rebuilding.canonical_targets import settle_canonical
+from tailrace.history.rebuilding.failures import naming_canonical
 from tailrace.history.rebuilding.job import Settled, SettledOrder, Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
@@ -45,7 +49,8 @@ def settle(request: Request, past: HistorySource) -> Settled:
         settled = msgspec.structs.replace(settled, base=base.manifest.id)
     if order == "canonical":
         return settle_canonical(request, past, base, settled)
-    return settle_along_tape(request, past, base, settled)
+    with naming_canonical():
+        return settle_along_tape(request, past, base, settled)
 
 
 def _last_commits(past: HistorySource, order: SettledOrder) -> Settled:
@@ -70,12 +75,26 @@ def _base(request: Request, past: HistorySource) -> Snapshot | None:
     if request.source.base is None:
         return None
     base = Snapshots(request.source.base, past.plan.app).open(request.source.base_id)
+    if base.manifest.partitions != past.plan.partitions:
+        raise SnapshotMismatchError(
+            f"the snapshot {base.manifest.id} has {base.manifest.partitions} partitions, the app "
+            f"{past.plan.app!r} has {past.plan.partitions}",
+            hint="Rebuild from the beginning, or from a snapshot with the same number.",
+        )
     for one in base.chain:
-        if one.keys and not (request.keys and {*request.keys} <= {*one.keys}):
+        if one.as_of_ms is not None:
+            raise SnapshotMismatchError(
+                f"the snapshot {base.manifest.id} is as of {instant(one.as_of_ms)}: it has left out events from before "
+                "its positions",
+                hint="Continue from one that was made without --as-of.",
+            )
+        if one.keys and (own_inputs(past.plan) or not (request.keys and {*request.keys} <= {*one.keys})):
             raise SnapshotMismatchError(
                 f"the snapshot {base.manifest.id} holds the keys {', '.join(one.keys)} only: all others "
                 "would be gone",
-                hint="Continue from a whole one, or ask for these keys (--key).",
+                hint="Continue from a whole one: the app sends to itself, so the other keys are run as well."
+                if own_inputs(past.plan)
+                else "Continue from a whole one, or ask for these keys (--key).",
             )
     check_not_redriven_since(past.log, base.manifest)
     return base
@@ -84,9 +103,17 @@ def _base(request: Request, past: HistorySource) -> Snapshot | None:
 def _order(request: Request, past: HistorySource) -> tuple[SettledOrder, tuple[str, ...]]:
     """The order to use, and the notes about it."""
     plan, log = past.plan, past.log
+    if request.as_of_ms is not None:
+        _check_as_of(request)
+        return "canonical", (
+            f"as of {instant(request.as_of_ms)}: in canonical order, without events from after this time",
+            *_replaced(past),
+        )
     if request.order == "canonical":
         return "canonical", tuple(_replaced(past))
     if request.order == "tape":
+        with naming_canonical():
+            AppHistory(plan, log)
         return "tape", ()
     if plan.tape_topic not in log.topics():
         note = "the app has never run on this log: in canonical order, as there is no tape"
@@ -97,6 +124,17 @@ def _order(request: Request, past: HistorySource) -> tuple[SettledOrder, tuple[s
         note = "the beginning of the tape is deleted: in canonical order"
         return "canonical", (note, *_replaced(past))
     return "tape", ()
+
+
+def _check_as_of(request: Request) -> None:
+    """Refuse what does not go with a point in event time."""
+    for given, option, why in (
+        (request.order == "tape", "--order tape", "the tape goes by the order of arrival"),
+        (request.until.any, "another limit", "it would end before the time"),
+        (request.source.base is not None, "--from-snapshot", "its state may hold events from after the time"),
+    ):
+        if given:
+            raise OptionError(f"--as-of does not go with {option}: {why}", hint=f"Leave {option} out.")
 
 
 def _replaced(past: HistorySource) -> Iterator[str]:

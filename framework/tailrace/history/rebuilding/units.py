@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
@@ -14,11 +15,12 @@ from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.code_digest import differences
+from tailrace.history.rebuilding.failures import naming_canonical
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.results import Failure, UnitResult
 from tailrace.history.rebuilding.splitting.split_units import run_first, run_merge, run_shard
-from tailrace.history.rebuilding.tape_unit import run_task
+from tailrace.history.rebuilding.tape_unit import run_sends, run_task
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.processes.app_loading import find_app
@@ -44,7 +46,8 @@ def run_unit(unit: Unit) -> UnitResult:
         taped = unit.job.order == "tape"
         with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
             check_same_topics(past.log, unit.job.topics, topics_of(plan, past.log))
-            result = _RUNS[unit.kind](unit, past, work, attempt)
+            with naming_canonical() if taped else nullcontext():
+                result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
         return UnitResult(unit=unit.name, attempt=attempt, failure=Failure.of(error))
     return work.finish(unit, result)
@@ -76,6 +79,7 @@ def _other_code(reference: str, noted: tuple[tuple[str, str], ...]) -> list[str]
 
 
 _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
+    "sends": run_sends,
     "task": run_task,
     "first": run_first,
     "shard": run_shard,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TypeVar
 
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import OffsetGoneError, SnapshotMismatchError
@@ -49,6 +50,7 @@ class InputPositions:
         declared = {one.name for one in self._plan.inputs}
         check_last_reads(self._log, self._snapshot, self._number, declared)
         cut = tape.decode_cut(self._entry.cut)
+        self._check_waiting(cut, is_new=is_new)
         found: dict[str, int] = {}
         for name, position in cut.positions.items():
             place = TopicPartition(here(name, cut.app, self._plan.app), self._number)
@@ -57,6 +59,20 @@ class InputPositions:
             else:
                 found[place.topic] = self._in_log(place, position)
         return found
+
+    def _check_waiting(self, cut: tape.Cut, *, is_new: bool) -> None:
+        """Refuse a cut in which records wait for ordered actors that this log does not have."""
+        for actor, ordered in cut.ordered.items():
+            for name, (low, count, _) in ordered.lows.items():
+                place = TopicPartition(here(name, cut.app, self._plan.app), self._number)
+                kept = self._log.start_offset(*place) <= low < self._log.end_offset(*place)
+                if (is_new and is_own(name, cut.app)) or not kept:
+                    raise SnapshotMismatchError(
+                        f"{counted(count, 'record')} of {name!r} partition {self._number} waited for their turn in "
+                        f"{actor}, and this log does not have them: the snapshot {self._manifest.id} names them only",
+                        hint="Use a snapshot of this history in this log (snapshot create, or rebuild --order tape), or one "
+                        "in which nothing waits.",
+                    )
 
     def _in_log(self, place: TopicPartition, position: int) -> int:
         """The position in an input, if the log has the records from there on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
@@ -13,7 +15,7 @@ from tailrace.history.comparing.cut_differences import (
     position_changes,
 )
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.beginnings import rows_of
+from tailrace.history.reading.beginnings import is_own, rows_of
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot
 
@@ -24,6 +26,10 @@ def check_same_moment(plan: Plan, log: Log, snapshot: Snapshot, number: int, liv
     """
     app, which, data = plan.app, snapshot.manifest.id, snapshot.manifest.task(number).cut
     cut = tape.decode_cut(data) if data else None
+    if cut is not None:
+        # Only new code has read the inputs that the service has not: it continues in them where the snapshot stands.
+        read = {name: at for name, at in cut.positions.items() if name in live.positions}
+        cut = msgspec.structs.replace(cut, positions=read)
     if cut is not None and cut.app != live.app:
         raise SnapshotMismatchError(
             f"the snapshot {which} is of the app {cut.app!r}, and cannot replace the state of {app!r}",
@@ -31,15 +37,22 @@ def check_same_moment(plan: Plan, log: Log, snapshot: Snapshot, number: int, liv
         )
     if cut is not None and any(one.source == "canonical" for one in snapshot.chain):
         found = position_changes(cut.positions, live.positions)
-        if not found:
-            _check_timers(plan, log, snapshot, number, cut, live)
     else:
         found = cut_changes(cut, live)
+    if not found and cut is not None:
+        _check_timers(plan, log, snapshot, number, cut, live)
+        _check_waiting(snapshot, number, cut, live)
     if found:
+        sent = all(is_own(one.label, app) for one in found)
         raise SnapshotMismatchError(
             f"in partition {number} the snapshot {which} does not stand where the app {app!r} does. In the "
             f"snapshot, and now: {in_one_line(found)}",
-            hint="With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild "
+            hint=(
+                "Messages of the app are under way: handle them with the code that ran (--until-end) first. "
+                if sent
+                else ""
+            )
+            + "With the app stopped, rebuild from the snapshot up to the present (tailrace rebuild "
             "--from-snapshot), and start from what that gives; or run the app beside under another "
             "name (--as NAME).",
         )
@@ -48,16 +61,32 @@ def check_same_moment(plan: Plan, log: Log, snapshot: Snapshot, number: int, liv
 def _check_timers(
     plan: Plan, log: Log, snapshot: Snapshot, number: int, cut: tape.Cut, live: tape.Cut
 ) -> None:
-    """Refuse a snapshot in canonical order if a timer would fire twice or never: it has its own clock."""
+    """Refuse a snapshot if a timer would fire twice or never: canonical order has its own clock, and other code of an app may
+    have been stopped elsewhere within a drain.
+    """
     folded = AppHistory(plan, log).committed(number, with_rows=True).rows
     assert folded is not None
     again, never = passed_timers(plan, cut, rows_of(snapshot, number), live, folded.rows())
     for some, said in ((again, "fire a second time"), (never, "never fire")):
         if some:
             raise SnapshotMismatchError(
-                f"in partition {number} clock or watermarks of the snapshot {snapshot.manifest.id}, which "
-                f"was made in canonical order, are not those of the app {plan.app!r}: "
+                f"in partition {number} clock or watermarks of the snapshot {snapshot.manifest.id} are not those of the app "
+                f"{plan.app!r}: "
                 f"{counted(len(some), 'timer')} would {said}, the first of them {some[0]}",
                 hint="Rebuild along the tape (--order tape), with the app stopped; or run the app beside "
                 "under another name (--as NAME).",
+            )
+
+
+def _check_waiting(snapshot: Snapshot, number: int, cut: tape.Cut, live: tape.Cut) -> None:
+    """Refuse a snapshot if an operator would handle events a second time or never, as other ones wait in it."""
+    for name in sorted(cut.operators.keys() & live.operators.keys()):
+        lows = [one.ordered[name].lows if name in one.ordered else {} for one in (cut, live)]
+        if lows[0] != lows[1]:
+            counts = [sum(count for _, count, _ in one.values()) for one in lows]
+            raise SnapshotMismatchError(
+                f"in partition {number} {counted(counts[0], 'event')} wait for their turn in {name} by the snapshot "
+                f"{snapshot.manifest.id}, and {counts[1]:,} by the last commit: some would be handled a second time, or never",
+                hint="If its order has changed, end the inputs first with the old code (--end-of-input), rebuild, and start with "
+                "--after-end; or run the app beside under another name (--as NAME).",
             )

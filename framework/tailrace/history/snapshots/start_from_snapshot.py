@@ -45,6 +45,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
+from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import (
     FencedError,
     SnapshotMismatchError,
@@ -59,13 +60,14 @@ from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, rows_of
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.commit_identity import new_nonce, standing
-from tailrace.history.reading.cut_notes import kept_headers
+from tailrace.history.reading.cut_notes import READ, ROWS, cut_header, kept_headers
 from tailrace.history.reading.left_inputs import abandoned_positions, new_abandoned_header
 from tailrace.history.reading.same_topics import noted_header
 from tailrace.history.snapshots.input_positions import BATCH, InputPositions, batched
 from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.log.interface import Log, TopicPartition, Writer
 from tailrace.processes.environment import timezones_version
+from tailrace.state.contents import Contents
 from tailrace.state.snapshots import Snapshot, Snapshots, TaskEntry, which_where
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut, decode_store_cut
 
@@ -201,6 +203,12 @@ class _Task:
                 f"partitions={manifest.partitions}.",
             )
         for one in self._snapshot.chain:
+            if one.as_of_ms is not None:
+                raise SnapshotMismatchError(
+                    f"the snapshot {self._id} is as of {instant(one.as_of_ms)}: it has left out events from before its "
+                    "positions, which would be lost",
+                    hint="Start from one that was made without --as-of.",
+                )
             if one.keys:
                 raise SnapshotMismatchError(
                     f"the snapshot {self._id} holds the keys {', '.join(one.keys)} only: all others would be "
@@ -301,16 +309,20 @@ class _Task:
             totals = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
             record = self._tape_record(number, positions, totals)
             cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
-            gone = dict(stale)
+            gone, contents = dict(stale), Contents()
             for batch in batched(rows_of(self._snapshot, partition)):
                 self._append(writer, batch)
+                contents = contents.applied(dict(batch))
                 for row, _ in batch:
                     gone.pop(row, None)
             self._append(writer, ((row, None) for row in gone))
             encoded = tape.encode(cut)
             left = {} if before is not None else abandoned_positions(self._entry, log)
+            read = {name: one for name, one in self._entry.read.items() if name in positions or name in left}
             headers = (
                 noted_header(plan, log, partition, positions)
+                + cut_header(READ, read)
+                + cut_header(ROWS, contents)
                 + kept_headers(before)
                 + new_abandoned_header(log, partition, left)
             )
@@ -321,7 +333,7 @@ class _Task:
             if plan.app == self._cut.app:
                 settle_letters(log, writer, plan.app, self._entry, self._id, self._now_ms)
             ends = writer.commit(
-                {TopicPartition(name, partition): at for name, at in positions.items()}, plan.app
+                {TopicPartition(name, partition): at for name, at in cut.offsets.items()}, plan.app
             )
         finally:
             writer.close()

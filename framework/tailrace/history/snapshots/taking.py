@@ -192,7 +192,7 @@ class _Taking:
         else:
             assert base.changelog_position is not None
             start = base.changelog_position
-        changed, cut, position = fold(self._log, place, start, end, self._note_read)
+        changed, cut, position, headers = fold(self._log, place, start, end, self._note_read)
         if cut is None:
             # The task has not committed since the parent, or never. If never, it begins with empty state in
             # every start.
@@ -218,7 +218,7 @@ class _Taking:
             position,
             schema,
             files,
-            read=last_reads(self._log, number, cut, left),
+            read=last_reads(self._log, number, cut, left, headers),
             waiting=flight.waiting(number),
             abandoned=left,
         )

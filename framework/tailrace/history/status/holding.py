@@ -1,8 +1,8 @@
 """Finds the source that holds an operator back, and the reason for that source's watermark.
 
 Theory. The watermark of an operator is the least of its sources', without those that are idle (see
-``core.engine.watermarks``). So one source holds it back, the lowest that counts, or none if all are idle or a
-bounded run has ended. The reason for that source's watermark is found in the log, in this order:
+``core.engine.watermarks``). So one source holds it back, the lowest that counts, or none if all are idle or its
+input has ended. The reason for that source's watermark is found in the log, in this order:
 
     reason        the source                                        until
     -----------   -----------------------------------------------   ------------------------------------------------------
@@ -81,7 +81,7 @@ class Holding:
 
     def lowest(self, marks: Watermarks, operator: int) -> int | None:
         """The source that holds an operator back; None if it has ended, or all of its sources are idle."""
-        if marks.ended_operators[operator]:
+        if marks.has_ended(operator):
             return None
         counting = [source for source in self._plan.operators[operator].sources if not marks.idle[source]]
         return min(counting, key=lambda source: marks.of_source[source], default=None)

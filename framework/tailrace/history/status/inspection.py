@@ -13,8 +13,10 @@ from typing import Literal
 import msgspec
 
 from tailrace.core.declare.plan import InputPlan, OperatorPlan, Plan
-from tailrace.core.durations import is_instant
+from tailrace.core.durations import A_DAY_MS, is_instant, spelled
 from tailrace.core.engine import tape
+from tailrace.core.engine.describe_rows import instant
+from tailrace.core.engine.tape import Idleness
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import TailraceError
 from tailrace.core.names import transactional_id
@@ -25,6 +27,8 @@ from tailrace.history.reading.same_topics import replaced_topics
 from tailrace.history.reading.stretches import batches, last
 from tailrace.history.reading.tape_records import tape_record
 from tailrace.history.status.holding import Held, Holding, lag_of
+from tailrace.history.status.kept_too_short import kept_too_short
+from tailrace.history.status.late_after_idle import cause_of
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Owner
 
@@ -47,6 +51,12 @@ class SourceReport(msgspec.Struct, frozen=True):
     """The oldest offset that the log has."""
     replayable_since_ms: int | None = None
     """The timestamp of the oldest record, if the log has deleted records before it."""
+    late_after_idle: int = 0
+    """Number of events that were late because the input had been idle."""
+    idle_ms: int = 0
+    """How long it had been idle when the last such event came first after it."""
+    late_cause: str = ""
+    """The same in words, and what helps; empty if there was none."""
 
 
 class OperatorReport(msgspec.Struct, frozen=True):
@@ -58,9 +68,11 @@ class OperatorReport(msgspec.Struct, frozen=True):
     held_by: Held | None
     """The source that holds it back. None: it has ended, or all of its sources are idle."""
     ended: bool
-    """A bounded run (``--until-end``) has reached its end."""
+    """Its input was ended for good (``--end-of-input``)."""
     feedback: tuple[str, ...]
     """Topics from its own circle, for which it does not wait."""
+    waiting: dict[str, int]
+    """By input: the number of events that were read and wait for their turn in the order of event time."""
 
 
 class TaskReport(msgspec.Struct, frozen=True):
@@ -89,15 +101,17 @@ class AppReport(msgspec.Struct, frozen=True):
     at_ms: int
     tasks: tuple[TaskReport, ...]
     problems: tuple[str, ...] = ()
-    """What is wrong with the app's topics: those that were replaced, and records that no task has written."""
+    """What is wrong with the app's topics: those that were replaced, those that keep records for too short a time, and
+    records that no task has written."""
 
 
 def inspect_app(plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None]) -> AppReport:
     """The status of all tasks of an app. Raises UnknownTopicError or InputsChangedError."""
     AppHistory(plan, log)
-    problems = tuple(_problems(plan, log))
-    tasks = [_Task(plan, number, log, owner_of).report() for number in range(plan.partitions)]
-    return AppReport(plan.app, plan.version, now_ms, tuple(tasks), problems)
+    tasks = [_Task(plan, number, log, owner_of) for number in range(plan.partitions)]
+    clocks = [one.clock_ahead(now_ms) for one in tasks]
+    problems = (*_problems(plan, log), *kept_too_short(plan, log, now_ms), *filter(None, clocks))
+    return AppReport(plan.app, plan.version, now_ms, tuple(one.report() for one in tasks), problems)
 
 
 def _problems(plan: Plan, log: Log) -> Iterator[str]:
@@ -129,6 +143,16 @@ class _Task:
             name: known.get(name, log.start_offset(*place)) for name, place in self._places.items()
         }
         self._lags = {name: lag_of(log, place, self._positions[name]) for name, place in self._places.items()}
+
+    def clock_ahead(self, now_ms: int) -> str | None:
+        """What is wrong if the task's clock is more than a day ahead of this one."""
+        if self._cut is None or self._cut.now - now_ms <= A_DAY_MS:
+            return None
+        ahead = f"{spelled((self._cut.now - now_ms) // A_DAY_MS * A_DAY_MS)} ahead of the clock"
+        return (
+            f"processing time of task {self._number} stands still at {instant(self._cut.now)}, {ahead}: the task has read a "
+            "clock that was wrong, or this one is"
+        )
 
     def report(self) -> TaskReport:
         """The status of the task."""
@@ -162,10 +186,10 @@ class _Task:
                 yield self._source(one, source, "writers")
 
     def _source(self, one: InputPlan, source: int, follows: Follows) -> SourceReport:
-        marks, place = self._marks, self._places[one.name]
-        start = self._log.start_offset(*place)
+        marks, place, name = self._marks, self._places[one.name], self._plan.sources[source]
+        start, known = self._log.start_offset(*place), self._marks.idleness.get(name, Idleness(0))
         return SourceReport(
-            topic=self._plan.sources[source],
+            topic=name,
             follows=follows,
             position=self._positions[one.name],
             end=self._log.end_offset(*place),
@@ -174,7 +198,14 @@ class _Task:
             idle=marks.idle[source],
             start=start,
             replayable_since_ms=oldest_ms(self._log, place) if start else None,
+            late_after_idle=known.late,
+            idle_ms=known.idle_ms,
+            late_cause=cause_of(self._plan, name, known.late, known.idle_ms) if known.late else "",
         )
+
+    def _waiting(self, operator: str) -> dict[str, int]:
+        ordered = None if self._cut is None else self._cut.ordered.get(operator)
+        return {} if ordered is None else {name: count for name, (_, count, _) in ordered.lows.items()}
 
     def _operator(self, one: OperatorPlan, holding: Holding) -> OperatorReport:
         source = holding.lowest(self._marks, one.index)
@@ -185,6 +216,7 @@ class _Task:
             held_by=None if source is None else holding.why(source, self._marks, self._positions),
             ended=self._marks.ended_operators[one.index],
             feedback=one.feedback,
+            waiting=self._waiting(one.name),
         )
 
 

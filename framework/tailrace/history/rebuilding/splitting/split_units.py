@@ -7,6 +7,9 @@
 The first pass or the sums detect a partition that cannot be split. The result names the reason (``unsplit``),
 and the driver has the partition replayed as a whole. It does the same if an event fails that did not fail in
 the first run: the replay of the whole then names the event, or succeeds.
+
+If the operators are ordered, the first unit only looks at the tape, and each shard reads the whole partition (see
+``splitting.ordered``).
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from functools import partial
 from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import msgspec
@@ -33,22 +35,20 @@ from tailrace.core.engine.key_split.first_pass import FirstPass, KeySplitPlan
 from tailrace.core.engine.key_split.shard import Ordered, ShardTask, check, in_order, numbered
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
-from tailrace.core.records import Output
+from tailrace.core.errors import UnsplittableError
 from tailrace.core.storage import Store
 from tailrace.history.reading.beginnings import Beginning
 from tailrace.history.reading.driving import CommitPolicy, Sink, Step, TapeSink, drive, drive_along_tape
 from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
 from tailrace.history.rebuilding.canonical_history import history_of
 from tailrace.history.rebuilding.canonical_unit import idle_inputs, one_commit
-from tailrace.history.rebuilding.failed_before import FailedAgain, skips_of
-from tailrace.history.rebuilding.job import Unit, UnitKind
+from tailrace.history.rebuilding.failed_before import skips_of
+from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.recorded_rows import compare_rows
 from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, task_without_history
-from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.results import (
     OutputFiles,
     RowComparison,
@@ -56,72 +56,22 @@ from tailrace.history.rebuilding.results import (
     TaskResult,
     UnitResult,
 )
+from tailrace.history.rebuilding.splitting import part as parts
+from tailrace.history.rebuilding.splitting.ordered import look_at_tape, run_ordered
+from tailrace.history.rebuilding.splitting.part import (
+    NOT_IN_PARTS,
+    OTHER_CODE,
+    Dealing,
+    Emitted,
+    Part,
+    ShardFiles,
+)
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
 
-_AT_ONCE = 10_000
-NOT_IN_PARTS = (UnsplittableError, ReplayDivergedError, BadRecordError)
-"""After these errors the partition is replayed in one piece, which can name the event that differs or fails.
-"""
-
 _Block: TypeAlias = tuple[Series, ShardRecords]
 _Rows: TypeAlias = list[tuple[bytes, bytes]]
-
-
-class _Dealing(msgspec.Struct, frozen=True):
-    """Results of a first pass: for each shard a file of records, their number, and how the task is driven."""
-
-    files: list[str]
-    records: list[int]
-    overview: Overview
-    whole: bool
-    marks: bytes = b""
-
-
-class _ShardFiles(msgspec.Struct, frozen=True):
-    """What a shard has made: a file of rows, one of outputs, and counts."""
-
-    rows: str
-    outputs: str
-    schema: bytes
-    counted: tape.Totals
-
-
-class _Part:
-    """The common base of the three kinds of units."""
-
-    def __init__(self, unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> None:
-        self.unit, self.job, self.past, self.work = unit, unit.job, past, work
-        self.plan, self.number, self.attempt = past.plan, unit.partition, attempt
-        self.target = unit.job.targets[unit.partition].cut
-        self.result = UnitResult(unit=unit.name, attempt=attempt)
-        self.settings = task_settings()
-        self.again = FailedAgain(past.plan, unit.job.letters_of(unit.partition))
-
-    def path(self, what: str, shard: int) -> Path:
-        """The path of a file of this attempt."""
-        return self.work.blocks / f"{self.number}-{shard}-{what}-{self.attempt}"
-
-    def look(self, outputs: Iterator[Output], sends: Sends | None) -> Iterator[Output]:
-        """Iterates over the outputs, and looks at each."""
-        while batch := list(islice(outputs, _AT_ONCE)):
-            self.again.look(batch)
-            if sends is not None:
-                sends.take(batch)
-            yield from batch
-
-    def beginning(self) -> Beginning:
-        """The beginning of the task."""
-        return self.past.beginning(self.job, self.number)
-
-    def done(self, kind: UnitKind, shard: int = 0) -> UnitResult:
-        """The result of an earlier unit of the same partition."""
-        name = Unit(job=self.job, kind=kind, partition=self.number, shard=shard).name
-        found = self.work.result(name)
-        if found is None:
-            raise ReplayDivergedError(f"the unit {name} has not been run", hint="Run the rebuild again.")
-        return found
 
 
 # --- the first pass ---
@@ -129,7 +79,7 @@ class _Part:
 
 def run_first(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
     """Read a partition and deal its records to shards."""
-    part = _Part(unit, past, work, attempt)
+    part = Part(unit, past, work, attempt)
     taped = part.job.order == "tape"
     if taped and part.target is None:
         return part.result
@@ -143,10 +93,12 @@ def run_first(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     return part.result
 
 
-def _first(part: _Part) -> _Dealing:
+def _first(part: Part) -> Dealing:
     assert part.target is not None
     request = part.job.request
     end, begun = tape.decode_cut(part.target), part.beginning()
+    if any(one.ordered for one in part.plan.operators):
+        return look_at_tape(part, end, begun)
     first = FirstPass(
         part.plan,
         part.number,
@@ -163,7 +115,7 @@ def _first(part: _Part) -> _Dealing:
         return dealt.made(first.overview(dealt.store.cut), whole=whole)
 
 
-def _first_untaped(part: _Part) -> _Dealing:
+def _first_untaped(part: Part) -> Dealing:
     """The first pass in canonical order."""
     job, number = part.job, part.number
     begun = part.beginning()
@@ -176,6 +128,7 @@ def _first_untaped(part: _Part) -> _Dealing:
         positions=begun.positions,
         settings=part.settings,
     )
+    task.event_clock_ms = job.clock_ms
     task.follow(skips_of(part.plan, number, job.letters_of(number)), FOREVER)
     taken = history_of(job, part.past, number, part.result.work.phases)
     of = sum(end - task.positions[name] for name, end in taken.ends.items())
@@ -189,7 +142,7 @@ def _first_untaped(part: _Part) -> _Dealing:
 class _Dealt(TapeSink):
     """Takes the results of a first pass: a file of records for each shard, and marks."""
 
-    def __init__(self, part: _Part, task: KeySplitPlan, of: int) -> None:
+    def __init__(self, part: Part, task: KeySplitPlan, of: int) -> None:
         super().__init__(MemoryStore(), CommitPolicy(entries=None))
         self.marks: list[Mark] = []
         self._part, self._task, self._of = part, task, of
@@ -209,7 +162,7 @@ class _Dealt(TapeSink):
 
     def other_code(self, version: str, /) -> None:
         """See ``TapeSink.other_code``."""
-        raise UnsplittableError(f"some of it was run by version {version!r}")
+        raise UnsplittableError(OTHER_CODE.format(version))
 
     def take(self, task: Task, step: Step, /) -> None:
         """See ``TapeSink.take``. The number of outputs comes from the tape, since no handler runs."""
@@ -240,12 +193,12 @@ class _Dealt(TapeSink):
     def _report(self) -> None:
         self._part.work.report(self._part.unit.name, self._task.totals.records, self._of)
 
-    def made(self, overview: Overview, *, whole: bool) -> _Dealing:
+    def made(self, overview: Overview, *, whole: bool) -> Dealing:
         """The data for the shards. ``overview`` must have closed the last chunk."""
         self._deal()
         self._part.work.report(self._part.unit.name, self._of, self._of, now=True)
         files = [file.name for file in self._files]
-        return _Dealing(files, self._counts, overview, whole, encode_marks(self.marks))
+        return Dealing(files, self._counts, overview, whole, encode_marks(self.marks))
 
 
 # --- a shard ---
@@ -253,7 +206,7 @@ class _Dealt(TapeSink):
 
 def run_shard(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
     """Run the handlers of the keys of one shard."""
-    part = _Part(unit, past, work, attempt)
+    part = Part(unit, past, work, attempt)
     made = part.done("first").made
     if not made:
         return part.result
@@ -262,7 +215,7 @@ def run_shard(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     if part.job.request.execution.store == "rocks":
         store = RocksStore(folder, StateIdentity(part.plan.app, part.number))
     try:
-        made = msgspec.msgpack.encode(_shard(part, store, msgspec.msgpack.decode(made, type=_Dealing)))
+        made = msgspec.msgpack.encode(_shard(part, store, msgspec.msgpack.decode(made, type=Dealing)))
         part.result.made = made
     except NOT_IN_PARTS as error:
         part.result.unsplit = error.what
@@ -272,73 +225,67 @@ def run_shard(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     return part.result
 
 
-def _shard(part: _Part, store: RocksStore | MemoryStore, dealing: _Dealing) -> _ShardFiles:
-    shard, job, overview = part.unit.shard, part.job, dealing.overview
+def _shard(part: Part, store: RocksStore | MemoryStore, dealing: Dealing) -> ShardFiles:
+    shard, overview, phases = part.unit.shard, dealing.overview, part.result.work.phases
     begun_s = time.perf_counter()
-    begun = part.beginning()
+    begun, of = part.beginning(), dealing.records[shard]
     begun.load(store, lambda row: is_of_shard(row, shard, overview.shards))
-    replaying = job.order == "tape"
-    task = ShardTask(
-        part.plan, part.number, shard, overview, store, settings=part.settings, replaying=replaying
-    )
-    wanted = None if job.request.to.outputs != "none" else _looked_at(part)
-    phases, of, read = part.result.work.phases, dealing.records[shard], 0
     files = (part.path("rows", shard), part.path("outputs", shard))
     with BlockWriter(files[0]) as kept, BlockWriter(files[1]) as outputs:
-        sink = _ShardSink(store, outputs, wanted)
-        task.pause = partial(sink.commit, task)
-        blocks = iter(BlockReader[_Block](part.work.blocks / dealing.files[shard], _Block))
-
-        def through() -> Iterator[Task]:
-            nonlocal read
-            while True:
-                read_s = time.perf_counter()
-                block = next(blocks, None)
-                phases.shuffle += time.perf_counter() - read_s
-                if block is None:
-                    return
-                sink.emit(task.take(*block))
-                read += len(block[1].records)
-                part.work.report(part.unit.name, read, of)
-                yield task
-
-        drive(through(), [task], [sink])
+        run = _run_dealt if dealing.files else run_ordered
+        task = run(part, store, dealing, begun, Emitted(part, outputs))
         handled_s = time.perf_counter()
-        phases.handle = handled_s - begun_s - phases.shuffle
+        phases.handle = handled_s - begun_s - phases.shuffle - phases.read
         state = ((row, value) for row, value in store.rows() if row[:1] == rows.STATE)
-        while batch := list(islice(state, _AT_ONCE)):
+        while batch := list(islice(state, parts.AT_ONCE)):
             kept.write(batch)
         phases.shuffle += time.perf_counter() - handled_s
-    counted = task.result()
-    part.result.work.replayed = counted.records
+    counts = task.result()
+    part.result.work.replayed = counts.records
     part.work.report(part.unit.name, of, of, now=True)
-    return _ShardFiles(files[0].name, files[1].name, store.get(rows.SCHEMA_ROW) or b"", counted)
+    return ShardFiles(files[0].name, files[1].name, store.get(rows.SCHEMA_ROW) or b"", counts)
 
 
-def _looked_at(part: _Part) -> frozenset[str]:
-    """The topics whose outputs must be looked at: those compared with the recorded ones, and dead letters."""
-    topics = Sends(part.plan).topics if compares_sends(part.job, part.plan) else frozenset[str]()
-    return topics | {part.plan.dead_letters_topic} if part.job.letters else topics
+def _run_dealt(part: Part, store: Store, dealing: Dealing, _begun: Beginning, emitted: Emitted) -> ShardTask:
+    """Run the records that were dealt to a shard."""
+    shard, job, phases = part.unit.shard, part.job, part.result.work.phases
+    replaying, of, read = job.order == "tape", dealing.records[shard], 0
+    task = ShardTask(
+        part.plan, part.number, shard, dealing.overview, store, settings=part.settings, replaying=replaying
+    )
+    task.event_clock_ms = job.clock_ms
+    sink = _ShardSink(store, emitted)
+    task.pause = partial(sink.commit, task)
+    blocks = iter(BlockReader[_Block](part.work.blocks / dealing.files[shard], _Block))
+
+    def through() -> Iterator[Task]:
+        nonlocal read
+        while True:
+            read_s = time.perf_counter()
+            block = next(blocks, None)
+            phases.shuffle += time.perf_counter() - read_s
+            if block is None:
+                return
+            emitted.write(task.take(*block))
+            read += len(block[1].records)
+            part.work.report(part.unit.name, read, of)
+            yield task
+
+    drive(through(), [task], [sink])
+    return task
 
 
 class _ShardSink(Sink):
-    """Takes a shard's rows, and writes its outputs to a file: all, or only those to topics in ``wanted``."""
+    """Takes a shard's rows and outputs."""
 
-    def __init__(self, store: Store, outputs: BlockWriter, wanted: frozenset[str] | None) -> None:
+    def __init__(self, store: Store, emitted: Emitted) -> None:
         super().__init__(store, CommitPolicy(moved=None))
-        self._outputs, self._wanted = outputs, wanted
-
-    def emit(self, emitted: list[Ordered]) -> None:
-        """Write outputs."""
-        if self._wanted is not None:
-            emitted = [one for one in emitted if one.output[0] in self._wanted]
-        if emitted:
-            self._outputs.write(emitted)
+        self._emitted = emitted
 
     def commit(self, task: Task, /) -> None:
         """See ``Sink.commit``."""
         assert isinstance(task, ShardTask)
-        self.emit(task.take_ordered())
+        self._emitted.write(task.take_ordered())
         super().commit(task)
 
 
@@ -347,7 +294,7 @@ class _ShardSink(Sink):
 
 def run_merge(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
     """Merge the shards of a partition."""
-    part = _Part(unit, past, work, attempt)
+    part = Part(unit, past, work, attempt)
     first = part.done("first")
     if not first.made:
         part.result.unsplit = first.unsplit
@@ -358,17 +305,17 @@ def run_merge(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     part.result.unsplit = next((one.unsplit for one in shards if one.unsplit), "")
     if part.result.unsplit:
         return part.result
-    found = [msgspec.msgpack.decode(one.made, type=_ShardFiles) for one in shards]
+    found = [msgspec.msgpack.decode(one.made, type=ShardFiles) for one in shards]
     begun_s = time.perf_counter()
     try:
-        part.result.tasks = (_merged(part, found, msgspec.msgpack.decode(first.made, type=_Dealing)),)
+        part.result.tasks = (_merged(part, found, msgspec.msgpack.decode(first.made, type=Dealing)),)
     except NOT_IN_PARTS as error:
         part.result.unsplit = error.what
     part.result.work.phases.write = time.perf_counter() - begun_s
     return part.result
 
 
-def _merged(part: _Part, shards: Sequence[_ShardFiles], dealing: _Dealing) -> TaskResult:
+def _merged(part: Part, shards: Sequence[ShardFiles], dealing: Dealing) -> TaskResult:
     job, number, attempt, overview, whole = (
         part.job,
         part.number,
@@ -412,7 +359,7 @@ def _merged(part: _Part, shards: Sequence[_ShardFiles], dealing: _Dealing) -> Ta
 
 
 def _merge_outputs(
-    part: _Part, shards: Sequence[_ShardFiles], dealing: _Dealing
+    part: Part, shards: Sequence[ShardFiles], dealing: Dealing
 ) -> tuple[OutputFiles, SendDigests | None]:
     """Merge the outputs of the shards, and write them if they are requested."""
     job, number, overview = part.job, part.number, dealing.overview
@@ -428,11 +375,11 @@ def _merge_outputs(
     return written, None if sends is None else sends.digests(job, part.past, number)
 
 
-def _flat(part: _Part, name: str, type: Any) -> Iterator[Any]:
+def _flat(part: Part, name: str, type: Any) -> Iterator[Any]:
     return chain.from_iterable(BlockReader[list[Any]](part.work.blocks / name, type))
 
 
 def _framed(outputs: Iterator[Any], first: int) -> Iterator[Frame]:
-    while batch := list(islice(outputs, _AT_ONCE)):
+    while batch := list(islice(outputs, parts.AT_ONCE)):
         yield Frame(first, batch)
         first += len(batch)
