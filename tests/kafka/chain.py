@@ -50,7 +50,7 @@ _inputs = [
 _middle = first.topic("middle", Reading, key="key", event_time="at", out_of_order=DISORDER_MS)
 
 
-@first.process(*_inputs)
+@first.process(*_inputs, order="arrival")
 def other(event: Reading, ctx: tr.Context[str]) -> None:
     """Give it another key."""
     ctx.emit(_middle, Reading(other_key(event.key), event.at))

@@ -111,12 +111,12 @@ class Member:
         self.excused: tuple[str, ...] = _AWAY
         """What the present process may end with by itself."""
 
-    def start(self, *, until_end: bool = False) -> Process:
+    def start(self, *, end_of_input: bool = False) -> Process:
         """Start a process for it."""
         made, environment = self.round, dict(self.round.environment)
         made.report.starts += 1
         program, self.excused = "tailrace", _AWAY
-        if not until_end:
+        if not end_of_input:
             environment["SOAK_SLOW_MS"] = str(_SLOW_MS[made.plan.rich])
             changes = {
                 "SOAK_STRETCH": (0.5, _STRETCH),
@@ -132,8 +132,8 @@ class Member:
             f"{self.service}-{made.report.starts}",
             program, "run", f"tests.soak.apps:{self.service}", "--log", made.url, "--state", self.state,
             "--commit-interval", made.random.choice(("50ms", "100ms", "300ms")),
-            *(["--standbys", 1] if made.plan.standbys and not until_end else []),
-            *(["--until-end", "--allow-dead-letters"] if until_end else []),
+            *(["--standbys", 1] if made.plan.standbys and not end_of_input else []),
+            *(["--end-of-input", "--allow-dead-letters"] if end_of_input else []),
             environment=environment,
         )  # fmt: skip
         return self.process
@@ -151,7 +151,11 @@ class Member:
     def judge(self, code: int) -> None:
         """See that a process that ended had a reason."""
         assert self.process is not None
-        words = "".join(line for line in self.process.text().splitlines(True) if not line.startswith("{"))
+        words = "".join(
+            line
+            for line in self.process.text().splitlines(True)
+            if not line.startswith("{") or '"exit_code":' in line
+        )
         if code == -signal.SIGABRT and _ABORTED in words:
             self.round.report.faults["ended by librdkafka"] += 1
             return
@@ -274,7 +278,7 @@ class Round(SoakRound):
         log.writer("feed").close()  # ends the transaction that the feeder has left open
         for one in self.members[:: self.plan.members]:
             self.note(f"{one.service} runs to the end")
-            while code := self._finished(one.start(until_end=True), log, f"{one.service}.tape"):
+            while code := self._finished(one.start(end_of_input=True), log, f"{one.service}.tape"):
                 one.judge(code)
         log.close()
 

@@ -7,8 +7,8 @@ from contextlib import closing
 from tailrace.core.records import Output
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
-from tailrace.log.kafka.library import in_thread
 from tailrace.log.options import LogOptions
+from tailrace.log.threads import in_thread
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor
 from tests.soak.processes import wait_until
 

@@ -142,17 +142,17 @@ def test_a_partition_without_records_falls_idle_while_its_process_commits_for_ot
     start_ms = (
         clock[0] - 2 * chain.DISORDER_MS - 1
     )  # the disorder of the inputs, and that declared for the output
-    wait_until(lambda: published() == [start_ms] * 3, "all tasks have published their watermarks", 60)
+    wait_until(lambda: published() == [start_ms] * 3, "all tasks have published their watermarks")
 
     def idle() -> bool:
         outside.append_all(chain.records([("left", chain.Reading("k1", clock[0]))]))
         for _ in range(20):
             clock[0] += 100
             service.turn()
-        return published().count(None) == 2
+        # On a loaded machine the records come so late that their task falls idle, too, until they are there.
+        running = [one for one in published() if one is not None]
+        return len(running) == 1 and running[0] > start_ms
 
-    wait_until(idle, "the tasks without records hold nobody back", 60)
-    (running,) = {one for one in published() if one is not None}
-    assert running > start_ms
+    wait_until(idle, "the tasks without records hold nobody back")
     service.close()
     outside.close()

@@ -90,7 +90,7 @@ def test_a_bounded_run_beside_a_service_takes_no_task_from_it(
     await_tasks(one, 4)
     monkeypatch.setattr(bounded, "_ALONE_S", 0.1)
     options = ServiceOptions(APP, members.url, tmp_path / "two", until_end=True)
-    with pytest.raises(UsageError, match="--until-end is for one process alone"):
+    with pytest.raises(UsageError, match="are for one process alone"):
         Host(options, PLAN).run()
     stopped(one)
     assert given_back(one) == [[0, 1, 2, 3]], "only at its own end"

@@ -47,7 +47,17 @@ def lived(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Pa
     prepare_topics(log, PLAN, create_declared=True)
     log.append_all(events())
     log.close()
-    tailrace("run", APP, "--log", url, "--state", folder / "state", "--until-end", "--allow-dead-letters")
+    tailrace(
+        "run",
+        APP,
+        "--log",
+        url,
+        "--state",
+        folder / "state",
+        "--end-of-input",
+        "--after-end",
+        "--allow-dead-letters",
+    )
     return url, folder
 
 
@@ -170,7 +180,7 @@ def test_a_letter_that_was_redriven_before_a_move_is_not_redriven_after_it(
     log = KafkaLog(f"{kafka_url}one.")
     prepare_topics(log, PLAN, create_declared=True)
     log.append_all(events()[-5:])
-    options = ("--state", tmp_path / "state", "--until-end", "--allow-dead-letters")
+    options = ("--state", tmp_path / "state", "--end-of-input", "--after-end", "--allow-dead-letters")
     tailrace("run", APP, "--log", log, *options)
     (id_,) = letters.redrive(log, PLAN.app, lambda _: True, now_ms=1).sent
     moved = KafkaLog(f"{kafka_url}two.") if to == "kafka" else EmbeddedLog(tmp_path / "moved")

@@ -44,7 +44,7 @@ class Life:
         ]
         lines = b"\n".join(map(msgspec.json.encode, events))
         done("log", "append", "seen", "--app", APP, "--log", self.log, stdin=lines)
-        done("run", APP, "--until-end", "--log", self.log, "--state", self.folder / "state")
+        done("run", APP, "--end-of-input", "--after-end", "--log", self.log, "--state", self.folder / "state")
         dumped = done("log", "dump", "totals", "--log", self.log).lines
         found = Counter((line["value"]["key"], line["value"]["count"]) for line in dumped)
         assert found == {(key, OF_A_LEG * leg): 1 for key in KEYS for leg in range(1, self.legs + 1)}
@@ -76,7 +76,7 @@ def test_an_app_moves_to_kafka_to_another_prefix_and_to_a_folder(kafka_url: str,
             "seen"
         ] == life.legs * OF_A_LEG * len(KEYS)
         refused(
-            run("run", APP, "--until-end", "--log", before, "--state", tmp_path / "unused"),
+            run("run", APP, "--end-of-input", "--after-end", "--log", before, "--state", tmp_path / "unused"),
             f"was moved from this log to {log}",
         )
         life.live()

@@ -87,7 +87,7 @@ class Life:
 
     def live_to_the_end(self) -> None:
         for service in SERVICES:
-            process = self.start(service, "--until-end")
+            process = self.start(service, "--end-of-input", "--after-end")
             assert process.ended() == 0, process.text()
 
     def move(self, log: StoredLog) -> None:

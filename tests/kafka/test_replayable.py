@@ -43,7 +43,7 @@ def lived(log: KafkaLog, folder: Path, pays: TopicSettings) -> None:
     for _ in range(5):
         payments.pay()
     payments.stop()
-    tailrace("run", APP, "--log", log, "--state", folder / "state", "--until-end")
+    tailrace("run", APP, "--log", log, "--state", folder / "state", "--end-of-input", "--after-end")
 
 
 def asked(log: KafkaLog, folder: Path) -> Request:

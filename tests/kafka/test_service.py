@@ -68,7 +68,7 @@ def test_outputs_are_those_of_the_embedded_log_byte_for_byte(log: KafkaLog, tmp_
     for one in (log, embedded):
         one.append_all(events())
     for place, state in ((str(log), "kafka"), (tmp_path / "log", "embedded")):
-        tailrace("run", APP, "--log", place, "--state", tmp_path / state, "--until-end")
+        tailrace("run", APP, "--log", place, "--state", tmp_path / state, "--end-of-input", "--after-end")
     mine, theirs = everything(log, "counts"), everything(embedded, "counts")
     assert [[one[1:] for one in records] for records in mine] == [
         [one[1:] for one in records] for records in theirs
@@ -109,11 +109,20 @@ def test_tasks_move_to_a_process_that_joins_and_back_when_it_is_killed(log: Kafk
         for process in (one, two):
             if process is not None:
                 process.kill()
-    tailrace("run", APP, "--log", log, "--state", tmp_path / "one", "--until-end")
+    tailrace("run", APP, "--log", log, "--state", tmp_path / "one", "--end-of-input", "--after-end")
     embedded = EmbeddedLog(tmp_path / "log")
     prepare_topics(embedded, PLAN, create_declared=True)
     embedded.append_all(events())
-    tailrace("run", APP, "--log", tmp_path / "log", "--state", tmp_path / "embedded", "--until-end")
+    tailrace(
+        "run",
+        APP,
+        "--log",
+        tmp_path / "log",
+        "--state",
+        tmp_path / "embedded",
+        "--end-of-input",
+        "--after-end",
+    )
     for mine, theirs in zip(everything(log, "counts"), everything(embedded, "counts"), strict=True):
         assert sorted(bare(one) for one in mine) == sorted(bare(one) for one in theirs)
     embedded.close()

@@ -345,7 +345,7 @@ def test_a_task_of_a_killed_owner_is_restored_from_a_short_tail_and_nothing_is_l
     changelog = min(world.log.end_offset(PLAN.changelog_topic, number) for number in promoted)
     assert max(applied.get(number, 0) for number in promoted) < changelog / 4
     stopped(one)
-    tailrace("run", APP, "--log", members.url, "--state", tmp_path / "one", "--until-end")
+    tailrace("run", APP, "--log", members.url, "--state", tmp_path / "one", "--end-of-input", "--after-end")
     report = json.loads(
         tailrace("replay", APP, "--log", members.url, "--state", tmp_path / "one", "--compare", "--json")
     )

@@ -217,7 +217,7 @@ def run_once(log: KafkaLog, tmp_path: Path) -> KafkaLog:
     """A log on which the app has run to the end of one event."""
     done("topics", "apply", "--app", APP, "--log", log)
     log.append_all([Output("seen", b"k", b'{"key":"k","at_ms":1357017420000}', 1_357_017_420_000)])
-    tailrace("run", APP, "--log", log, "--state", tmp_path / "state", "--until-end")
+    tailrace("run", APP, "--log", log, "--state", tmp_path / "state", "--end-of-input", "--after-end")
     return log
 
 
@@ -239,7 +239,17 @@ def test_delete_removes_what_is_internal_and_the_offsets_and_keeps_what_is_decla
     again = run("topics", "delete", "--app", "totals", "--yes", "--log", log)
     assert (again.code, "has no topics on this log" in again.err) == (2, True)
     # A new app of the same name begins at the beginning, whatever its old folder holds.
-    tailrace("run", APP, "--log", log, "--state", tmp_path / "state", "--until-end", "--create-topics")
+    tailrace(
+        "run",
+        APP,
+        "--log",
+        log,
+        "--state",
+        tmp_path / "state",
+        "--end-of-input",
+        "--after-end",
+        "--create-topics",
+    )
     assert sum(log.end_offset("totals", number) for number in range(4)) > sum(
         end for (topic, _), end in ends.items() if topic == "totals"
     )

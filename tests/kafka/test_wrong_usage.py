@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from secrets import token_hex
 
+import msgspec
 import pytest
 
 from tests.cli.commands import SHOP, done, run
 
-STATE = ("--state", "{state}", "--until-end")
+STATE = ("--state", "{state}", "--end-of-input", "--after-end")
 TO = ("--to", "{made}")
 ON_BOTH = [
     (("run", SHOP, *STATE, "--workers", "99"), "at most 3 workers have something to do"),
@@ -49,7 +50,7 @@ def places(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
     found = {"embedded": str(folder / "log"), "kafka": f"kafka://{kafka}/usage-{token_hex(6)}."}
     for name, place in found.items():
         done("topics", "apply", "--app", SHOP, "--log", place)
-        done("run", SHOP, "--until-end", "--log", place, "--state", folder / name)
+        done("run", SHOP, "--end-of-input", "--after-end", "--log", place, "--state", folder / name)
     return found
 
 
@@ -57,6 +58,10 @@ def refused(*arguments: object) -> str:
     ended = run(*arguments)
     assert ended.code == 2, (ended.out, ended.err)
     (line,) = ended.err.splitlines()
+    if arguments[0] == "run" and line.startswith("{"):  # as its log
+        said = msgspec.json.decode(line)
+        assert (said["level"], said["exit_code"]) == ("error", 2)
+        return str(said["message"])
     assert line.startswith("tailrace: ")
     return line
 
@@ -84,7 +89,7 @@ def test_wrong_usage_is_the_same_on_every_log(
 def test_options_of_run_that_are_not_for_kafka(
     places: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    options = ("--log", places["kafka"], "--state", tmp_path / "state", "--until-end")
+    options = ("--log", places["kafka"], "--state", tmp_path / "state", "--end-of-input", "--after-end")
     assert said in refused("run", SHOP, *options, *arguments)
     assert not (tmp_path / "state").exists()
 

@@ -105,6 +105,7 @@ class Shop:
         self.log = KafkaLog(url, LogOptions(hidden_s=1.0, patience_s=PATIENCE_S))
         self.stores: dict[int, MemoryStore] = {}
         self.now = 0
+        self.after_deleted = False
         self._open_state = open_state
         self.brokers = url.split("//")[1].split("/", maxsplit=1)[0]
         self.admin = AdminClient({"bootstrap.servers": self.brokers})
@@ -125,7 +126,9 @@ class Shop:
                 self.log,
                 range(PLAN.partitions),
                 self._open_state or (lambda number: self.stores.setdefault(number, MemoryStore())),
-                settings=WorkerSettings(partition=PartitionSettings(commit_interval_ms=0)),
+                settings=WorkerSettings(
+                    partition=PartitionSettings(commit_interval_ms=0, after_deleted=self.after_deleted)
+                ),
                 reader=self.log.reader({}, live=True),
             )
             self._worker.start()

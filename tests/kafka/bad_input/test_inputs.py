@@ -145,7 +145,7 @@ def test_a_start_from_a_snapshot_is_refused_where_offsets_were_deleted_even_if_t
             shop.delete_before("orders", shop.log.end_offset("orders", number), number)
         again = [
             *("run", "tests.kafka.bad_input.shop:app", "--as", "copy", "--log", kafka_url, "--state"),
-            *(tmp_path / "copy", "--from-snapshot", f"{place}#{made.id}", "--until-end"),
+            *(tmp_path / "copy", "--from-snapshot", f"{place}#{made.id}", "--end-of-input", "--after-end"),
         ]
         with pytest.raises(AssertionError, match="continues from an offset that retention has deleted"):
             tailrace(*again)

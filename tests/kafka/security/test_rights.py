@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import time
@@ -133,7 +134,7 @@ def test_a_right_that_is_missing_is_named_with_its_resource(orders: Orders, name
     process = orders.start(user)
     wait_until(lambda: process.code() is not None, "it has ended", SOON_S)
     assert process.code() == 1
-    message = process.text().splitlines()[-1]
-    assert message.startswith("tailrace: Kafka denies it: ")
+    message = json.loads(process.text().splitlines()[-1])["message"]
+    assert message.startswith("Kafka denies it: ")
     assert told.format(prefix=orders.prefix) in message
     assert "docs/kafka.md" in message

@@ -144,9 +144,8 @@ class AppendLock:
         finally:
             if process == os.getpid():  # the lock is not that of a child that was forked inside the block
                 if self.note != before:
-                    with suppress(
-                        OSError
-                    ):  # no full disk, since the file has its length: only less is checked
+                    # The file has its length, so no full disk: after an error only less is checked.
+                    with suppress(OSError):
                         os.pwrite(self._file.descriptor, self.note.packed(), 0)
                 self._file.release()
 

@@ -182,5 +182,6 @@ def _check_position(at: TopicPartition, position: int, bounds: Bounds) -> None:
             hint="The records in between were deleted before they were read. To continue without them, run the service "
             "with --after-deleted; keep the log for longer."
             if position < bounds.start
-            else "It has read more than this log holds: the log has lost its end, or it is another one.",
+            else "It has read more than this log holds: the log has lost its end, or it is another one. The next start names the "
+            "ways on.",
         )

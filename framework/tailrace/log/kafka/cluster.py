@@ -19,17 +19,10 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import TopicPartition, TopicSettings
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.failures import CREDENTIALS, as_log_error, kafka_error, passes
-from tailrace.log.kafka.library import (
-    AdminClient,
-    At,
-    Consumer,
-    KafkaError,
-    admin_library,
-    in_thread,
-    library,
-)
+from tailrace.log.kafka.library import AdminClient, At, Consumer, KafkaError, admin_library, library
 from tailrace.log.kafka.topic_config import creation_config, described
 from tailrace.log.options import NewTopics
+from tailrace.log.threads import in_thread
 
 _R = TypeVar("_R")
 

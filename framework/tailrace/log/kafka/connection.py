@@ -56,7 +56,6 @@ _DEFAULTS_OF: Mapping[_Role, Mapping[str, Any]] = {
     # A consumer learns of the end of a partition with the answer to a fetch, so after this time at the latest.
     "consumer": {"fetch.wait.max.ms": 100, "queued.max.messages.kbytes": 16_384},
     "producer": {
-        "compression.type": "lz4",
         "linger.ms": 20,
         "message.max.bytes": 64 << 20,
         # When all brokers are away for a moment, the other strategy makes a producer forget the coordinator of a group in such a way

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
 from importlib import import_module
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from tailrace.core.errors import MissingExtraError
-
-_R = TypeVar("_R")
 
 Consumer: TypeAlias = Any
 Producer: TypeAlias = Any
@@ -38,17 +33,3 @@ def library(name: str = "confluent_kafka") -> Any:
 def admin_library() -> Any:
     """The part for topics and offsets."""
     return library("confluent_kafka.admin")
-
-
-def in_thread(name: str, call: Callable[[], _R]) -> Future[_R]:
-    """Call something in a thread of its own, which does not keep the process from ending."""
-    outcome = Future[_R]()
-
-    def run() -> None:
-        try:
-            outcome.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # raised where the result is asked for
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return outcome

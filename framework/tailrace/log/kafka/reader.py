@@ -41,9 +41,10 @@ from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.diagnosis import is_cut_off
 from tailrace.log.kafka.failures import kafka_error, passes
 from tailrace.log.kafka.feeds import Feed, Waiting
-from tailrace.log.kafka.library import Consumer, Message, in_thread
+from tailrace.log.kafka.library import Consumer, Message
 from tailrace.log.kafka.topic_ids import SURE_S, WatchedTopics
 from tailrace.log.kafka.watermarks import WATERMARKS, decode
+from tailrace.log.threads import in_thread
 
 _log = logging.getLogger("tailrace.kafka")
 
@@ -310,8 +311,7 @@ class KafkaReader:
             "with --after-deleted; keep the topic for longer."
             if part.position < start
             else "It has read more than this topic holds: the topic was created again, or has lost its end (an unclean leader "
-            "election, a restored backup). What was read and is lost is still in the state. To begin again with what is left, run "
-            "the app under another name.",
+            "election, a restored backup). What was read and is lost is still in the state. The next start names the ways on.",
         )
 
     def _await(self, is_done: Callable[[], object], doing: str) -> None:

@@ -31,8 +31,9 @@ from tailrace.log.interface import TopicPartition
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.failures import kafka_error
-from tailrace.log.kafka.library import At, Consumer, KafkaError, in_thread, library
+from tailrace.log.kafka.library import At, Consumer, KafkaError, library
 from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Tasks
+from tailrace.log.threads import in_thread
 
 _NOTES_S: Final = 10.0
 _LINE: Final = "\n"

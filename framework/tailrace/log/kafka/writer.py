@@ -36,10 +36,11 @@ from tailrace.log.kafka.cluster import MOST_REQUEST_S, Cluster
 from tailrace.log.kafka.diagnosis import is_cut_off
 from tailrace.log.kafka.failures import Kind, kafka_error, kind_of, standing_error
 from tailrace.log.kafka.followed import Followed
-from tailrace.log.kafka.library import At, KafkaError, Message, Producer, in_thread
+from tailrace.log.kafka.library import At, KafkaError, Message, Producer
 from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import Published, encode
 from tailrace.log.routing import Router
+from tailrace.log.threads import in_thread
 
 _log = logging.getLogger("tailrace.kafka")
 
