@@ -51,7 +51,7 @@ def _billing(name: str, *, by_clock: bool) -> tr.App:
     bills = app.topic(f"{name}-bills", Bill, key="who", key_type=str)
 
     @app.actor
-    class Subscriber(tr.Actor):
+    class Subscriber(tr.Actor, order="arrival"):
         since: int = 0
         days: int = 0
         heard: int = 0

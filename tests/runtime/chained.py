@@ -32,7 +32,7 @@ _inputs = [
 _middle = first.topic("middle", Reading, key="key", event_time="at")
 
 
-@first.process(*_inputs)
+@first.process(*_inputs, order="arrival")
 def again(event: Reading, ctx: tr.Context[str]) -> None:
     ctx.emit(_middle, Reading(other(event.key), event.at))
 

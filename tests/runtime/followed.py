@@ -61,7 +61,7 @@ class Followed:
         """How many commits have fallen into a drain."""
 
     def _started(self, number: int) -> Partition:
-        settings = PartitionSettings(commit_interval_ms=0, task=TaskSettings(firing_budget=1))
+        settings = PartitionSettings(commit_interval_ms=0, after_end=True, task=TaskSettings(firing_budget=1))
         store = MemoryStore()  # what it holds is restored from the log
         found = Partition(
             self.plan, number, self.log, store, lambda: self.now, lineage=b"published", settings=settings
@@ -106,7 +106,7 @@ class Followed:
         self.check()
 
     def check(self) -> None:
-        assert [dict(one.behind) for one in self.tasks] == [{}] * len(self.tasks)
+        assert [dict(one.promises.behind) for one in self.tasks] == [{}] * len(self.tasks)
         assert self.late == 0
 
     @property
@@ -115,7 +115,7 @@ class Followed:
 
     @property
     def behind(self) -> dict[tuple[str, str], int]:
-        return {(what.topic, what.handler): n for what, n in self.tasks[0].behind.items()}
+        return {(what.topic, what.handler): n for what, n in self.tasks[0].promises.behind.items()}
 
     @property
     def stamps(self) -> list[int]:

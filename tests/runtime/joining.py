@@ -35,7 +35,7 @@ def joining_app(partitions: int = 1) -> tr.App:
     joined = app.topic("joined", Step, key="key", event_time="at")
 
     @app.actor
-    class Join(tr.Actor):
+    class Join(tr.Actor, order="arrival"):
         seen: int = 0
 
         @tr.process(left, right, bills)
@@ -49,7 +49,7 @@ def joining_app(partitions: int = 1) -> tr.App:
         def later(self, ctx: tr.Context[str]) -> None: ...
 
     @app.actor
-    class Later(tr.Actor):
+    class Later(tr.Actor, order="arrival"):
         seen: int = 0
 
         @tr.process(joined)

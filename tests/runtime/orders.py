@@ -48,7 +48,7 @@ def make_app(*, repartition: bool = False, partitions: int = 4) -> tr.App:
             ctx.emit(placed, event)
 
     @app.actor
-    class Order(tr.Actor):
+    class Order(tr.Actor, order="arrival"):
         """Which of the two events comes first does not matter: only their times do."""
 
         placed_at: int | None = None

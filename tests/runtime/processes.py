@@ -72,7 +72,8 @@ class Running:
     @property
     def complaint(self) -> str:
         """What was said in words."""
-        return "".join(line for line in self.lines if not line.startswith("{"))
+        last = [one["message"] for one in self.logged if "exit_code" in one]
+        return "".join([*(line for line in self.lines if not line.startswith("{")), *last])
 
     def workers(self) -> list[int]:
         """The numbers of the worker processes that were started, dead ones included."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.joining import Service, billing_app, joining_app
+import tailrace as tr
+from tests.runtime.joining import Service, Step, billing_app, joining_app
 
 SECOND_MS = 1_000
 
@@ -119,3 +120,38 @@ def test_a_clock_that_jumps_tells_nothing_by_itself(told) -> None:
     busy(service, 20, ("left", "right"))
     assert told() == []
     service.worker.leave()
+
+
+def test_an_input_that_comes_back_behind_its_actor_is_named_at_once_and_when_the_worker_leaves(
+    caplog,
+) -> None:
+    caplog.set_level(logging.WARNING, "tailrace.worker")
+    app = tr.App("carts", partitions=1)
+    orders, carts = (app.topic(name, Step, key="key", event_time="at") for name in ("orders", "carts"))
+
+    @app.actor
+    class Join(tr.Actor, order="arrival"):
+        seen: int = 0
+
+        @tr.process(orders, carts)
+        def take(self, event: Step, ctx: tr.Context[str]) -> None:
+            self.seen += 1
+
+    def told() -> list[str]:
+        return [one.message for one in caplog.records if "idle" in one.message]
+
+    service = Service(app)
+    service.run("carts", 1_000)
+    for at in range(2_000, 63_000, 1_000):
+        service.run("orders", at, after_ms=1_000)
+    assert told() == []
+    service.run("carts", 2_000)
+    cause = "1 event late because 'carts' had been idle for 61s: raise its idle_after (1m)"
+    since = "It was idle since 1970-01-01T02:46:40.000Z, and came back 59s behind the watermark of its actors"
+    assert told() == [f"{cause}. {since}"]
+    service.run("carts", *range(3_000, 11_000, 1_000))
+    assert len(told()) == 1
+    service.run("carts", *range(11_000, 31_000, 1_000))
+    assert len(told()) == 2
+    service.worker.leave()
+    assert told()[2:] == ["29 events late because 'carts' had been idle for 61s: raise its idle_after (1m)"]

@@ -76,7 +76,7 @@ class Run:
             self.worker.turn()
         found = self.worker.slots[partition].partition
         assert found is not None
-        return dict(found.behind)
+        return dict(found.promises.behind)
 
     def operation(self, name: str) -> None:
         self.strike(name)
@@ -167,6 +167,69 @@ def test_the_log_does_not_say_so_again_for_another_partition_or_after_a_restart(
         run.step(*([500] * 4))
     assert told(caplog) == [1, 10]
     run.worker.leave()
+
+
+causing = tr.App("causing", partitions=1)
+STEPS = causing.topic("steps", Step, key="key", event_time="at")
+REFERENCE = causing.topic("reference", Step, key="key", event_time="at", watermark=False)
+OUT = causing.topic("out", Step, key="key", event_time="at")
+PLAIN = causing.topic("plain", Step, key="key")
+WITHIN = causing.stream("within", Step)
+CAUSES: dict[str, tuple[Callable[[tr.Context[str], Step], None], str]] = {
+    "event": (lambda ctx, _: ctx.emit(OUT, Step("a", 400)), "sets this time in the event"),
+    "at": (lambda ctx, step: ctx.emit(PLAIN, step, at=400), "gives this time with at="),
+    "stream": (lambda ctx, step: ctx.emit(WITHIN, step, at=400), "gives this time with at="),
+    "timer": (lambda ctx, _: ctx.set_timer(400), "timer that was set for a time before the watermark"),
+    "late": (lambda _ctx, _step: None, "late event of 'steps'"),
+    "record": (lambda _ctx, _step: None, "an event of 'reference', for which event time does not wait"),
+}
+now: list[str] = []
+
+
+@causing.actor(emits=[OUT, PLAIN, WITHIN])
+class Causing(tr.Actor, order="arrival"):
+    @tr.process(STEPS, REFERENCE)
+    def take(self, step: Step, ctx: tr.Context[str]) -> None:
+        if step.at == 400:
+            ctx.emit(PLAIN, step)
+        elif now:
+            CAUSES[now[0]][0](ctx, step)
+
+    @tr.on_timer
+    def due(self, ctx: tr.Context[str]) -> None:
+        ctx.emit(PLAIN, Step("a", 0))
+
+
+@causing.process(WITHIN)
+def within(step: Step, ctx: tr.Context[str]) -> None: ...
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_log_says_why_by_how_much_and_what_to_do(cause: str, caplog: pytest.LogCaptureFixture) -> None:
+    log, store, plan = MemoryLog(), MemoryStore(), causing.plan()
+    prepare_log(log, plan, create_declared=True)
+    settings = WorkerSettings(partition=PartitionSettings(commit_interval_ms=0))
+    worker = Worker(plan, log, range(1), lambda _: store, settings=settings)
+    worker.start()
+    now[:] = []
+
+    def feed(topic: str, at: int) -> None:
+        log.append_all([Output(topic, b"a", msgspec.json.encode(Step("a", at)), at)])
+        while worker.turn():
+            pass
+
+    feed("steps", 1_000)
+    now[:] = [cause]
+    with caplog.at_level(logging.WARNING, "tailrace.worker"):
+        feed("reference" if cause == "record" else "steps", 400 if cause in {"late", "record"} else 1_010)
+    worker.leave()
+    (record,) = [record for record in caplog.records if "behind the watermark" in record.message]
+    # The step at 1,010 raises the watermark to 1,009 before the timer fires, and 999 was published before.
+    assert "1970-01-01T00:00:00.400Z is 599ms behind 1970-01-01T00:00:00.999Z" in record.message
+    assert CAUSES[cause][1] in record.message
+    shown = vars(record)
+    assert shown["cause"] == ("at" if cause == "stream" else cause)
+    assert shown["behind_ms"] == 599
 
 
 def test_a_harness_shows_it() -> None:

@@ -81,7 +81,9 @@ class House:
     def run(self, *guests: Companion) -> None:
         """Run the service to the end of its input."""
         folder, app = self.folder, "tests.runtime.served:app"
-        options = ServiceOptions(app, folder / "log", folder / "state", until_end=True, commit_interval_ms=1)
+        options = ServiceOptions(
+            app, folder / "log", folder / "state", end_of_input=True, commit_interval_ms=1
+        )
         Host(options, PLAN, guests).run()
 
     def cuts(self) -> dict[int, list[bytes | None]]:

@@ -55,7 +55,8 @@ def run(folder: Path, app: str = LEDGER, *, after_deleted: bool = False) -> None
         folder / "log",
         folder / "state",
         commit_interval_ms=20,
-        until_end=True,
+        end_of_input=True,
+        after_end=True,
         create_topics=True,
         after_deleted=after_deleted,
         log_format="json",
@@ -86,7 +87,16 @@ def test_a_declared_app_whose_unread_records_were_deleted_does_not_start_in_sile
     ) as caught:
         run(tmp_path)
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 1, 0)
-    said = attempt("run", LEDGER, "--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    said = attempt(
+        "run",
+        LEDGER,
+        "--log",
+        tmp_path / "log",
+        "--state",
+        tmp_path / "state",
+        "--end-of-input",
+        "--after-end",
+    )
     assert said.code == 1
     assert "offsets 0 to 6 of 'orders' partition 1" in said.err
     run(tmp_path, after_deleted=True)

@@ -32,12 +32,12 @@ from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.supervisor import Supervisor
 
-state, workers, until_end = arguments
+state, workers, ends = arguments
 
 def main():
     options = ServiceOptions(
         "tests.runtime.served:app", folder, Path(state), workers=int(workers), commit_interval_ms=20,
-        until_end=until_end == "True", log_options=LogOptions(compaction_bytes=100_000), log_format="json", look_s=0.05,
+        **({ends: True} if ends else {}), log_options=LogOptions(compaction_bytes=100_000), log_format="json", look_s=0.05,
     )
     plan = find_app(options.app).plan()
     logs.configure("json")
@@ -60,9 +60,10 @@ def log(tmp_path: Path) -> Iterator[EmbeddedLog]:
 
 @contextmanager
 def service(
-    log: EmbeddedLog, *, state: str = "state", workers: int = 1, until_end: bool = False
+    log: EmbeddedLog, *, state: str = "state", workers: int = 1, ends: str = ""
 ) -> Generator[Process]:
-    with running(_SERVICE, log.path, log.path.parent / state, workers, until_end) as process:
+    """``ends``: the option by which it stops by itself."""
+    with running(_SERVICE, log.path, log.path.parent / state, workers, ends) as process:
         yield process
 
 
@@ -94,7 +95,7 @@ class Feeder:
     def check(self) -> None:
         """Nothing is missed: not by who has no state yet, and not by a replay of all there ever was."""
         plan = make_app().plan()
-        with service(self.log, state="nothing-yet", until_end=True) as process:
+        with service(self.log, state="nothing-yet", ends="end_of_input") as process:
             assert process.ended() == 0
         check_all(self.log, KEYS, self.rounds)
         self.log.verify()
@@ -137,11 +138,11 @@ def test_killed_at_any_moment_of_a_cleaning_it_loses_nothing(log: EmbeddedLog) -
 def test_a_bounded_run_cleans_before_it_leaves(log: EmbeddedLog, workers: int) -> None:
     feeder = Feeder(log)
     feeder.feed(200)
-    with service(log, workers=workers, until_end=True) as process:
+    with service(log, workers=workers, ends="until_end") as process:
         assert process.ended() == 0
     log.set_retention("ticks", retention_ms=None, retention_bytes=10_000)
     feeder.feed()
-    with service(log, workers=workers, until_end=True) as process:
+    with service(log, workers=workers, ends="end_of_input") as process:
         assert process.ended() == 0
     assert log.start_offset("ticks", 0) > 0
     assert cleaned(log)

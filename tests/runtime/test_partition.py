@@ -310,7 +310,7 @@ class TestFencing:
 
     def test_one_that_was_not_restored_takes_no_slice(self) -> None:
         partition = World().assigned()
-        for act in (partition.poll, partition.commit, partition.end_inputs, lambda: partition.task):
+        for act in (partition.poll, partition.commit, lambda: partition.end_input(1), lambda: partition.task):
             with pytest.raises(LifecycleError):
                 act()
         partition.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tailrace.core.engine import tape
 from tailrace.core.engine.task import TaskSettings
 from tailrace.log import TopicPartition
+from tailrace.runtime.progress import last_phase
 from tests.runtime.world import World, quiet_outputs, run_dry
 
 SALES = [(f"s{number % 3}", 50 * number, number) for number in range(12)]
@@ -127,14 +128,25 @@ class TestEnd:
         world = World(task=TaskSettings(firing_budget=1))
         partition = world.running()
         world.sell(*SALES)
-        partition.end_inputs()
-        partition.finish()
+        partition.end_input(last_phase(world.plan))
         assert partition.rest_ms() == 0
         run_dry(partition, 3)
         partition.commit()
         assert len([what for what in world.said() if what.startswith("sold")]) == len(SALES)
         assert len([what for what in world.said() if what.startswith("quiet")]) >= 3
         assert partition.task.watermark == SALES[-1][1] + 100
+
+    def test_no_input_falls_idle_while_the_end_goes_through_the_app(self) -> None:
+        world = World()
+        partition = world.running()
+        world.sell(*SALES)
+        run_dry(partition)
+        partition.end_input(1)  # the operators end in the phases after it
+        run_dry(partition)
+        for _ in range(3):
+            world.now_ms += 60_000
+            run_dry(partition)
+        assert not any(partition.task.watermarks.idle)
 
 
 class TestSharedReader:

@@ -10,6 +10,7 @@ import msgspec
 import tailrace as tr
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.history.dead_letters.letters import redrive
+from tailrace.runtime.progress import last_phase
 from tests.runtime.followed import Followed, Step, echoing, ringing, steps
 
 KEYS = ("a", "b", "c")
@@ -56,7 +57,7 @@ def test_what_reference_data_brings_may_be_behind_and_its_handler_is_named() -> 
     names = app.topic("names", Step, key="key", event_time="at", watermark=False)
     out = app.topic("out", Step, key="key")
 
-    @app.process(taken, names)
+    @app.process(taken, names, order="arrival")
     def echo(event: Step, ctx: tr.Context[str]) -> None:
         assert not ctx.is_late
         ctx.emit(out, event)
@@ -124,7 +125,7 @@ def test_what_a_processing_time_timer_emits_is_right_behind_the_watermark() -> N
     out = app.topic("out", Step, key="key")
 
     @app.actor
-    class Clock(tr.Actor):
+    class Clock(tr.Actor, order="arrival"):
         @tr.process(taken, names)
         def wind(self, event: Step, ctx: tr.Context[str]) -> None:
             for number in range(3):
@@ -345,7 +346,7 @@ def test_what_is_forwarded_late_counts_as_late_for_its_takers_who_are_named_for_
     assert seen[-1] == (1_500, True)
     assert [one.task.totals.late for one in run.tasks] == [1, 0]
     assert (run.behind, run.late) == ({("out", "echo"): 1}, 1)
-    assert not run.tasks[1].behind  # the forward itself is not named
+    assert not run.tasks[1].promises.behind  # the forward itself is not named
 
 
 def test_an_output_with_a_time_of_its_own_is_judged_by_it() -> None:
@@ -427,12 +428,11 @@ def test_what_a_stream_hands_on_to_who_was_lifted_further_by_an_end_of_input_is_
 
     run = Followed(app)
     run.run_held(Step("a", 1_000, 1_100))
-    for level in range(2):
-        run.tasks[0].end_inputs(level)
-        run.run_held()
-        run.tasks[0].finish(level)
+    for phase in range(1, last_phase(run.tasks[0].plan) + 1):
+        run.tasks[0].end_input(phase)
         run.run_held()
     assert (run.stamps, run.published) == ([1_100, 11_100], 11_100)
+    run.restart()  # its inputs continue, although they had ended
     run.run(Step("b", 2_000, 2_500), Step("b", 3_000, 4_000))
     assert run.behind == {}
     run.run(Step("c", 5_000, 20_000))

@@ -50,12 +50,17 @@ def test_a_worker_that_cannot_be_started_is_started_later(folder, monkeypatch, c
 
     monkeypatch.setattr(SpawnProcess, "start", refuse)
     options = ServiceOptions(
-        "tests.runtime.served:app", folder, folder.parent / "state", workers=2, until_end=True
+        "tests.runtime.served:app",
+        folder,
+        folder.parent / "state",
+        workers=2,
+        end_of_input=True,
+        after_end=True,
     )
     Supervisor(options, make_app().plan()).run()
     assert refused == 3
     pauses = [one.getMessage()[-5:] for one in caplog.records if "cannot be started" in one.getMessage()]
-    assert pauses == ["0.2 s", "0.2 s", "0.4 s"], "ever longer, if it goes on"
+    assert pauses == ["0.2 s", "0.2 s", "0.4 s"], "the pause grows while the failure lasts"
 
 
 def test_a_bounded_run_is_not_over_while_an_input_cannot_be_read(folder, monkeypatch) -> None:

@@ -112,7 +112,7 @@ def test_a_service_whose_processes_are_killed_goes_on_to_the_same_end(tmp_path: 
         with Running("run", app, *where, "--state", tmp_path / state) as service:
             wait_for_commits(8)
             service.signal(signal.SIGKILL)
-    with Running("run", app, *where, "--state", tmp_path / "new", "--until-end") as service:
+    with Running("run", app, *where, "--state", tmp_path / "new", "--end-of-input") as service:
         assert service.ended() == 0, service.lines
     assert outcomes(log) == expected(orders)
     check_history(log, plan)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
+from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.errors import (
     CorruptStateError,
@@ -16,6 +17,7 @@ from tailrace.core.errors import (
     OffsetsDisagreeError,
 )
 from tailrace.core.records import Output
+from tailrace.history.reading.changelog import fold
 from tailrace.log import TopicPartition, TopicSettings
 from tailrace.runtime.first_positions import note_first_positions
 from tailrace.runtime.lifecycle import State
@@ -122,8 +124,8 @@ class TestOnDisk:
 
 
 class TestOldState:
-    def away(self, hours: float) -> World:
-        """A store that was away while a key was deleted, and the deletion compacted from the changelog."""
+    def away(self, hours: float, *, compacted_away: bool = True) -> World:
+        """A store that was away while a key was deleted, and the deletion maybe compacted from the changelog."""
         world = World(commit_interval_ms=0)
         worked(world, 0, 20)
         stale = world.store
@@ -131,7 +133,7 @@ class TestOldState:
         # Returns end the idleness of their input and let the watermark pass every timer: keys over 20 are cleared.
         world.sell(("s9", 1_000_000, 1), topic="returns")
         worked(world, 20_000, 20_005)
-        world.log.compact("shop.changelog")
+        world.log.compact("shop.changelog", drop_deletions=compacted_away)
         world.now_ms += int(hours * 3_600_000)
         self.expected = world.rows()
         world.store = stale
@@ -147,10 +149,20 @@ class TestOldState:
         assert world.rows() == self.expected
 
     def test_a_store_away_for_less_is_only_brought_to_the_end(self) -> None:
-        world = self.away(11)
+        world = self.away(11, compacted_away=False)
         world.operations.clear()
         world.running()
         assert world.operations.count("store") == 2
+        assert world.rows() == self.expected
+
+    def test_a_store_that_misses_a_deletion_anyway_is_refused(self) -> None:
+        world = self.away(11)
+        for _ in range(2):
+            with pytest.raises(CorruptStateError, match=r"its last commit notes .*Move the state folder"):
+                world.running()
+        world.new_store()
+        world.running()
+        assert world.rows() == self.expected
 
     def test_who_is_killed_while_emptying_or_filling_is_no_obstacle_to_the_next(self) -> None:
         world = self.away(13)
@@ -176,7 +188,7 @@ class TestOldState:
         assert world.rows() == self.expected
 
     def test_a_store_brought_to_the_end_is_fresh_again(self) -> None:
-        world = self.away(11)
+        world = self.away(11, compacted_away=False)
         world.running().close()
         assert decode_store_cut(world.store.cut or b"").at_end_ms == world.now_ms
 
@@ -315,11 +327,43 @@ class TestOrder:
         world = made()
         zombie = world.running()
         world.sell(*sales(20, 30))
-        zombie._running("stage").slice(world.now_ms, 5)
+        zombie._running("stage").slice(world.now_ms, 0, 5)
         zombie._running("stage").stage()
         world.new_store()
         partition = world.running()
         assert partition.task.positions["sales"] == 20
+
+
+class TestHoles:
+    def test_a_record_that_is_lost_in_the_middle_is_missed_even_if_an_older_one_of_its_row_is_left(
+        self,
+    ) -> None:
+        whole = made()
+        last = {one.key: one.offset for one in whole.log.read("shop.changelog") if one.key != rows.CUT_ROW}
+        assert len(last) > 10
+        for lost in last.values():
+            world = made()
+            (part,) = world.log._of("shop.changelog")
+            part.records = [one for one in part.records if one.offset != lost]
+            world.running()  # its own store has read it
+            world.new_store()
+            for _ in range(2):
+                with pytest.raises(CorruptStateError, match="its last commit notes"):
+                    world.running()
+            with pytest.raises(CorruptStateError, match="its last commit notes"):
+                fold(world.log, TopicPartition("shop.changelog", 0), 0)
+
+    def test_a_row_of_another_program_between_commits_is_not_taken_for_one_of_the_task(self) -> None:
+        world = made()
+        partition = world.running()
+        row = next(one for one in world.log.read("shop.changelog") if (one.key or b"")[:1] == rows.STATE)
+        world.log.append("shop.changelog", row.key or b"", row.value or b"", 0)
+        world.sell(*sales(21, 22))
+        run_dry(partition)
+        partition.revoke()
+        world.new_store()
+        with pytest.raises(CorruptStateError, match="its last commit notes"):
+            world.running()
 
 
 class TestStopped:

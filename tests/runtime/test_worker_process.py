@@ -83,7 +83,7 @@ def test_several_workers_come_to_a_common_end_with_no_message_on_its_way(house) 
 
 def test_a_worker_that_dies_is_started_again_and_it_is_said(house) -> None:
     house.feed(ticks(KEYS, 50))
-    with house.run("--workers", 2, "--until-end", slow_ms=3) as service:
+    with house.run("--workers", 2, "--end-of-input", slow_ms=3) as service:
         service.wait_for("a partition runs", times=4)
         house.wait_for_more()
         victim = service.workers()[1]
@@ -217,6 +217,8 @@ def test_ctrl_c_twice_leaves_at_once(house, workers) -> None:
         house.wait_until_at_work(workers)
         service.signal(signal.SIGINT)
         wait_until(lambda: not is_pending(service.process.pid, signal.SIGINT), "the first is heard")
+        said = "Counter.ticked of the key 'k"
+        wait_until(lambda: said in "".join(service.lines), "the handler is named that it waits for")
         time.sleep(0.2)
         assert service.process.poll() is None
         service.signal(signal.SIGINT)

@@ -35,10 +35,12 @@ class House:
         """With ``telling`` its handlers say when they have begun."""
         where: list[Any] = ["--log", self.folder / "log", "--state", self.folder / state]
         slow = {"TALLY_SLOW_MS": str(slow_ms), "TALLY_BEGUN": str(self.folder / "begun") if telling else ""}
-        return Running("run", APP, *where, "--commit-interval", "50ms", *arguments, environment=slow)
+        return Running(
+            "run", APP, *where, "--after-end", "--commit-interval", "50ms", *arguments, environment=slow
+        )
 
     def run_to_the_end(self, *arguments: object, state: str = "state") -> None:
-        with self.run("--until-end", *arguments, state=state) as service:
+        with self.run("--end-of-input", *arguments, state=state) as service:
             assert service.ended() == 0, service.lines
 
     def counted(self) -> int:

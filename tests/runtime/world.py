@@ -50,7 +50,7 @@ def counting_app(**options: Any) -> tr.App:
     said = app.topic("said", Said, key="shop")
 
     @app.actor
-    class Shop(tr.Actor):
+    class Shop(tr.Actor, order="arrival"):
         total: int = 0
         by_amount: tr.MapState[str, int]
 

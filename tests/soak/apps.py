@@ -161,7 +161,7 @@ def first_app(*, rich: bool, slow_s: float = 0.0) -> tr.App:
             ctx.emit(audits, Told(ctx.key, "audit", self.total))
 
     @app.actor
-    class Device(tr.Actor):
+    class Device(tr.Actor, order="arrival"):
         count: int = 0
         total: int = 0
         least: int | None = None

@@ -58,7 +58,7 @@ class Service:
         self.process: Process | None = None
         self.was_full = False
 
-    def start(self, *, slow: bool = True, until_end: bool = False) -> Process:
+    def start(self, *, slow: bool = True, end_of_input: bool = False) -> Process:
         soak = self.soak
         arguments: list[object] = ["--log", soak.log, "--state", self.state, "--workers", self.workers]
         interval = soak.random.choice(("20ms", "50ms", "50ms", "300ms"))
@@ -70,7 +70,7 @@ class Service:
             f"{self.name}-{soak.report.starts}",
             "tailrace", "run", f"tests.soak.apps:{self.name}", *arguments,
             "--commit-interval", interval,
-            *(["--until-end", "--allow-dead-letters"] if until_end else []),
+            *(["--end-of-input", "--allow-dead-letters"] if end_of_input else []),
             environment=environment,
         )  # fmt: skip
         self.was_full = False
@@ -88,7 +88,11 @@ class Service:
 
     def judge(self, process: Process, *, was_full: bool) -> None:
         """See that a service that ended by itself had a reason."""
-        words = "".join(line for line in process.text().splitlines(True) if not line.startswith("{"))
+        words = "".join(
+            line
+            for line in process.text().splitlines(True)
+            if not line.startswith("{") or '"exit_code":' in line
+        )
         allowed = (_OWNED, _IN_USE, *(_FULL if was_full else ()))
         code = process.ended()
         assert code == 1, f"{self.name} ended with {code}: {words}"
@@ -177,7 +181,7 @@ class Soak(SoakRound):
             process.ended()  # workers whose parent was killed leave by themselves, and own their tasks until then
         for service in self.services:
             self.note(f"{service.name} runs to the end")
-            process = service.start(slow=False, until_end=True)
+            process = service.start(slow=False, end_of_input=True)
             assert process.ended() == 0, f"{service.name} did not come to its end: {process.text()}"
 
     def _check(self) -> None:
@@ -200,7 +204,7 @@ class Soak(SoakRound):
         for name in ("first", "second"):
             service = Service(name, self, 1)
             service.state = self.folder / "clean-state"
-            process = service.start(slow=False, until_end=True)
+            process = service.start(slow=False, end_of_input=True)
             assert process.ended() == 0, process.text()
         clean, self.log = self.log, harmed
         return clean
@@ -257,7 +261,7 @@ class Soak(SoakRound):
         service.start()
 
     def stop_worker(self, service: Service) -> None:
-        """It keeps its tasks, and goes on when it is continued."""
+        """It keeps its tasks, and works again after SIGCONT."""
         process = service.keep()
         stopped = [self.random.choice(process.workers() or [process.pid])]
         self._stop(process, stopped)

@@ -151,6 +151,11 @@ class ChildProcess:
         if self.exit_code is None and self._process.pid is not None:
             self._process.kill()
 
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        if self.exit_code is None and self._process.pid is not None:
+            self._process.terminate()
+
     def leave(self) -> None:
         """Close the pipe, so that the child leaves by itself; wait for it, and release it."""
         self.pipe.close()

@@ -20,8 +20,8 @@ def stop_signals(
 ) -> Generator[None, None, None]:
     """Inside the block, SIGTERM and the first Ctrl-C call ``stop``; a second Ctrl-C calls ``at_once`` and ends the process.
 
-    Without ``interrupts`` only SIGTERM does. A SIGTERM that was blocked since the start of the process arrives now. Both are called
-    from a signal handler. Stopping at once is safe: the next start repeats the work that was not committed.
+    Without ``interrupts`` only SIGTERM does, and after the block it is ignored: the process leaves already. A SIGTERM that was
+    blocked since the start of the process arrives now. Both are called from a signal handler. Stopping at once is safe: the next start repeats the work that was not committed.
     """
     times = 0
 
@@ -42,7 +42,7 @@ def stop_signals(
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler if interrupts else signal.SIG_IGN)
 
 
 @contextmanager

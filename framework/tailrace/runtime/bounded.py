@@ -1,6 +1,7 @@
-"""A bounded run (``--until-end``) of one process: it goes through the phases of the end of input, and stops after the last one.
+"""A bounded run of one process: it stops when all is read and handled.
 
-The end of input moves through all tasks of an app together. So where tasks move between processes, the run must be the only process.
+With ``--until-end`` that is all. With ``--end-of-input`` it then goes through the phases of the end of input. The messages of an
+app, and the end of its input, move through all of its tasks together. So where tasks move between processes, the run must be the only process.
 Several processes under a supervisor do the same, see ``supervisor``.
 """
 
@@ -41,7 +42,7 @@ class BoundedRun(Companion):
         if not is_alone:
             if time.monotonic() - self._alone_s > _ALONE_S:
                 raise _not_alone(host.plan.app)
-        elif worker.phase == last_phase(host.plan):
+        elif worker.phase == last_phase(host.plan, ends_input=host.options.end_of_input):
             worker.stop()
         else:
             worker.advance()
@@ -65,7 +66,7 @@ def await_alone(log: TaskLog, app: str) -> None:
         if not waits:
             waits = True
             _log.warning(
-                "another process of the app runs, and --until-end is for one process alone: this one waits for it to end",
+                "another process of the app runs, and a run to the end is for one process alone: this one waits for it",
                 extra={"app": app, "wait_s": _ALONE_S},
             )
         time.sleep(_LOOK_S)
@@ -73,6 +74,6 @@ def await_alone(log: TaskLog, app: str) -> None:
 
 def _not_alone(app: str) -> UsageError:
     return UsageError(
-        f"another process of {app!r} runs, and --until-end is for one process alone",
-        hint="Stop the other one, or run without --until-end.",
+        f"another process of {app!r} runs, and --until-end and --end-of-input are for one process alone",
+        hint="Stop the other one, or run without the option.",
     )

@@ -38,8 +38,10 @@ from tailrace.log.tasks import AppTasks, Tasks
 from tailrace.processes.signals import stop_signals
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots
 from tailrace.runtime.bounded import BoundedRun, await_alone
+from tailrace.runtime.clocks import WallClock, monotonic_ms
 from tailrace.runtime.companions import Companion, Companions
 from tailrace.runtime.dead_letter_monitor import Kind
+from tailrace.runtime.handler_watch import HandlerWatch
 from tailrace.runtime.housekeeping import Housekeeping
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare
@@ -85,6 +87,7 @@ class Host:
         """Whether it is to leave before the end of its input: it was asked to, or it has failed."""
         self._more = companions
         self._reporting = Reporting()
+        self._watch = HandlerWatch(plan.app, options.handler_warning_ms / 1_000, options.grace_ms / 1_000)
 
     def run(self) -> Counter[Kind]:
         """Live, until the end of the input, SIGTERM or Ctrl-C. Returns the dead letters of the run, by kind.
@@ -93,7 +96,8 @@ class Host:
             TailraceError: It could not start, or could not continue.
         """
         _tune_collector()
-        with self.joined(), stop_signals(self.stop, interrupts=self.share is None):
+        with self._watch, self.joined(), stop_signals(self.stop, interrupts=self.share is None):
+            self._watch.begin(self.worker.at_work)
             self._live()
         if self.share is None:
             _log.info("left", extra={"app": self.plan.app})
@@ -101,6 +105,16 @@ class Host:
 
     def stop(self) -> None:
         """Let the process leave after the present slice. May be called from a signal handler."""
+        self._watch.leave()
+        if (handler := self.worker.at_work()) is not None and not self.stopped:
+            with suppress(RuntimeError):  # the signal may have interrupted another line of the log
+                _log.warning(
+                    "%s runs: the service leaves when the handler has returned, at the latest %g s after the signal. A second Ctrl-C "
+                    "ends it at once; the next start then repeats what was not committed",
+                    handler,
+                    self.options.grace_ms / 1_000,
+                    extra={"app": self.plan.app, **handler.fields()},
+                )
         self.stopped = True
         self.worker.stop()
         self.log.limit_patience(_LEAVE_S)
@@ -108,7 +122,7 @@ class Host:
     @property
     def has_ended(self) -> bool:
         """Whether a bounded run has come to its end in this process alone."""
-        return self.options.until_end and self.share is None and not self.stopped
+        return self.options.is_bounded and self.share is None and not self.stopped
 
     # --- before it has tasks
 
@@ -131,7 +145,7 @@ class Host:
         if self.share is not None:
             return
         prepare(self.log, self.options, self.plan)
-        if self.options.until_end and self.log.moves_tasks:
+        if self.options.is_bounded and self.log.moves_tasks:
             await_alone(self.log, self.plan.app)
 
     def _join(self, leaving: ExitStack) -> None:
@@ -181,7 +195,7 @@ class Host:
                 )
             )
         if self.share is None:
-            if options.until_end:
+            if options.is_bounded:
                 found.append(BoundedRun())
             found.append(self._reporting)
         return found
@@ -201,6 +215,8 @@ class Host:
             self.states.take,
             settings=self.options.worker_settings(tasks, tasks_move=self.log.moves_tasks),
             hooks=hooks,
+            clock=WallClock(),
+            elapsed=monotonic_ms,
             reader=self.log.live_reader(),
         )
 

@@ -27,22 +27,26 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.intake import refill
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import FencedError, TailraceError
-from tailrace.core.handling.promises import Behind, Promises
+from tailrace.core.handling.promises import Promises
 from tailrace.core.names import transactional_id
 from tailrace.core.storage import Store
 from tailrace.history.reading.commit_identity import new_nonce
+from tailrace.history.reading.replayable import check_kept
+from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, Part, Reader, TopicPartition, Transaction, Writer
+from tailrace.runtime.clocks import steps_forward
 from tailrace.runtime.commits import commit_together
 from tailrace.runtime.lifecycle import Event, Lifecycle, State
 from tailrace.runtime.passed_offsets import NONE_PASSED
 from tailrace.runtime.restore import Clock, Restore, Restored, await_log
 from tailrace.runtime.slices import PartitionSettings, Slices
+from tailrace.state.contents import Contents, StoreContents
 from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 
 
@@ -51,7 +55,7 @@ class Partition:
 
     ``store`` is the partition's own, and closed with it. ``reader`` may be shared among the partitions of a worker. ``lineage`` seeds the
     randomness of a task that was never committed. ``draw_nonce`` gives new random bytes at each restore, for the identities of the
-    commits (see ``core.engine.tape``). ``on_committed`` is called once with each batch that is durable (see ``commits``).
+    commits (see ``core.engine.tape``). ``elapsed`` measures durations (default: by the steps forward of ``clock``). ``on_committed`` is called once with each batch that is durable (see ``commits``).
     ``check_owned`` is called right before a take-over, and raises ``FencedError`` where the task has another owner.
     """
 
@@ -63,6 +67,7 @@ class Partition:
         store: Store,
         clock: Clock,
         *,
+        elapsed: Clock | None = None,
         lineage: bytes,
         draw_nonce: Callable[[], bytes] = new_nonce,
         reader: Reader | None = None,
@@ -80,6 +85,7 @@ class Partition:
         self._log = log
         self._store = store
         self._clock = clock
+        self._elapsed = steps_forward(clock) if elapsed is None else elapsed
         self._lineage = lineage
         self._draw_nonce = draw_nonce
         self._own_reader = reader is None
@@ -113,9 +119,9 @@ class Partition:
         return self._running("be looked at").task
 
     @property
-    def behind(self) -> Mapping[Behind, int]:
-        """How many events were emitted at or before the watermark that was published for their topic, and by whom."""
-        return self._promises.behind
+    def promises(self) -> Promises:
+        """The watermarks that it has published, and what was emitted behind them."""
+        return self._promises
 
     def restore(self) -> None:
         """Take all steps of restoring at once. Raises what ``step`` raises."""
@@ -201,8 +207,22 @@ class Partition:
             drop=self.settings.drop,
             watch=self._watch,
         )
+        check_kept(
+            self._log,
+            self.partition,
+            task.waiting_from(),
+            task.positions,
+            "reading of the events that wait for their turn",
+            "--after-deleted does not help here. Rebuild the state (with --archive; or with --order canonical --after-deleted, "
+            "without those events), start from the result under another name (--as, --from-snapshot), and keep the topic for longer.",
+        )
+        refill(
+            task,
+            lambda name, start, stop: list(scan(self._log, name, self.partition, start, stop, whole=True)),
+        )
         for name, offset in found.stepped_over.items():
             task.begin_at(name, offset)
+        held = self._store.cut
         self._slices = Slices(
             task,
             self._log,
@@ -210,10 +230,14 @@ class Partition:
             found.writer,
             self.settings,
             self._clock(),
+            self._elapsed(),
             self._published,
             found.cut_headers,
             self._passed,
+            StoreContents(self._store, Contents() if held is None else decode_store_cut(held).contents),
         )
+        if not self.settings.bounded:
+            self._slices.check_clock()
         self._promises.publish(self._slices.published.promised())
         self.lifecycle.on(Event.RESTORED)
         batch, self.in_doubt = self.in_doubt, None
@@ -248,7 +272,7 @@ class Partition:
         """Take one slice, as ``poll`` does, without a commit. Look at ``trouble`` after it."""
         slices = self._running("take a slice")
         with self._ending():
-            return slices.slice(self._clock(), max_records)
+            return slices.slice(self._clock(), self._elapsed(), max_records)
 
     @property
     def trouble(self) -> TailraceError | None:
@@ -279,7 +303,7 @@ class Partition:
         self.lifecycle.on(Event.COMMIT_BEGUN)
         with self._ending():
             batch = slices.stage()
-            offsets = {TopicPartition(name, self.partition): at for name, at in batch.positions.items()}
+            offsets = {TopicPartition(name, self.partition): at for name, at in batch.offsets.items()}
             watermarks = slices.published.wanted()
             self._staged = batch, watermarks
             return Part(slices.writer, offsets, watermarks)
@@ -293,7 +317,8 @@ class Partition:
         try:
             with self._ending():
                 position = ends[TopicPartition(self.plan.changelog_topic, self.partition)]
-                cut = StoreCut(FORMAT, position, slices.now_ms, batch.cut)
+                contents = slices.contents.next
+                cut = StoreCut(FORMAT, position, slices.now_ms, batch.cut, contents=contents)
                 self._store.write(batch.rows | batch.index_rows, cut.encode())
                 slices.committed(watermarks)
                 self._promises.publish(watermarks)
@@ -346,36 +371,21 @@ class Partition:
         """Whether there is something to commit."""
         return self._running("be looked at").dirty
 
-    def begin_end(self) -> None:
-        """Begin the end of input, in a bounded run: idle inputs count again, and none becomes idle any more (see ``progress``).
+    def end_input(self, phase: int) -> None:
+        """Go to a phase of the end of input (see ``progress``), after the next slices have taken all records that are there.
 
-        All partitions must have published this before the inputs of the first level end.
+        All partitions must have committed all consequences of the phase before.
         """
-        slices = self._running("end")
-        slices.later(slices.begin_end)
-
-    def end_inputs(self, level: int = 0) -> None:
-        """End the inputs of this level of the app's operators, in a bounded run. The next slices first take all records that are there."""
-        slices = self._running("end")
-        for one in self.plan.operators:
-            if one.level == level:
-                slices.later(partial(slices.task.ended, one.index))
-
-    def finish(self, level: int = 0, to_ms: Mapping[int, int] | None = None) -> None:
-        """Raise the actors of a level to their latest timers, after the next slices have taken all else.
-
-        For bounded runs, once the inputs of the level have ended in all partitions and no message is on its way.
-        ``to_ms`` gives other instants to rise to, by operator.
-        """
-        slices = self._running("finish")
-        for one in self.plan.operators:
-            if one.level == level and one.actor is not None:
-                to = None if to_ms is None else to_ms[one.index]
-                slices.later(partial(slices.task.finish, one.index, to))
+        self._running("end").end_input(phase)
 
     def rest_ms(self) -> int | None:
         """Time until something becomes due without a record (a commit, idleness, a timer); None if nothing will."""
-        return self._running("rest").rest_ms(self._clock())
+        return self._running("rest").rest_ms(self._clock(), self._elapsed())
+
+    @property
+    def elapsed_ms(self) -> int:
+        """The time of the last slice by the clock that measures durations."""
+        return self._running("be looked at").elapsed_ms
 
     def revoke(self) -> None:
         """Give the partition back: commit, if it is running, and close it. A partition that has ended is only closed.

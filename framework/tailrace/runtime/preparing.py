@@ -1,12 +1,13 @@
 """What is checked and noticed before the tasks of a service run, once for all of its processes.
 
 It names other apps that have published watermarks for a topic which this app also writes, and do not run: readers of the topic
-wait for them until they run again, or are retired.
+wait for them until they run again, or are retired. And it names topics that keep records for too short a time.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -21,6 +22,7 @@ from tailrace.history.reading.app_topics import internal_topics, prepare_topics
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.retirement import publishers_of, retire_rebuilds
 from tailrace.history.status.holding import IsOwned
+from tailrace.history.status.kept_too_short import kept_too_short
 from tailrace.history.topics.topic_plan import check_topics
 from tailrace.log.interface import Log, StoredLog
 from tailrace.log.tasks import is_owned
@@ -121,6 +123,8 @@ def prepare_log(log: Log, plan: Plan, *, create_declared: bool, begins_with_log:
 
 def announce(plan: Plan, log: Log, is_owned: IsOwned) -> None:
     """Log the notices for an app that starts. ``is_owned`` takes the transactional id of a task."""
+    for problem in kept_too_short(plan, log, time.time_ns() // 1_000_000):
+        _log.warning("%s", problem, extra={"app": plan.app})
     for app, tasks in publishers_of(log).items():
         if app == plan.app or any(is_owned(transactional_id(app, number)) for number in tasks):
             continue

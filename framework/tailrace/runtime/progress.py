@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.runtime.partition import Partition
 
 _log = logging.getLogger("tailrace.progress")
 
@@ -25,35 +24,18 @@ its outputs, in any process, must learn of it before they take a record.
 """
 
 READING = 0
-"""The phase of a bounded run in which its inputs are read.
+"""The phase in which inputs are read: the only one of a run until the end of the log, which ends no input.
 
-In the next phase idle inputs count again: the end of input moves from level to level, and an operator whose turn has not come
-holds its readers. Then there are two phases for each level of the app's operators: the inputs of the level end, and the
-actors of the level rise to their latest timers. Between two phases all consequences of the one before are done, in all tasks.
+The end of input has more phases. In the first one idle inputs count again: the end moves from level to level, and an operator whose
+turn has not come holds its readers. Then there are two phases for each level of the app's operators: the inputs of the level end,
+and the actors of the level rise to their latest timers until all have fired. Between two phases all consequences of the one before
+are done, in all tasks.
 """
 
 
-def last_phase(plan: Plan) -> int:
-    """The phase in which all levels have finished."""
-    return 1 + 2 * plan.levels
-
-
-def enter_phases(partition: Partition, phase: int) -> None:
-    """Bring a partition that was just restored to a phase. What has ended before, and was committed, ends no second time."""
-    for one in range(1, phase + 1):
-        enter_phase(partition, one)
-
-
-def enter_phase(partition: Partition, phase: int) -> None:
-    """Have a partition do what a phase of a bounded run asks for."""
-    if phase == 1:
-        partition.begin_end()
-        return
-    level, second = divmod(phase - 2, 2)
-    if second:
-        partition.finish(level)
-    else:
-        partition.end_inputs(level)
+def last_phase(plan: Plan, *, ends_input: bool = True) -> int:
+    """The phase after which a bounded run stops: the one in which all stages have finished, if its inputs end."""
+    return 1 + 2 * plan.stages if ends_input else READING
 
 
 class Status(msgspec.Struct, frozen=True):

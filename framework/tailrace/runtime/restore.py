@@ -10,9 +10,11 @@ the one before:
     3  read the changelog, committed only,    from the store's position; offsets have gaps, so the position ends this
        until position >= that end             step, not the last record
     4  take the last cut read                 the store's own if the changelog had no more; it decides the offsets
-    5  compare the group's offsets, and the   they were committed together, so they are equal, or expired or deleted
-       end of the tape, with it
-    6  check that the inputs continue there   records deleted unread by retention are an error, or skipped on request
+    5  compare the rows, the group's          they were committed together, so they are equal, or expired or deleted; the
+       offsets and the end of the tape        number and digest of all rows are those that the cut notes, or the changelog
+       with it                                has lost some (``state.contents``)
+    6  check that the inputs continue there   records deleted unread by retention are an error, or skipped on request; so is
+                                              an input that lost its end (``history.reading.last_reads``)
 
 The store's cut has three parts: its changelog position, the core's cut, and the time when it was last at the
 changelog's end. While step 3 is at work there is a fourth: the last cut in the changelog, which step 3 reads
@@ -44,8 +46,6 @@ from functools import cached_property
 from itertools import islice
 from typing import TypeAlias, TypeVar
 
-import msgspec
-
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
@@ -58,10 +58,11 @@ from tailrace.core.errors import (
     OffsetsDisagreeError,
 )
 from tailrace.core.names import transactional_id
-from tailrace.core.records import InputRecord
+from tailrace.core.records import InputRecord, RecordMark
 from tailrace.core.storage import Store
-from tailrace.history.reading.changelog import beginning, changes, check_whole, last_cut
+from tailrace.history.reading.changelog import beginning, changes, check_contents, check_whole, last_cut
 from tailrace.history.reading.commit_identity import standing
+from tailrace.history.reading.last_reads import is_replaced
 from tailrace.history.reading.left_inputs import positions_read
 from tailrace.history.reading.replayable import MAY_BE_EMPTY
 from tailrace.history.reading.same_topics import check_changelog, resumed
@@ -135,7 +136,7 @@ class Restore:
     patience_s: float = 60.0
     batch: int = 20_000
     after_deleted: bool = False
-    """Continue without records that the log deleted before they were read."""
+    """Continue without records that the log deleted before they were read, and behind the lost end of an input."""
     check_owned: Callable[[], None] = lambda: None
     """Called right before the take-over, which fences the current owner. May raise."""
 
@@ -158,7 +159,7 @@ class Restore:
             OffsetsDisagreeError: The group's offsets are not those of the last cut.
             CorruptStateError: The changelog has records that no task has written.
             OffsetGoneError: The changelog has lost records that the store has not seen; or an input has lost some that the task
-                has not read.
+                has not read, or its end.
             LogUnavailableError: The log did not answer; nothing is lost, try again.
         """
         self.check_owned()
@@ -172,11 +173,15 @@ class Restore:
             after, applied = yield from self._catch_up(before, end, begun_ms)
             left = positions_read(last)
             with self._unless_taken_over(end):
+                check_contents(self.changelog, () if last is None else last.headers, after.contents)
                 positions = self._check_offsets(after.core, left)
                 if after.core is None:
                     check_changelog(self.plan, self.log, self.partition)
                 check_tape_end(self.plan, self.log, self.partition, after.core)
             over = self._step_over(after.core, positions, passed)
+            over |= self._lost_ends(left, headers.read)
+            headers.read = {name: read for name, read in headers.read.items() if name not in over}
+            passed = {name: at for name, at in passed.items() if name not in over}
         except (Exception, GeneratorExit):
             writer.close()
             raise
@@ -244,7 +249,7 @@ class Restore:
         reader, (topic, partition) = self.reader, self.changelog
         reader.seek(topic, partition, held.changelog_position)
         applied, waited_s, asked_s = 0, 0.0, time.monotonic()
-        position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
+        position = held.changelog_position
         last = end.last_cut if position < end.offset else None
         try:
             while position < end.offset:
@@ -266,22 +271,19 @@ class Restore:
                 if not records:
                     yield True
                     continue
-                if applied == 0 and self.may_have_missed(complete_ms, begun_ms):
+                if applied == 0 and self.may_have_missed(held.at_end_ms, begun_ms):
                     # Deletions that this store has not seen may be gone from the changelog.
                     held = yield from self.emptied(begun_ms)
-                    position, core, complete_ms = held.changelog_position, held.core, held.at_end_ms
+                    position = held.changelog_position
                     reader.seek(topic, partition, position)
                     continue
                 check_whole(self.changelog, records, last)
-                core = self.apply(
-                    records,
-                    StoreCut(FORMAT, position, complete_ms, core, None if last is None else last.value),
-                )
+                held = self.apply(records, held, position, None if last is None else last.value)
                 applied += len(records)
                 yield True
         finally:
             reader.forget(topic, partition)
-        caught_up = StoreCut(FORMAT, position, begun_ms, core)
+        caught_up = StoreCut(FORMAT, position, begun_ms, held.core, contents=held.contents)
         if applied or held.toward is not None:
             self.store.write({}, caught_up.encode())
         return caught_up, applied
@@ -293,16 +295,21 @@ class Restore:
         """
         return abs(now_ms - at_end_ms) > self.deletions_kept_ms // 2
 
-    def apply(self, records: list[InputRecord], cut: StoreCut) -> bytes | None:
-        """Write a stretch of the changelog, and its index rows, to the store. ``cut`` has the core's cut before it; returns that after it."""
+    def apply(
+        self, records: list[InputRecord], held: StoreCut, position: int, toward: bytes | None
+    ) -> StoreCut:
+        """Write a stretch of the changelog up to a position, and its index rows, to the store that held ``held``. Returns its cut."""
         changed = changes(self.changelog, records)
-        core = changed.pop(rows.CUT_ROW, cut.core)
+        core = changed.pop(rows.CUT_ROW, held.core)
         names = list(changed)
         index: dict[bytes, bytes | None] = {}
-        for name, old in zip(names, self.store.get_many(names), strict=True):
+        before = self.store.get_many(names)
+        for name, old in zip(names, before, strict=True):
             index.update(rows.derived_index_rows(name, old, changed[name]))
-        self.store.write(changed | index, msgspec.structs.replace(cut, core=core).encode())
-        return core
+        contents = held.contents.applied(changed, before)
+        now = StoreCut(FORMAT, position, held.at_end_ms, core, toward, contents)
+        self.store.write(changed | index, now.encode())
+        return now
 
     def emptied(self, now_ms: int) -> Generator[bool, None, StoreCut]:
         """Empty the store, batch by batch. A kill on the way is harmless: ``UNFINISHED`` marks the store."""
@@ -333,7 +340,7 @@ class Restore:
 
     def _check_offsets(self, core: bytes | None, left: Mapping[str, int]) -> dict[str, int]:
         """Compare the group's offsets with the cut. Returns where to begin in inputs that the cut does not have."""
-        known = {} if core is None else tape.decode_cut(core).positions
+        known = {} if core is None else tape.decode_cut(core).offsets
         places = {one.name: TopicPartition(one.name, self.partition) for one in self.plan.inputs}
         committed = self.log.committed_offsets(self.plan.app, places.values())
         never_read = places.keys() - known.keys() - left.keys()
@@ -397,6 +404,41 @@ class Restore:
             self.partition,
             extra={"app": self.plan.app, "partition": self.partition, "positions": found},
         )
+        return found
+
+    def _lost_ends(self, positions: Mapping[str, int], read: Mapping[str, RecordMark]) -> dict[str, int]:
+        """By input that has lost its end since it was read: where to continue. ``positions`` are those of all inputs ever read."""
+        found: dict[str, int] = {}
+        for one in self.plan.inputs:
+            name, mark = one.name, read.get(one.name)
+            if mark is None or name not in positions:
+                continue
+            if not is_replaced(self.log, name, self.partition, mark):
+                continue
+            end = self.log.end_offset(name, self.partition)
+            has = f"ends at {end}" if mark.offset >= end else f"has another record at offset {mark.offset}"
+            if not self.after_deleted:
+                raise OffsetGoneError(
+                    f"{name!r} partition {self.partition} {has}, and the app {self.plan.app!r} has read it up to {mark.offset}: "
+                    "the log has lost its end since (an unclean leader election, a restored backup), or was created again",
+                    topic=name,
+                    partition=self.partition,
+                    offset=mark.offset,
+                    hint="What was read and is lost is still in the state. Restore the topic from a copy. Or rebuild the state from "
+                    "what is there now (--order canonical), and start from the result under another name (--as, --from-snapshot). Or "
+                    "run the app once with --after-deleted: it keeps its state and continues behind the offsets that it has read, "
+                    "without the records that have taken their place.",
+                )
+            found[name] = min(positions[name], end)
+            _log.warning(
+                "the app keeps the effects of records that %r partition %d has lost: the topic %s. It continues at offset %d, without "
+                "the records before it that have taken their place",
+                name,
+                self.partition,
+                has,
+                found[name],
+                extra={"app": self.plan.app, "partition": self.partition},
+            )
         return found
 
     def _disagree(self, name: str, of_group: str, of_cut: str) -> None:

@@ -26,8 +26,9 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
-from threading import Thread
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
+
+import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError
@@ -36,13 +37,14 @@ from tailrace.core.storage import Store
 from tailrace.history.reading.changelog import behind_last_cut, last_cut
 from tailrace.log.interface import LiveReader, ServiceLog
 from tailrace.log.tasks import Tasks
+from tailrace.log.threads import in_thread
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.restore import Clock, Restore, finished
 from tailrace.runtime.standby_placement import placement
-from tailrace.state.store_cut import FORMAT, StoreCut
+from tailrace.state.store_cut import StoreCut
 
 _log = logging.getLogger("tailrace.standbys")
-_T = TypeVar("_T")
+_THREAD: Final = "tailrace-standby"
 
 _SLICE_S: Final = 0.03
 _SHARE: Final = 4
@@ -57,20 +59,6 @@ _RETRY_S: Final = 1.0
 _RETRY_MOST_S: Final = 60.0
 _LEAVE_S: Final = 2.0
 """How long ``close`` waits for a thread."""
-
-
-def _asked(call: Callable[[], _T]) -> Future[_T]:
-    """Call in a thread of its own, which may wait for brokers. The process does not wait for it when it ends."""
-    answer = Future[_T]()
-
-    def run() -> None:
-        try:
-            answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # raised by ``answer.result``
-            answer.set_exception(error)
-
-    Thread(target=run, name="tailrace-standby", daemon=True).start()
-    return answer
 
 
 class _Ground(NamedTuple):
@@ -101,12 +89,21 @@ class Standby:
         self._at_end_ms = 0
         """When it was last at the end of the changelog."""
         self._toward: InputRecord | None = None
-        self._asked: Future[_Ground] | None = _asked(self._check)
+        self._asked: Future[_Ground] | None = in_thread(_THREAD, self._check)
 
     @property
     def behind(self) -> int | None:
         """The number of offsets to read; None if it is not known yet."""
         return self._reader.behind(*self._restore.changelog) if self._reads else None
+
+    @property
+    def whole(self) -> StoreCut | None:
+        """The cut of the store while it holds whole commits and nothing else; None while it is checked or filled."""
+        return self._kept if self._reads and self._toward is None else None
+
+    def hears_end(self) -> bool:
+        """Whether the log says at present that nothing is behind what was applied. Waits for no answer."""
+        return not self._pending and self.behind == 0 and self._reader.fetch(*self._restore.changelog, 0).idle
 
     @property
     def checking(self) -> bool:
@@ -161,7 +158,7 @@ class Standby:
 
     def _check_again(self) -> None:
         self._forget()
-        self._asked = _asked(self._check)
+        self._asked = in_thread(_THREAD, self._check)
 
     def _begin(self, ground: _Ground) -> None:
         self._asked, self._pending = None, []
@@ -198,10 +195,8 @@ class Standby:
         if not records:
             return
         assert self._kept is not None
-        position = records[-1].offset + 1
-        cut = StoreCut(FORMAT, position, self._at_end_ms, self._kept.core, toward)
-        core = self._restore.apply(records, cut)
-        self._kept = StoreCut(FORMAT, position, self._at_end_ms, core, toward)
+        held = msgspec.structs.replace(self._kept, at_end_ms=self._at_end_ms)
+        self._kept = self._restore.apply(records, held, records[-1].offset + 1, toward)
         self.applied += len(records)
 
     def _note_end(self) -> None:
@@ -218,7 +213,9 @@ class Standby:
 
     def _keep(self, position: int) -> None:
         assert self._kept is not None
-        self._kept = StoreCut(FORMAT, position, self._at_end_ms, self._kept.core, self._kept.toward)
+        self._kept = msgspec.structs.replace(
+            self._kept, changelog_position=position, at_end_ms=self._at_end_ms
+        )
         self._restore.store.write({}, self._kept.encode())
 
 
@@ -301,7 +298,7 @@ class Standbys(Companion):
         if self._asked is None:
             if now_s >= self._place_at_s:
                 self._place_at_s = now_s + _PLACE_S
-                self._asked = _asked(self._owners)
+                self._asked = in_thread(_THREAD, self._owners)
         elif self._asked.done():
             answer, self._asked = self._asked, None
             try:

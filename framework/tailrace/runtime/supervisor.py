@@ -37,6 +37,7 @@ from tailrace.processes.child_process import ChildProcess, Conduct, Pipe
 from tailrace.processes.signals import stop_signals
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.dead_letter_monitor import Kind
+from tailrace.runtime.handler_watch import margin_of
 from tailrace.runtime.host import Host
 from tailrace.runtime.housekeeping import Housekeeping
 from tailrace.runtime.options import ServiceOptions
@@ -51,8 +52,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
 _STEADY_S = 10.0
 """A child that runs for this long has its pause reset."""
 _SILENT_S = 15.0
-_LEAVING_S = 60.0
-"""How long a child may take to leave."""
 _ASK_S, _ASK_BOUNDED_S = 1.0, 0.02
 
 _Order: TypeAlias = Literal["status", "stop"] | int
@@ -188,8 +187,12 @@ class Supervisor:
         self._options = options
         self._plan = plan
         self._children = [_Child(index) for index in range(options.workers)]
-        self._phases = Phases(last_phase(plan) if options.until_end else None)
+        last = last_phase(plan, ends_input=options.end_of_input) if options.is_bounded else None
+        self._phases = Phases(last)
         self._stopping_s: float | None = None
+        grace_s = options.grace_ms / 1_000
+        self._leaving_s = grace_s - margin_of(grace_s) / 2
+        """Then a child is killed. Before that it ends itself, unless it can run no Python code."""
         self._asked_s = 0.0
         self._failure: TailraceError | None = None
 
@@ -208,11 +211,13 @@ class Supervisor:
 
     def _supervise(self, log: StoredLog) -> Counter[Kind]:
         reports = Reports(self._plan.app, log)
-        stop_asked = False
+        asked_s: float | None = None
 
         def stop() -> None:
-            nonlocal stop_asked
-            stop_asked = True
+            nonlocal asked_s
+            if asked_s is None:
+                asked_s = time.monotonic()
+                self._terminate_all()  # at once: their grace period begins with this signal, and one in a handler reads no order
 
         with stop_signals(stop, self._kill_all):
             for child in self._children:
@@ -221,18 +226,19 @@ class Supervisor:
                 self._wait()
                 for child in self._children:
                     self._look(child)
-                if stop_asked:
-                    self._stop()
+                if asked_s is not None and self._stopping_s is None:
+                    self._stop(asked_s)
+                    self._terminate_all()  # those that were being started when the signal came
                 now_s = time.monotonic()
                 if self._stopping_s is None:
                     self._ask(now_s)
-                elif now_s - self._stopping_s > _LEAVING_S:
+                elif now_s - self._stopping_s > self._leaving_s:
                     self._end_the_slow()
                 reports.look(self._status)
             letters = reports.finish()
-            if self._options.until_end and self._failure is None:
+            if self._options.is_bounded and self._failure is None:
                 keeping = Housekeeping(log, self._options.log_options, self._options.log_format)
-                keeping.finish(lambda: stop_asked)
+                keeping.finish(lambda: asked_s is not None)
         return letters
 
     def _status(self) -> Status | None:
@@ -323,7 +329,7 @@ class Supervisor:
         """Wait until a child sends a message or dies, or the next question is due: then it is seen, too, if a signal has arrived."""
         now_s = time.monotonic()
         timeout_s = min(
-            [self._ask_every_s if self._stopping_s is None else _ASK_S]
+            [self._ask_every_s if self._stopping_s is None else self._stop_pause_s(now_s, self._stopping_s)]
             + [max(0.0, one.again_at_s - now_s) for one in self._children if self._due_again(one)]
         )
         waited: list[Pipe | int] = []
@@ -331,6 +337,9 @@ class Supervisor:
             if child.process is not None:
                 waited += [child.process.pipe, child.process.sentinel]
         connection.wait(waited, timeout_s)
+
+    def _stop_pause_s(self, now_s: float, stopping_s: float) -> float:
+        return min(_ASK_S, max(0.05, stopping_s + self._leaving_s - now_s))
 
     def _ask(self, now_s: float) -> None:
         """Evaluate a round of questions that all have answered; begin the next when it is due."""
@@ -355,7 +364,7 @@ class Supervisor:
 
     @property
     def _ask_every_s(self) -> float:
-        return _ASK_BOUNDED_S if self._options.until_end or self._phases.current == STARTING else _ASK_S
+        return _ASK_BOUNDED_S if self._options.is_bounded or self._phases.current == STARTING else _ASK_S
 
     def _evaluate(self) -> None:
         """All children have answered: begin the next phase, or stop, if this one is over."""
@@ -371,9 +380,9 @@ class Supervisor:
         for child in self._children:
             self._tell(child, self._phases.current)
 
-    def _stop(self) -> None:
+    def _stop(self, since_s: float | None = None) -> None:
         if self._stopping_s is None:
-            self._stopping_s = time.monotonic()
+            self._stopping_s = time.monotonic() if since_s is None else since_s
             for child in self._children:
                 self._tell(child, "stop")
 
@@ -382,10 +391,16 @@ class Supervisor:
             if child.process is not None:
                 _log.warning(
                     "a worker has not left for %.0f s: it is ended",
-                    _LEAVING_S,
+                    self._leaving_s,
                     extra={"worker": child.index, "worker_process": child.process.pid},
                 )
                 child.process.kill()
+
+    def _terminate_all(self) -> None:
+        """Send SIGTERM to all. May be called from a signal handler."""
+        for child in self._children:
+            if child.process is not None:
+                child.process.terminate()
 
     def _kill_all(self) -> None:
         for child in self._children:

@@ -37,13 +37,15 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import encode_schemas
 from tailrace.core.errors import InputsChangedError, ReplacedVersionError
-from tailrace.core.records import Headers, InputRecord
+from tailrace.core.records import Headers, InputRecord, RecordMark
 from tailrace.history.reading.changelog import last_cut
-from tailrace.history.reading.cut_notes import VERSIONS, cut_header, header_of
+from tailrace.history.reading.cut_notes import READ, ROWS, VERSIONS, cut_header, header_of
+from tailrace.history.reading.last_reads import noted_reads
 from tailrace.history.reading.left_inputs import abandoned_header
 from tailrace.history.reading.same_topics import note_of_topics, noted_header
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Tasks
+from tailrace.state.contents import Contents
 
 _log = logging.getLogger("tailrace.service")
 
@@ -163,15 +165,18 @@ class CutHeaders:
         note = note_of_topics(log, used & known.keys())
         self.has_notes = bool(note)
         """Whether the log wants notes."""
+        self.read: Mapping[str, RecordMark] = noted_reads(() if last is None else last.headers)
+        """By input, the mark of the last record that the commits so far have read (see ``last_reads``)."""
         self._kept = abandoned_header(plan, last)
         if note:
             self._kept += versions_header(plan, last)
 
-    def of(self, positions: Mapping[str, int]) -> Headers:
+    def of(self, positions: Mapping[str, int], read: Mapping[str, RecordMark], contents: Contents) -> Headers:
         """The headers of a cut. ``positions``: by input, up to where it has no record that is not in the cut."""
+        kept = cut_header(READ, read) + cut_header(ROWS, contents) + self._kept
         if not self.has_notes:
-            return self._kept
-        return noted_header(self._plan, self._log, self._partition, positions) + self._kept
+            return kept
+        return noted_header(self._plan, self._log, self._partition, positions) + kept
 
 
 def _versions_of(cut: InputRecord | None) -> Sequence[str]:

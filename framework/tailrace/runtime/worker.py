@@ -28,14 +28,17 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant
+from tailrace.core.engine.at_work import AtWork
 from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import (
     FencedError,
     HandlerError,
+    LifecycleError,
     LogUnavailableError,
     StateInUseError,
     StateUnavailableError,
@@ -48,7 +51,7 @@ from tailrace.runtime.commits import commit_together
 from tailrace.runtime.inputs import WatchedReader, check_inputs, follows_itself
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
-from tailrace.runtime.progress import READING, STARTING, Status, enter_phase, enter_phases
+from tailrace.runtime.progress import READING, STARTING, Status
 from tailrace.runtime.restore import Clock, await_log
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.slots import Slot, records_taken
@@ -105,7 +108,7 @@ class WorkerHooks:
 class Worker:
     """See the head of this file. It is for one thread, but for ``stop``.
 
-    ``open_state`` gives the store of a partition. ``reader`` is used for the inputs and for restoring; it is closed with the worker.
+    ``elapsed`` measures durations (default: by the steps forward of ``clock``). ``open_state`` gives the store of a partition. ``reader`` is used for the inputs and for restoring; it is closed with the worker.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Worker:
         settings: WorkerSettings | None = None,
         hooks: WorkerHooks | None = None,
         clock: Clock = system_clock,
+        elapsed: Clock | None = None,
         reader: Reader | None = None,
     ) -> None:
         self.plan = plan
@@ -131,6 +135,7 @@ class Worker:
         self.stopping = False
         self._hooks = hooks = hooks or WorkerHooks()
         self._clock = clock
+        self._elapsed = elapsed
         self._bounded = self.settings.bounded
         self._tasks_move = self.settings.tasks_move
         self._open_state = open_state
@@ -201,10 +206,20 @@ class Worker:
             self._hooks.between_turns()
             if not worked and not self.stopping:
                 self._rest()
+        if self.quiet and self.phase == READING:
+            self._alerts.left_pending([slot.running.task for slot in self.slots if slot.running is not None])
 
     def stop(self) -> None:
         """Let ``run`` return after the present slice. May be called from anywhere, a signal handler included."""
         self.stopping = True
+
+    def at_work(self) -> AtWork | None:
+        """See ``TaskState.at_work``. May be called from a signal handler, and from another thread."""
+        with suppress(LifecycleError):  # the partition has just ended
+            for slot in [*self.slots]:
+                if (partition := slot.running) is not None and (found := partition.task.at_work) is not None:
+                    return found
+        return None
 
     def assign(self, numbers: Collection[int]) -> None:
         """Take more partitions in, to be restored in the next turns."""
@@ -233,6 +248,7 @@ class Worker:
         """Commit, give every partition back, and release all resources. Raises what ``give_back`` raises."""
         try:
             self._release(self.slots, may_commit=True)
+            self._alerts.finish()
         finally:
             self._reader.close()
 
@@ -288,7 +304,7 @@ class Worker:
         self.quiet = False
         for slot in self.slots:
             if slot.running is not None and self.phase != READING:
-                enter_phase(slot.running, self.phase)
+                slot.running.end_input(self.phase)
 
     def status(self) -> Status:
         """How far it has come; asks the log for the ends of the inputs."""
@@ -334,7 +350,7 @@ class Worker:
             took_ms = (time.monotonic() - begun) * 1_000
             slot.measure(taken, took_ms, self.settings.slice_ms, self.settings.slice_records)
             if slot.alerts is not None:
-                slot.alerts.look(partition.task, self._clock())
+                slot.alerts.look(partition.task, partition.elapsed_ms)
         trouble = partition.trouble
         if partition.commit_is_due:
             self._commit(slot)
@@ -362,7 +378,7 @@ class Worker:
             raise
         for one in slots:
             if one.running is not None and one.alerts is not None:
-                one.alerts.behind(one.running.behind)
+                one.alerts.behind(one.running.promises)
         return True
 
     def _restore(self, slot: Slot) -> bool:
@@ -392,6 +408,7 @@ class Worker:
             self.log,
             slot.store,
             self._clock,
+            elapsed=self._elapsed,
             lineage=os.urandom(16),
             reader=self._reader,
             settings=self.settings.partition,
@@ -415,12 +432,13 @@ class Worker:
                 slot.partition = None
                 partition.close()
                 raise
-        enter_phases(partition, self.phase)
+        if self.phase > READING:
+            partition.end_input(self.phase)
         task, about = partition.task, self._of(slot)
         if store is None:
             _log.info("a partition continues from its last commit", extra=about)
             return
-        slot.alerts = PartitionAlerts(self._alerts, slot.number, self._clock(), task.totals.late)
+        slot.alerts = PartitionAlerts(self._alerts, slot.number, task)
         _log.info("a partition runs", extra={**about, "watermark_ms": _known(task.watermark)})
         self._alerts.restored(task)
 

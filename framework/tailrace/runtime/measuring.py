@@ -1,0 +1,274 @@
+"""What a service measures of itself, for who asks over HTTP.
+
+The worker's thread publishes, and others read what it has published: nothing is shared but references to values that do not change.
+Counters are those of the last commits: work that is aborted is in none of them, a replay has none, and a task that moves to another
+process takes its counters along, as they are in its cut. What ``ctx.metrics`` measured is counted in the process whose commit
+reported it, so it begins at 0 in each.
+
+| kind of ``ctx.metrics`` | as |
+|---|---|
+| ``count("x")`` | the counter ``x_total`` |
+| ``gauge("x", value)`` | the gauge ``x`` |
+| ``observe("x", value)`` | the histogram ``x``, with buckets of powers of ten and their halves and quarters |
+
+Characters that no name may have become ``_``. A name that is taken by another kind, or by another name, is refused, with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from tailrace.core.declare.user_metrics import Measurement
+from tailrace.core.durations import is_instant
+from tailrace.core.engine.tape import Cut, decode_cut
+from tailrace.core.engine.task import CommitBatch
+from tailrace.runtime.companions import Companion
+
+if TYPE_CHECKING:
+    from tailrace.runtime.host import Host
+
+_log = logging.getLogger("tailrace.service")
+_EVERY_S = 1.0
+BUCKETS: Final = tuple(one * 10.0**power for power in range(-4, 6) for one in (1.0, 2.5, 5.0))
+"""Upper bounds of the buckets of a histogram."""
+Kind = Literal["counter", "gauge", "histogram"]
+_KINDS: dict[str, Kind] = {"count": "counter", "gauge": "gauge", "observe": "histogram"}
+
+
+class Observed(NamedTuple):
+    """The values of a histogram: how many there are in each bucket and above the last one, and their sum."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
+class Family(NamedTuple):
+    """A metric. A sample is the values of its labels, and a value."""
+
+    kind: Kind
+    name: str
+    """Of a counter without ``_total``."""
+    help: str
+    labels: tuple[str, ...]
+    samples: tuple[tuple[tuple[str, ...], float | Observed], ...]
+
+
+class Published(NamedTuple):
+    """What is known of a process, as of one moment of its life."""
+
+    turn_s: float
+    """When the worker was last between two turns, by ``time.monotonic``."""
+    has_joined: bool
+    tasks: tuple[int, ...]
+    running: tuple[int, ...]
+    """The tasks that are restored and at work."""
+    families: tuple[Family, ...]
+
+
+class Measuring(Companion):
+    """Publishes once a second. See the head of this file."""
+
+    name = "the metrics"
+
+    def __init__(self) -> None:
+        self.published = Published(time.monotonic(), False, (), (), ())
+        self.turn_s = time.monotonic()
+        """When the worker was last between two turns: known at once."""
+        self._cuts: dict[int, Cut] = {}
+        self._committed_s: dict[int, float] = {}
+        self._own = UserMetrics()
+        self._published_s = 0.0
+
+    def begin(self, host: Host, /) -> None:
+        """See ``Companion.begin``."""
+        super().begin(host)
+        self.turn_s = time.monotonic()
+
+    def committed(self, number: int, batch: CommitBatch, /) -> None:
+        """See ``Companion.committed``."""
+        self._cuts[number], self._committed_s[number] = decode_cut(batch.cut), time.time()
+        for one in batch.measurements:
+            self._own.add(one)
+
+    def look(self) -> None:
+        """See ``Companion.look``."""
+        self.turn_s = now_s = time.monotonic()
+        if now_s - self._published_s < _EVERY_S:
+            return
+        self._published_s = now_s
+        host = self.host
+        assert host is not None
+        worker = host.worker
+        tasks = tuple(slot.number for slot in worker.slots)
+        running = tuple(slot.number for slot in worker.slots if slot.running is not None)
+        for number in self._cuts.keys() - set(tasks):
+            del self._cuts[number], self._committed_s[number]
+        families = (*self._of_tasks(tasks, running), *self._of_cuts(), *self._own.families())
+        self.published = Published(now_s, host.tasks.joined, tasks, running, families)
+
+    def _of_tasks(self, tasks: Collection[int], running: Collection[int]) -> Iterator[Family]:
+        host = self.host
+        assert host is not None
+        yield Family(
+            "gauge",
+            "tailrace_task_running",
+            "Whether a task of this process is restored and at work.",
+            ("partition",),
+            tuple(((str(one),), float(one in running)) for one in tasks),
+        )
+        lags = [
+            ((str(slot.number),), float(host.worker.lag(slot)))
+            for slot in host.worker.slots
+            if slot.running is not None
+        ]
+        yield Family("gauge", "tailrace_lag_records", "Records to read.", ("partition",), tuple(lags))
+
+    def _of_cuts(self) -> Iterator[Family]:
+        cuts = sorted(self._cuts.items())
+        for name, attribute, said in _TOTALS:
+            samples = [((str(number),), float(getattr(cut.totals, attribute))) for number, cut in cuts]
+            yield Family("counter", name, said, ("partition",), tuple(samples))
+        yield Family(
+            "counter",
+            "tailrace_commits",
+            "Commits of a task.",
+            ("partition",),
+            tuple(((str(number),), float(cut.tape)) for number, cut in cuts),
+        )
+        yield Family(
+            "gauge",
+            "tailrace_last_commit_timestamp_seconds",
+            "Time of the last commit of a task.",
+            ("partition",),
+            tuple(((str(number),), self._committed_s[number]) for number, _ in cuts),
+        )
+        yield Family(
+            "gauge",
+            "tailrace_watermark_timestamp_seconds",
+            "Watermark of an actor or a function, in event time.",
+            ("partition", "operator"),
+            tuple(
+                ((str(number), name), mark / 1_000)
+                for number, cut in cuts
+                for name, mark in sorted(cut.operators.items())
+                if is_instant(mark)
+            ),
+        )
+        yield Family(
+            "gauge",
+            "tailrace_source_watermark_timestamp_seconds",
+            "Watermark of a source: the lowest of its sources, without idle ones, holds an actor back.",
+            ("partition", "source"),
+            tuple(
+                ((str(number), name), mark / 1_000)
+                for number, cut in cuts
+                for name, mark in sorted(cut.watermarks.items())
+                if is_instant(mark)
+            ),
+        )
+        yield Family(
+            "gauge",
+            "tailrace_source_idle",
+            "Whether a source counts as idle.",
+            ("partition", "source"),
+            tuple(
+                ((str(number), name), float(name in cut.idle))
+                for number, cut in cuts
+                for name in sorted(cut.watermarks)
+            ),
+        )
+        yield Family(
+            "counter",
+            "tailrace_late_after_idle_events",
+            "Events that were late because their source had been idle.",
+            ("partition", "source"),
+            tuple(
+                ((str(number), name), float(one.late))
+                for number, cut in cuts
+                for name, one in sorted(cut.idleness.items())
+            ),
+        )
+        yield Family(
+            "gauge",
+            "tailrace_waiting_events",
+            "Events that were read and wait for their turn in an ordered actor or function.",
+            ("partition", "operator", "topic"),
+            tuple(
+                ((str(number), operator, topic), float(count))
+                for number, cut in cuts
+                for operator, one in sorted(cut.ordered.items())
+                for topic, (_, count, _) in sorted(one.lows.items())
+            ),
+        )
+
+
+_TOTALS: Final = (
+    ("tailrace_records", "records", "Records that a task has taken."),
+    ("tailrace_timers", "fired", "Timers fired, and entries expired."),
+    ("tailrace_outputs", "outputs", "Records that a task has emitted."),
+    ("tailrace_late_events", "late", "Late events."),
+    ("tailrace_refused_records", "refused", "Records without a valid event, key or time."),
+    ("tailrace_failed_units", "failed", "Records and timers whose handler has failed."),
+    ("tailrace_ordered_events", "ordered", "Events that were handled in their turn."),
+)
+
+
+class UserMetrics:
+    """The sums of what ``ctx.metrics`` has measured in this process. See the head of this file."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, tuple[Kind, str]] = {}
+        """By name in the exposition: its kind, and the name in the code."""
+        self._names: dict[tuple[str, str], str | None] = {}
+        """By kind and name in the code: the other one; None if it was refused."""
+        self._numbers: dict[str, float] = {}
+        self._counts: dict[str, list[int]] = {}
+
+    def add(self, measured: Measurement) -> None:
+        """Count one in."""
+        kind, code, value = measured
+        try:
+            name = self._names[kind, code]
+        except KeyError:
+            name = self._names[kind, code] = self._named(_KINDS[kind], code)
+        if name is None:
+            return
+        if kind == "gauge":
+            self._numbers[name] = value
+            return
+        self._numbers[name] = self._numbers.get(name, 0.0) + value
+        if kind == "observe":
+            counts = self._counts.setdefault(name, [0] * (len(BUCKETS) + 1))
+            counts[bisect_left(BUCKETS, value)] += 1
+
+    def _named(self, kind: Kind, code: str) -> str | None:
+        name = re.sub(r"[^a-zA-Z0-9_]", "_", code)
+        name = f"_{name}" if not name or name[0].isdigit() else name
+        if kind == "counter":
+            name = name.removesuffix("_total")
+        taken = self._kinds.setdefault(name, (kind, code))
+        if taken == (kind, code) and not name.startswith("tailrace_"):
+            return name
+        _log.warning(
+            "the metric %r, a %s, is not reported: its name is that of %r, a %s. Give it another name",
+            code,
+            kind,
+            taken[1],
+            taken[0],
+        )
+        return None
+
+    def families(self) -> Iterable[Family]:
+        """All of them."""
+        for name, (kind, code) in sorted(self._kinds.items()):
+            if name not in self._numbers:
+                continue
+            value: float | Observed = self._numbers[name]
+            if kind == "histogram":
+                value = Observed(tuple(self._counts[name]), self._numbers[name])
+            yield Family(kind, name, f"{code}, measured by handlers.", (), (((), value),))
