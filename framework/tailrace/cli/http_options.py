@@ -1,0 +1,90 @@
+"""The options of commands that answer over HTTP."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from tailrace.cli.arguments import packed
+from tailrace.cli.settings import Setting, is_typed
+from tailrace.core.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from tailrace.http.listening import Listen
+
+
+class Http(NamedTuple):
+    """Where a command answers over HTTP, and who may ask."""
+
+    http: str | None
+    http_token_file: Path | None
+    http_certificate: Path | None
+    http_key: Path | None
+    http_client_ca: Path | None
+
+    def listen(self, default: str | None = None) -> Listen | None:
+        """What the options say; None without ``--http`` where there is no default.
+
+        Raises:
+            click.UsageError: An option goes with ``--http``.
+            OptionError: See ``listening.listen_at``.
+            MissingExtraError: The packages are not installed.
+        """
+        address = self.http or default
+        if address is None:
+            for name in self._fields[1:]:
+                if is_typed(name):
+                    raise click.UsageError(f"--{name.replace('_', '-')} goes with --http.")
+            return None
+        if missing := [
+            name for name in ("uvicorn", "httptools", "starlette", "jinja2") if find_spec(name) is None
+        ]:
+            raise MissingExtraError(
+                f"answers over HTTP need the package {missing[0]}, which is not installed",
+                hint="pip install 'tailrace[http]'",
+            )
+        from tailrace.http.listening import listen_at  # noqa: PLC0415  # the extra's room
+
+        return listen_at(
+            address, self.http_token_file, self.http_certificate, self.http_key, self.http_client_ca
+        )
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+http_options = packed(
+    "http",
+    Http,
+    click.option(
+        "--http",
+        cls=Setting,
+        metavar="HOST:PORT",
+        help="Answer over HTTP there; port 0 is a free one. Beyond the loopback interface a token or a client CA is required.",
+    ),
+    click.option(
+        "--http-token-file",
+        cls=Setting,
+        type=_FILE,
+        help="File with the token that requests must carry (Authorization: Bearer).",
+    ),
+    click.option(
+        "--http-certificate",
+        cls=Setting,
+        type=_FILE,
+        help="PEM file: answer by HTTPS, with this certificate.",
+    ),
+    click.option(
+        "--http-key",
+        cls=Setting,
+        type=_FILE,
+        help="PEM file with its private key, if it is not in the same file.",
+    ),
+    click.option(
+        "--http-client-ca",
+        cls=Setting,
+        type=_FILE,
+        help="PEM file: only clients with a certificate of this authority may ask.",
+    ),
+)

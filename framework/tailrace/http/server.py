@@ -1,0 +1,240 @@
+"""An HTTP server in a thread of its own: uvicorn, with limits for clients that are slow, silent or many.
+
+A process must not suffer from who asks it. So:
+
+    a request                                 has to come, be answered and be taken within ``REQUEST_S``, or its connection is closed
+    a connection that has sent no request     is closed after that time too
+    between two requests                      ``KEEP_ALIVE_S``
+    connections that wait for a request       ``MOST_WAITING``; a new one takes the place of the oldest, so that silent
+                                              connections keep nobody out
+    headers of a request                      ``MOST_HEADER_BYTES``; a body is read by the app alone
+
+The app runs in the server's thread, one request at a time where it does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
+from ipaddress import ip_address
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tailrace.core.errors import OptionError, UsageError
+from tailrace.http.listening import Listen
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+REQUEST_S = 15.0
+KEEP_ALIVE_S = 30
+MOST_WAITING = 200
+MOST_HEADER_BYTES = 64 << 10
+_LEAVE_S = 5
+"""How long requests may take that are under way when the server is closed."""
+
+
+class Server:
+    """Answers requests by an ASGI app, from ``start`` to ``close``.
+
+    ``open_paths`` need no token: what a probe asks, which has none.
+    """
+
+    def __init__(self, app: App, listen: Listen, open_paths: Collection[str] = ()) -> None:
+        self._listen = listen
+        waiting: dict[_Connection, None] = {}
+
+        def protocol(*given: Any, **named: Any) -> _Connection:
+            return _Connection(waiting, *given, **named)
+
+        self._config = uvicorn.Config(
+            _Guarded(app, listen, frozenset(open_paths)),
+            http=cast("type[asyncio.Protocol]", protocol),  # it is called like the class
+            ws="none",
+            loop="asyncio",
+            lifespan="auto",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_LEAVE_S,
+            ssl_certfile=listen.certificate,
+            ssl_keyfile=listen.key,
+            ssl_ca_certs=None if listen.client_ca is None else str(listen.client_ca),
+            ssl_cert_reqs=ssl.CERT_NONE if listen.client_ca is None else ssl.CERT_REQUIRED,
+        )
+        self._server = uvicorn.Server(self._config)
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> int:
+        """Listen, and answer in a thread from now on. Returns the port.
+
+        Raises OptionError: the address is taken, or a file of TLS is none of its kind.
+        """
+        try:
+            self._config.load()
+        except (ssl.SSLError, OSError) as error:
+            raise OptionError(
+                f"the certificates for HTTPS cannot be used: {error}",
+                hint="--http-certificate, --http-key and --http-client-ca name PEM files; the key belongs to the certificate.",
+            ) from None
+        listening = self._listen.bind()
+        port: int = listening.getsockname()[1]
+        self._thread = threading.Thread(
+            target=self._run, args=(listening,), name="tailrace-http", daemon=True
+        )
+        self._thread.start()
+        return port
+
+    def _run(self, listening: socket.socket) -> None:
+        with listening:
+            self._server.run([listening])
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Begin to close. May be called from a signal handler."""
+        self._server.should_exit = True
+
+    def join(self) -> None:
+        """Wait until it has closed. Raises UsageError: the app did not begin."""
+        assert self._thread is not None
+        self._thread.join()
+        if not self._server.started:
+            raise UsageError("the answers over HTTP could not begin: see the log")
+
+    def close(self) -> None:
+        """Stop listening. Returns when the requests under way have been answered, or after 5 s."""
+        self.stop()
+        if self._thread is not None:
+            self._thread.join(_LEAVE_S + 1)
+
+
+class _Guarded:
+    """Turns requests away that do not carry the token.
+
+    On the loopback interface without a token, it turns those away that name another host than this machine: a page in a browser
+    could otherwise ask under a name of its own that it lets point here (DNS rebinding).
+    """
+
+    def __init__(self, app: App, listen: Listen, open_paths: Collection[str]) -> None:
+        self._app = app
+        self._wanted = f"bearer {listen.token}".encode() if listen.token else b""
+        self._local = listen.is_loopback and not listen.token
+        self._open = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self._open:
+            await self._app(scope, receive, send)
+        elif self._wanted and not self._is_known(_values(scope, b"authorization")):
+            await _refuse(
+                send, 401, "the request has no token, or another one: send Authorization: Bearer TOKEN"
+            )
+        elif self._local and not all(_is_here(one) for one in _values(scope, b"host")):
+            await _refuse(
+                send, 421, "without a token, only requests to localhost or a loopback address are answered"
+            )
+        else:
+            await self._app(scope, receive, send)
+
+    def _is_known(self, given: Sequence[bytes]) -> bool:
+        if len(given) != 1:
+            return False
+        scheme, _, token = given[0].partition(b" ")
+        return hmac.compare_digest(scheme.lower() + b" " + token.strip(), self._wanted)
+
+
+def _values(scope: Scope, header: bytes) -> list[bytes]:
+    return [value for name, value in scope["headers"] if name == header]
+
+
+def _is_here(host: bytes) -> bool:
+    name = host.decode("latin-1").strip().lower()
+    name = name[: name.index("]") + 1].strip("[]") if "]" in name else name.partition(":")[0]
+    try:
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+async def _refuse(send: Send, status: int, reason: str) -> None:
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps({"error": reason}).encode()})
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection with the limits at the head of this file."""
+
+    def __init__(self, waiting: dict[_Connection, None], *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._waiting = waiting
+        self._deadline: asyncio.TimerHandle | None = None
+        self._bytes = 0
+        """Received since the last answer, of a request whose headers have not ended."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's does
+        super().connection_made(transport)
+        if len(self._waiting) >= MOST_WAITING:
+            next(iter(self._waiting))._close()
+        self._waiting[self] = None
+        self._begin()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+        self._waiting.pop(self, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None:
+            self._begin()
+        super().data_received(data)
+        self._note()
+        if self in self._waiting:
+            self._bytes += len(data)
+            if self._bytes > MOST_HEADER_BYTES:
+                self._close()
+
+    def on_response_complete(self) -> None:
+        self._end()
+        self._bytes = 0
+        if not self.transport.is_closing():
+            self._waiting[self] = None
+        super().on_response_complete()
+        self._note()
+
+    def _note(self) -> None:
+        """Note if a request is under way."""
+        cycle: Any = self.cycle  # None before the first request, whatever its type says
+        if cycle is not None and not cycle.response_complete:
+            self._waiting.pop(self, None)
+            if self._deadline is None:
+                self._begin()
+
+    def _begin(self) -> None:
+        self._deadline = self.loop.call_later(REQUEST_S, self._close)
+
+    def _end(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _close(self) -> None:
+        self._waiting.pop(self, None)
+        self.transport.abort()
