@@ -1,0 +1,306 @@
+"""``tailrace faust``: imports tables of a Faust app as events, and hands its inputs over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tailrace.cli import showing
+from tailrace.cli.append import Appending
+from tailrace.cli.append_notes import APPENDED, Source
+from tailrace.cli.arguments import (
+    LogType,
+    any_log_option,
+    app_argument,
+    json_option,
+    opened_log,
+    piped,
+    topic_of_app,
+)
+from tailrace.cli.commands import Command, Commands
+from tailrace.cli.console import progress
+from tailrace.cli.row_files import Row
+from tailrace.cli.row_records import check_cell, noticed_once, typed
+from tailrace.core.counting import counted
+from tailrace.core.declare.topic import Topic
+from tailrace.core.errors import BadRecordError, DefinitionError, TailraceError
+from tailrace.core.records import Output
+from tailrace.core.values.event_fields import event_fields, kind_of
+from tailrace.core.values.types import shortened
+from tailrace.faust.changelog import FaustTable, TableLayout, TableRow
+from tailrace.faust.handover import HandOver, check_not_begun, check_stopped, note_hand_over, plan_hand_over
+from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.reading.stretches import scan
+from tailrace.log.interface import Log, StoredLog
+from tailrace.processes.app_loading import find_app
+
+_SCHEME = "faust://"
+_PLACE = re.compile(r"faust://([^/]+)/([^/]+)")
+
+
+class TableType(click.ParamType):
+    """A table of a Faust app, as the id of the app and the name of the table."""
+
+    name = "table"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See ``click.ParamType``."""
+        if not isinstance(value, str):
+            return value
+        if (found := _PLACE.fullmatch(value)) is None:
+            self.fail(f"{value!r} is no table: write faust://APP_ID/TABLE.", param, ctx)
+        return found[1], found[2]
+
+
+@click.group(cls=Commands, short_help="Take over from Faust.")
+def faust() -> None:
+    """Take over from a Faust app: its tables as events, its committed offsets as the start of the inputs."""
+
+
+@faust.command("import", cls=Command, short_help="Import a table, and hand the inputs over.")
+@app_argument
+@click.option(
+    "--from",
+    "table",
+    type=TableType(),
+    required=True,
+    metavar="faust://ID/TABLE",
+    help="The id of the Faust app, and its table.",
+)
+@click.option(
+    "--into", metavar="TOPIC", help="The topic of APP that takes the rows (default: named as the table)."
+)
+@click.option(
+    "--key-codec",
+    default="json",
+    show_default=True,
+    metavar="CODEC",
+    help="Codec of the table's keys, as Faust names it.",
+)
+@click.option(
+    "--value-codec", default="json", show_default=True, metavar="CODEC", help="Codec of the table's values."
+)
+@click.option(
+    "--windowed/--not-windowed",
+    default=None,
+    help="Whether the table has windows (default: it has none, and keys that look like it are refused).",
+)
+@click.option(
+    "--new-input",
+    "new_inputs",
+    multiple=True,
+    metavar="TOPIC",
+    help="An input that Faust has never read; may be repeated.",
+)
+@click.option(
+    "--faust-log",
+    "source",
+    type=LogType(kafka=True),
+    metavar="LOG",
+    help="Where Faust's topics are (default: the log of APP).",
+)
+@json_option
+@any_log_option
+def import_(
+    *,
+    app: str,
+    table: tuple[str, str],
+    into: str | None,
+    key_codec: str,
+    value_codec: str,
+    windowed: bool | None,
+    new_inputs: tuple[str, ...],
+    source: Path | str | None,
+    as_json: bool,
+    folder: Path | str,
+) -> None:
+    """Import a table of a stopped Faust app as events of APP, one for each key, before APP runs for the first time.
+
+    Other inputs of APP that the Faust app has read begin at the offsets that it has committed. If the command is
+    stopped, run it again: it continues. Create the topics first (`tailrace topics apply`).
+    """
+    id_, name = table
+    target = topic_of_app(app, into or name)
+    with ExitStack() as stack:
+        log = stack.enter_context(opened_log(folder))
+        there = log if source is None else stack.enter_context(opened_log(source))
+        is_here = log.identity == there.identity
+        log.partitions(target.name)
+        plan = find_app(app).plan()
+        check_lives_here(log, plan.app)
+        check_stopped(there, id_)
+        check_not_begun(log, plan, id_)
+        importing = Import(
+            there, FaustTable(there, id_, name, TableLayout(key_codec, value_codec, windowed)), target
+        )
+        if not is_here and new_inputs:
+            raise click.UsageError("--new-input is for a Faust app on the log of APP: leave it out.")
+        hand_over = HandOver({}, None)
+        if is_here:
+            hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *_imported(log)})
+        importing.read(hand_over)
+        note_hand_over(log, plan, hand_over)
+        report = stack.enter_context(progress())
+        appending = Appending(log, target.name, importing.make, report, skip_invalid=False)
+        try:
+            appending.append(importing.source)
+        finally:
+            with piped():
+                _report(target.name, appending, hand_over, is_here=is_here, as_json=as_json)
+
+
+class Import:
+    """The rows of a table, as rows to append: a dict with the fields that the events of a topic have.
+
+    Raises:
+        DefinitionError: The events have no such fields, or another event time.
+    """
+
+    def __init__(self, log: StoredLog, table: FaustTable, topic: Topic[Any, Any]) -> None:
+        self._log, self._table, self._topic = log, table, topic
+        self._fields = _checked_fields(topic, is_windowed=table.layout.is_windowed is True)
+        self._is_json = table.layout[:2] == ("json", "json")
+        self._make = typed(topic, None, _notice)
+        self._unknown = noticed_once(topic.name, _notice)
+        self._shapes = Shapes()
+        self._now = TableRow(0, 0, 0, None)
+        """The row that is being appended."""
+        self._at_ms = 0
+        self.source = Source(
+            f"{_SCHEME}{table.app}/{table.name}",
+            f"{_SCHEME}{table.app}/{table.name} {log.identity.hex()}",
+            self._rows,
+            "row",
+            "correct the options or the type of the events, and run the command again: it continues.",
+            f"Delete the topic {topic.name!r}, create it again and import again.",
+        )
+
+    def read(self, hand_over: HandOver) -> None:
+        """Find what the table has, and give all rows their event time."""
+        self._table.read(is_shared_allowed="partition" in self._fields)
+        before_ms = hand_over.before_ms
+        self._at_ms = self._table.newest_ms if before_ms is None else before_ms
+
+    def make(self, row: Row, now_ms: int) -> Output:
+        """The record of a row; see ``MakeRecord``. The error of an invalid row names its place in the changelog."""
+        try:
+            output = self._make(row, now_ms)
+            if self._is_json and self._shapes.is_new(self._now.value):
+                cells = {"value": self._now.value}
+                check_cell(cells, self._topic.decode(output.value or b""), "", self._unknown)
+        except (TailraceError, msgspec.MsgspecError) as error:
+            raise BadRecordError(
+                self._placed(error.what if isinstance(error, TailraceError) else str(error))
+            ) from error
+        return output
+
+    def _rows(self) -> Iterator[Row]:
+        optional = sorted(self._fields & _OPTIONAL)
+        encode = msgspec.json.Encoder().encode
+        for number, one in enumerate(self._table.rows(), 1):
+            self._now = one
+            if one.error:
+                yield Row(number, b"", error=self._placed(one.error))
+                continue
+            found = {"key": one.key, "value": one.value, "at_ms": self._at_ms}
+            for name in optional:
+                found[name] = getattr(one, name)
+            yield Row(number, encode(found) if self._is_json else found)
+        check_stopped(self._log, self._table.app)
+
+    def _placed(self, why: str) -> str:
+        one = self._now
+        return f"{why} (changelog partition {one.partition}, offset {one.offset}, key {shortened(one.key)})"
+
+
+class Shapes:
+    """The names of fields that values have had. Fields that events do not have are looked for once for each shape."""
+
+    def __init__(self) -> None:
+        self._seen: set[object] = set()
+
+    def is_new(self, value: Any) -> bool:
+        """Whether no value has had these fields. Always true once there are too many shapes, as in maps."""
+        if not isinstance(value, (dict, list)):
+            return False
+        shape = _shape(value)
+        if shape in self._seen:
+            return False
+        if len(self._seen) < _MOST_SHAPES:
+            self._seen.add(shape)
+        return True
+
+
+_MOST_SHAPES = 1_000
+
+
+def _shape(value: Any) -> object:
+    kind: Any = value.__class__
+    if kind is dict:
+        return tuple((name, _shape(one)) for name, one in value.items())
+    return frozenset(map(_shape, value)) if kind is list else None
+
+
+def _notice(said: str) -> None:
+    click.echo(showing.printable(f"tailrace: {said}"), err=True)
+
+
+_OPTIONAL = {"partition", "changed_ms", "start_ms", "end_ms"}
+
+
+def _checked_fields(topic: Topic[Any, Any], *, is_windowed: bool) -> set[str]:
+    fields: set[str] = (
+        set()
+        if kind_of(topic.type) is None
+        else {one.encode_name for one in event_fields(topic.type).values()}
+    )
+    needed = ["key", "value", "at_ms", *(["start_ms", "end_ms"] if is_windowed else [])]
+    fix = "Declare at least key: tr.Key[…], value: …, at_ms: tr.EventTime[int]; for windows also start_ms and end_ms. See docs/faust.md."
+    if missing := [one for one in needed if one not in fields]:
+        raise DefinitionError(
+            f"the events of {topic.name!r} have no field {missing[0]!r}, which rows of the table have",
+            hint=fix,
+        )
+    if topic.settings.event_time != "at_ms":
+        raise DefinitionError(f"the event time of {topic.name!r} is not the field 'at_ms'", hint=fix)
+    if topic.settings.watermark == "none":
+        raise DefinitionError(
+            f"{topic.name!r} is declared with watermark=False, so that events could be handled before the rows",
+            hint="Leave it out. Let the input be idle soon instead: idle_after='1s'.",
+        )
+    return fields
+
+
+def _imported(log: Log) -> set[str]:
+    """The topics that have rows of tables of Faust, by the notes of imports."""
+    if APPENDED not in log.topics():
+        return set()
+    keys = [(one.key or b"").decode(errors="replace") for one in scan(log, APPENDED, 0)]
+    return {key.partition(" ")[0] for key in keys if f" {_SCHEME}" in key}
+
+
+def _report(topic: str, appending: Appending, hand_over: HandOver, *, is_here: bool, as_json: bool) -> None:
+    begins: dict[str, dict[int, int]] = {}
+    for place, offset in sorted(hand_over.positions.items()):
+        begins.setdefault(place.topic, {})[place.partition] = offset
+    if as_json:
+        said = {"topic": topic, "appended": appending.count, "before": appending.before, "begins": begins}
+        click.echo(msgspec.json.encode(said))
+        return
+    click.echo(f"{counted(appending.count, 'row')} appended to {topic}.", err=True)
+    for name, offsets in begins.items():
+        where = ", ".join(f"{offset} in partition {number}" for number, offset in offsets.items())
+        click.echo(f"{name} begins where Faust has stopped: at offset {where}.", err=True)
+    if begins:
+        click.echo(
+            "Run the app within a week: then Kafka forgets where it begins (offsets.retention.minutes).",
+            err=True,
+        )
+    elif not is_here:
+        click.echo("Faust is on another log, so no input begins at its offsets.", err=True)

@@ -1,0 +1,157 @@
+"""The hand-over of a stopped Faust app: where it has read its inputs up to, the app begins.
+
+Theory. A Faust app commits the offsets up to which its tables hold what it has read. The imported tables stand for all before these,
+so the app must begin exactly there, and must handle the rows of the tables before the events that follow. The first is noted as
+the app's first positions (``<app>#begun``), which a task without a commit begins at. The second is a matter of event time:
+
+=================================  =======================================================================
+rule                               why
+=================================  =======================================================================
+all rows have one event time, T    none is late, whatever disorder is declared
+T is before whatever follows       an input takes the head with the lowest event time: rows go first
+T = the event time of the last     no event that follows is older than that less the declared disorder;
+record that Faust has read, less   one that is more disordered than declared may be handled before the
+the disorder, less 2 s             row of its key
+inputs with arrival time refused   they are taken at once, whatever else is there
+=================================  =======================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from tailrace.core.counting import counted
+from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.engine.merge import TOLERANCE_MS
+from tailrace.core.errors import OffsetsDisagreeError, TailraceError, TaskOwnedError, UsageError
+from tailrace.core.names import begun_group
+from tailrace.core.records import InputRecord
+from tailrace.history.reading.stretches import first, last
+from tailrace.log.interface import Log, StoredLog, TopicPartition
+
+
+class HandOver(NamedTuple):
+    """Where an app begins in the inputs of a Faust app, and the event time of the rows of its tables in ms."""
+
+    positions: dict[TopicPartition, int]
+    before_ms: int | None
+    """None: Faust has read no record that is still there."""
+
+
+def check_stopped(log: StoredLog, faust_app: str) -> None:
+    """Raise TaskOwnedError if workers of a Faust app run: its group has members."""
+    try:
+        with log.reserve(faust_app, ()):
+            return
+    except TaskOwnedError as error:
+        raise TaskOwnedError(
+            f"the Faust app {faust_app!r} runs: {error.what}", hint="Stop all of its workers first."
+        ) from error
+
+
+def check_not_begun(log: StoredLog, plan: Plan, faust_app: str) -> None:
+    """Check that an app has neither run nor is running, and has a group of its own.
+
+    Raises:
+        UsageError: The app has the id of the Faust app, or has committed.
+        TaskOwnedError: It runs.
+    """
+    if plan.app == faust_app:
+        raise UsageError(
+            f"the app has the name of the Faust app, {faust_app!r}, so both would have one consumer group",
+            hint="Give it another name.",
+        )
+    topic = plan.changelog_topic
+    if topic in log.topics() and any(log.end_offset(topic, one) for one in range(log.partitions(topic))):
+        raise UsageError(
+            f"the app {plan.app!r} has run already: rows that are imported now would come after the events that it has handled",
+            hint="Import before the first run; or run under another name (package.module:app@name).",
+        )
+    with log.reserve(plan.app, ()):
+        pass
+
+
+def plan_hand_over(
+    log: Log, plan: Plan, faust_app: str, new_inputs: Collection[str], imported: Collection[str]
+) -> HandOver:
+    """Find where Faust has read the inputs of an app up to. Inputs without records, and those ``imported``, are left out.
+
+    ``new_inputs`` are those that Faust has never read: the app begins with their oldest records.
+
+    Raises:
+        UsageError: ``new_inputs`` names no input, or one that Faust has read; or an input has arrival time.
+        OffsetsDisagreeError: Faust has committed no offset of a partition that has records.
+    """
+    inputs = {one.name: one for one in plan.inputs if one.topic is not None and one.name not in imported}
+    if unknown := sorted(set(new_inputs) - inputs.keys()):
+        raise UsageError(f"the app {plan.app!r} has no input {unknown[0]!r} besides imported tables")
+    known = log.topics()
+    positions: dict[TopicPartition, int] = {}
+    for name, one in inputs.items():
+        if name not in known:
+            continue
+        places = [TopicPartition(name, number) for number in range(log.partitions(name))]
+        found = log.offsets_before_open_transactions(faust_app, places)
+        if name in new_inputs:
+            if found:
+                raise UsageError(
+                    f"Faust has read {name!r}, so it is no new input", hint="Leave --new-input out."
+                )
+            continue
+        _check_complete(log, faust_app, places, found)
+        if found and one.time_kind == "arrival":
+            raise UsageError(
+                f"the events of {name!r} have their time of arrival as event time, so they could be handled before the rows",
+                hint="Declare an event time for it, in a field or in the record's timestamp.",
+            )
+        positions.update(found)
+    return HandOver(positions, _before(log, inputs, positions))
+
+
+def note_hand_over(log: Log, plan: Plan, hand_over: HandOver) -> None:
+    """Note the positions as those at which the app begins. On Kafka they expire a week after (``offsets.retention.minutes``)."""
+    if hand_over.positions:
+        group = begun_group(plan.app)
+        writer = log.writer(group)
+        try:
+            writer.commit(hand_over.positions, group)
+        finally:
+            writer.close()
+
+
+def _check_complete(
+    log: Log, faust_app: str, places: Iterable[TopicPartition], found: Collection[TopicPartition]
+) -> None:
+    for place in places:
+        left = log.end_offset(*place) - log.start_offset(*place)
+        if place not in found and left and first(log, *place) is not None:
+            raise OffsetsDisagreeError(
+                f"the group {faust_app!r} has no committed offset of {place.topic!r} partition {place.partition}, which has "
+                f"{counted(left, 'record')}: it has never read it, or the offset has expired",
+                hint=f"If Faust has never read it, name it: --new-input {place.topic}. Otherwise start Faust once until it has committed.",
+            )
+
+
+def _before(log: Log, inputs: dict[str, InputPlan], positions: dict[TopicPartition, int]) -> int | None:
+    times: list[int] = []
+    for place, offset in positions.items():
+        one = inputs[place.topic]
+        record = last(log, *place, stop=offset) or first(log, *place, start=offset)
+        if record is not None:
+            times.append(_time_of(one, place, record) - one.out_of_order_ms)
+    return min(times) - 2 * TOLERANCE_MS if times else None
+
+
+def _time_of(one: InputPlan, place: TopicPartition, record: InputRecord) -> int:
+    if one.time_of is None:
+        return record.timestamp_ms
+    try:
+        time_ms = one.time_of(one.decode(record.value or b""))
+    except TailraceError:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        raise UsageError(
+            f"the event time of {place} offset {record.offset} cannot be read: {error}"
+        ) from error
+    return record.timestamp_ms if time_ms is None else time_ms

@@ -1,0 +1,221 @@
+"""``tailrace faust import``: what a table is made of, and what is refused. The Faust app itself is in tests/kafka/test_faust.py."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faust.serializers import codecs
+
+from tailrace.cli import append as appending
+from tailrace.cli.append_notes import FileNotes
+from tailrace.core.errors import BadRecordError, OptionError
+from tailrace.core.records import Output
+from tailrace.faust.changelog import FaustTable, TableLayout
+from tailrace.log import TopicPartition
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import TopicSettings
+from tests.cli.commands import Ended, done, records, run
+
+APP = "tests.faust.takeover:app"
+CHANGELOG = "shop-counts-changelog"
+AT_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "log"
+    done("topics", "apply", "--app", APP, "--log", place)
+    return place
+
+
+def write(
+    folder: Path, changes: Iterable[tuple[int, bytes | None, bytes | None]], topic: str = CHANGELOG
+) -> None:
+    """Write partition, key and value of each change."""
+    with closing(EmbeddedLog(folder)) as log:
+        log.create_topic(topic, TopicSettings(3, compacted=False))
+        for partition, key, value in changes:
+            log.append_all([Output(topic, key, value, AT_MS)], partition)
+
+
+def take(folder: Path, *arguments: object, table: str = "counts") -> Ended:
+    return run("faust", "import", APP, "--from", f"faust://shop/{table}", "--log", folder, *arguments)
+
+
+def rows(folder: Path) -> dict[str, int]:
+    found = [json.loads(one.value) for _, one in records(folder, "counts")]
+    assert len({one["key"] for one in found}) == len(found), "one row for each key"
+    return {one["key"]: one["value"] for one in found}
+
+
+@pytest.mark.one_seed_in(25)
+def test_a_table_has_the_last_value_of_each_key_that_was_not_deleted(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
+        draw = random.Random(seed)
+        kept: dict[tuple[int, str], int] = {}
+        with closing(EmbeddedLog(tmp_path / str(seed))) as log:
+            log.create_topic(CHANGELOG, TopicSettings(3))
+            for number in range(draw.randrange(60)):
+                key = f"k{draw.randrange(12)}"
+                partition = int(key[1:]) % 3
+                if draw.random() < 0.3:
+                    kept.pop((partition, key), None)
+                    value = None
+                else:
+                    kept[partition, key] = number
+                    value = str(number).encode()
+                log.append_all([Output(CHANGELOG, json.dumps(key).encode(), value, number)], partition)
+            table = FaustTable(log, "shop", "counts")
+            assert table.read(is_shared_allowed=False) == len(kept)
+            assert {(one.partition, one.key): one.value for one in table.rows()} == kept
+
+
+def test_an_import_that_is_killed_at_a_commit_and_repeated_has_each_row_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, [(n % 3, b'"k%d"' % n, b"%d" % n) for n in range(10)])
+    monkeypatch.setattr(appending, "_ROWS_PER_COMMIT", 4)
+    commits = 0
+    commit = FileNotes.commit
+
+    def killed(*arguments: Any, **named: Any) -> None:
+        nonlocal commits
+        commits += 1
+        if commits == 2:
+            raise KeyboardInterrupt
+        commit(*arguments, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileNotes, "commit", killed)
+        take(folder)
+    assert len(rows(folder)) == 4
+    assert take(folder).code == 0
+    assert rows(folder) == {f"k{n}": n for n in range(10)}
+    assert take(folder, "--json").lines[0]["before"] == 10
+
+
+def test_an_import_that_was_stopped_is_refused_when_the_table_has_changed(folder: Path) -> None:
+    write(folder, [(0, b'"a"', b"1"), (0, b'"b"', b'"text"')])
+    assert "Expected `int`, got `str`" in take(folder).err
+    write(folder, [(0, b'"a"', b"2")])
+    ended = take(folder)
+    assert (ended.code, "these rows have changed since" in ended.err) == (1, True)
+    assert rows(folder) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ([(0, None, b"1")], (), "a record of the changelog has no key"),
+        ([(0, b"null", b"1")], (), "got `null`"),
+        ([(0, b"\xff\x00", b"1")], (), "the key cannot be decoded"),
+        ([(1, b'"a"', b"\xff")], (), "changelog partition 1, offset 0, key 'a'"),
+        ([(0, b'"a"', b"1.5")], (), "Expected `int`, got `float`"),
+        ([(0, b'["a",[0.0,59.9]]', b"1")], (), "say --windowed, or --not-windowed"),
+        ([(0, b'"a"', b"1")], ("--windowed",), "have no field 'start_ms'"),
+        ([(0, b'"a"', b"1")], ("--windowed", "--into", "hours"), "is not that of a window"),
+        ([(0, b'"a"', b"1"), (2, b'"a"', b"2")], (), "in the partitions 0 and 2"),
+        ([(0, b'"a"', b"1")], ("--value-codec", "pickle"), "pickle_restricted reads"),
+        ([(0, b'"a"', b"1")], ("--key-codec", "jason"), "Faust has no codec 'jason'"),
+        ([(0, b'"a"', b"1")], ("--into", "orders"), "have no field 'value'"),
+        ([(0, b'"a"', b"1")], ("--new-input", "nothing"), "has no input 'nothing'"),
+        ([(0, b'"' + b"k" * (2 << 20) + b'"', b"1")], (), "the record has"),
+    ],
+)
+def test_what_is_no_table_of_this_kind_is_refused_with_its_place(
+    folder: Path, changes: list[Any], arguments: tuple[str, ...], message: str
+) -> None:
+    write(folder, changes)
+    ended = take(folder, *arguments)
+    assert ended.code != 0
+    assert message in ended.err, ended.err
+    assert "Traceback" not in ended.err
+    assert records(folder, "counts") == []
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("faust://shop/countz", "Did you mean 'shop-counts-changelog'?"),
+        ("faust://shop", "is no table: write faust://APP_ID/TABLE"),
+        ("kafka://shop/counts", "is no table: write faust://APP_ID/TABLE"),
+        ("faust://takeover/counts", "both would have one consumer group"),
+    ],
+)
+def test_a_wrong_name_of_a_table_is_refused(folder: Path, place: str, message: str) -> None:
+    write(folder, [(0, b'"a"', b"1")])
+    write(folder, [(0, b'"a"', b"1")], "takeover-counts-changelog")
+    ended = run("faust", "import", APP, "--into", "counts", "--from", place, "--log", folder)
+    assert ended.code != 0
+    assert message in ended.err, ended.err
+
+
+def test_an_input_with_records_that_faust_has_never_committed_has_to_be_named(folder: Path) -> None:
+    write(folder, [(0, b'"a"', b"1")])
+    with closing(EmbeddedLog(folder)) as log:
+        log.append_all([Output("orders", b"a", b'{"key":"a","at_ms":%d}' % AT_MS, AT_MS)])
+    ended = take(folder)
+    assert ended.code == 1
+    assert "which has 1 record: it has never read it, or the offset has expired" in ended.err, ended.err
+    assert rows(folder) == {}
+    assert take(folder, "--new-input", "orders").code == 0
+
+
+def test_binary_and_restricted_pickles_are_read_by_their_codecs(tmp_path: Path) -> None:
+    with closing(EmbeddedLog(tmp_path)) as log:
+        log.create_topic(CHANGELOG, TopicSettings(3))
+        pickled = codecs.dumps("pickle_restricted", {"tags": {"x", "y"}, 3: 1.5})
+        log.append_all([Output(CHANGELOG, b"\x00\xff", pickled, AT_MS)], 1)
+        table = FaustTable(log, "shop", "counts", TableLayout("raw", "pickle_restricted"))
+        table.read(is_shared_allowed=False)
+        assert [(one.key, one.value) for one in table.rows()] == [(b"\x00\xff", {"tags": {"x", "y"}, 3: 1.5})]
+        with pytest.raises(OptionError):
+            FaustTable(log, "shop", "counts", TableLayout("json", "binary|pickle"))
+
+
+def test_a_key_in_two_partitions_is_two_rows_for_events_that_name_the_partition(tmp_path: Path) -> None:
+    with closing(EmbeddedLog(tmp_path)) as log:
+        log.create_topic(CHANGELOG, TopicSettings(3))
+        for partition in (0, 2):
+            log.append_all([Output(CHANGELOG, b'"all"', b"%d" % partition, AT_MS)], partition)
+        table = FaustTable(log, "shop", "counts")
+        with pytest.raises(BadRecordError, match="Give the events a field 'partition'"):
+            table.read(is_shared_allowed=False)
+        assert table.read(is_shared_allowed=True) == 2
+        assert [(one.partition, one.key, one.value) for one in table.rows()] == [(0, "all", 0), (2, "all", 2)]
+
+
+def test_a_changelog_that_grows_while_it_is_imported_is_an_error(folder: Path) -> None:
+    write(folder, [(0, b'"a"', b"1"), (0, b'"b"', b"1")])
+    with closing(EmbeddedLog(folder)) as log:
+        table = FaustTable(log, "shop", "counts")
+        table.read(is_shared_allowed=False)
+        found = table.rows()
+        next(found)
+        log.append_all([Output(CHANGELOG, b'"c"', b"1", AT_MS)], 0)
+        with pytest.raises(Exception, match="was changed while it was imported"):
+            list(found)
+
+
+def test_inputs_begin_at_the_committed_offsets(folder: Path) -> None:
+    places = [TopicPartition("orders", number) for number in range(3)]
+    write(folder, [(0, b'"a"', b"5")])
+    with closing(EmbeddedLog(folder)) as log:
+        orders = [
+            Output("orders", b"a", b'{"key":"a","at_ms":%d}' % (AT_MS + n), AT_MS + n) for n in range(4)
+        ]
+        (place,) = log.append_all(orders)
+        writer = log.writer("outside")
+        writer.commit({one: (2 if one == place else 0) for one in places}, "shop")
+        writer.close()
+    (ended,) = take(folder, "--json").lines
+    assert ended["begins"]["orders"][str(place.partition)] == 2
+    done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
+    totals = [json.loads(one.value)["count"] for _, one in records(folder, "totals")]
+    assert totals == [5, 6, 7]
