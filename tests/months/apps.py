@@ -160,7 +160,7 @@ def make(version: Version) -> tr.App:
     totals = app.topic("totals", Total, key="of", key_type=str, event_time="end")
     board: Any = _board(app) if version.sends else None
 
-    class Shop(tr.Actor):
+    class Shop(tr.Actor, order="arrival"):
         count: int = 0
         if version.renamed:
             sold: int = tr.field(default=0, name="total")

@@ -3,10 +3,11 @@
 The rules that it knows, beside those of the apps (``apps``):
 
 - The watermark of ``Shop`` in a partition is the least over its inputs of the highest time seen, less the disorder, less one.
-  Inputs that have ended or are idle do not count; when none does, it is the highest of theirs.
+  Inputs that have ended or are idle do not count; when none does, it is the highest of theirs. In a rebuild under newer code,
+  an input does not count in the runs before it was added.
 - ``Region`` goes by the least of those watermarks over all partitions, or by the highest if all are idle.
-- A timer fires when the watermark has come to its time. At the end of a run ``--until-end`` each actor rises to its last timer;
-  that it has ended leaves nothing else behind.
+- A timer fires when the watermark has come to its time. At the end of input (``--end-of-input``) each actor rises to its last
+  timer; that it has ended leaves nothing else behind. The end of a run (``--until-end``) leaves all as it is.
 - A value with a time to live is gone when the watermark has come to the time of its last write plus the time to live that it
   was written under, unless that declaration has ended since.
 - A row has all fields that were declared when it was written last. One that has not reads the default.
@@ -56,7 +57,7 @@ class Run(NamedTuple):
     version: Version
     events: tuple[Given, ...]
     ended: bool
-    """Whether its inputs have ended: ``--until-end``."""
+    """Whether its inputs have ended: ``--end-of-input``."""
 
 
 class Dropped(NamedTuple):
@@ -67,6 +68,8 @@ class Replaced(NamedTuple):
     """The state is that of a rebuild: all runs before it, under one version."""
 
     under: Under
+    at: int
+    """How much had happened when it was made."""
 
 
 class Under(NamedTuple):
@@ -157,14 +160,14 @@ def world_after(history: Sequence[Happened], partitions: int, under: Under | Non
         # At the end of a run event time rose as far as the timers of the code of then: that is on the tape.
         raise Undecided
     world = World(partitions)
-    for at, one in enumerate(history):
+    for one in history:
         if isinstance(one, Run):
             _take(world, one, under or Under(one.version))
         elif isinstance(one, Dropped):
             if under is None:
                 _drop(world)
         elif under is None:
-            _replace(world, world_after(history[:at], partitions, one.under), one.under)
+            _replace(world, world_after(history[: one.at], partitions, one.under), one.under)
     return world
 
 
@@ -203,7 +206,7 @@ def _canonical(history: Sequence[Happened], partitions: int, version: Version) -
     ended = bool(runs) and runs[-1].ended
     if version.idle and not ended:  # by the timestamps of the records
         raise Undecided
-    _close(world, Run(version, (), ended), idle=False)
+    _close(world, Run(version, (), ended), idle=False, notes=version.notes)
     return world
 
 
@@ -244,7 +247,7 @@ def _take(world: World, run: Run, under: Under) -> None:
             _sell(world, version, event)
     for event in late:
         _sell(world, version, event, late=True)
-    _close(world, run._replace(version=version), idle=was.idle)
+    _close(world, run._replace(version=version), idle=was.idle, notes=version.notes and was.notes)
 
 
 def _see(world: World, topic: str, event: Sale | Note) -> None:
@@ -294,9 +297,9 @@ def _window(world: World, version: Version, key: Key, end: int, amount: int) -> 
         _add(world, ("Board", region_of(key[1])), windows=1, amount=amount)
 
 
-def _close(world: World, run: Run, *, idle: bool) -> None:
-    """A run comes to rest. ``idle``: its inputs fell idle then, by the code of then."""
-    inputs = ("sales", "notes") if run.version.notes else ("sales",)
+def _close(world: World, run: Run, *, idle: bool, notes: bool) -> None:
+    """A run comes to rest. ``idle``: its inputs fell idle then, by the code of then. ``notes``: it had that input then."""
+    inputs = ("sales", "notes") if notes else ("sales",)
     tasks = range(world.partitions)
     for task in tasks:
         seen = [world.seen.get((one, task)) for one in inputs]

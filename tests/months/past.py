@@ -68,6 +68,7 @@ class Rebuilt(NamedTuple):
 
     place: str
     under: Under
+    at: int
 
 
 def rebuild(service: Service, *options: object) -> Rebuilt:
@@ -97,7 +98,7 @@ def rebuild(service: Service, *options: object) -> Rebuilt:
         service.check_snapshot(place, under)
     except Undecided:
         service.counts["rebuilds undecided"] += 1
-    return Rebuilt(place, under)
+    return Rebuilt(place, under, len(service.history))
 
 
 def rebuilt(service: Service) -> None:
@@ -125,8 +126,12 @@ def replaced(service: Service) -> None:
 
 
 def _replace(service: Service, made: Rebuilt, *, moved: bool = False) -> None:
+    if service.one_version and not made.under.canonical:
+        # The snapshot is of the service's own history: the service stays where it is.
+        service.run_to_end("--from-snapshot", made.place, "--replace-state")
+        return
     before = list(service.history)
-    service.history.append(Replaced(made.under))
+    service.history.append(Replaced(made.under, made.at))
     try:
         service.world  # the oracle may not know it
     except Undecided:
@@ -151,7 +156,7 @@ def replaced_too_late(service: Service) -> None:
         service.crash(service.random.choice((10, 30)), False, "--commit-interval", "20ms")
     service.run_live("--commit-interval", "20ms")
     made = rebuild(service)
-    service.run_to_end()
+    service.run_to_end(ends=True)
     _replace(service, made, moved=True)
 
 

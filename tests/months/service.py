@@ -38,6 +38,7 @@ class Service:
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed = seed
         self.random = Random(f"months {seed}")
+        self.ends = Random(f"ends {seed}")
         self.folder = folder
         self.versions = versions_of(seed)
         self.number = 0
@@ -109,11 +110,13 @@ class Service:
                 self.done("log", "append", topic, "--app", self.app, stdin=b"\n".join(lines))
         self.pending += events
 
-    def run_to_end(self, *options: object, after_crash: bool = False) -> None:
-        """``tailrace run --until-end``; all that was pending is read."""
+    def run_to_end(self, *options: object, ends: bool = False, after_crash: bool = False) -> None:
+        """``tailrace run --until-end`` or ``--end-of-input``; all that was pending is read."""
         letters = self.world.letters
-        self._read(ended=True)
-        ended = self.run("--until-end", *options)
+        # An input may fall idle in a run, or not: then only the end says how far it comes.
+        ends = ends or after_crash or self.version.idle or self.ends.random() < 0.5
+        self._read(ended=ends)
+        ended = self.run("--end-of-input" if ends else "--until-end", *options)
         wanted = {SET_ASIDE if self.world.letters > letters else 0}
         if after_crash:
             wanted.add(0)  # the letters were made before it
@@ -132,7 +135,7 @@ class Service:
         with killed_after(operations) as died:
             if ended:
                 self._read(ended=True)
-                self.run("--until-end", *options)
+                self.run("--end-of-input", *options)
             else:
                 self.run_live(*options)
         self.pending, self.history = pending, history
@@ -147,7 +150,7 @@ class Service:
 
     def run(self, *options: object) -> Ended:
         """``tailrace run`` of this version."""
-        fixed = ("--state", self.folder / "state", "--change-inputs", "--create-topics")
+        fixed = ("--state", self.folder / "state", "--change-inputs", "--create-topics", "--after-end")
         with _quiet_logs():
             return self.call("run", self.app, *fixed, *options)
 

@@ -59,7 +59,7 @@ def pass_on(event: Do, ctx: tr.Context[str]) -> None:
 
 
 @app.actor
-class Everything(tr.Actor):
+class Everything(tr.Actor, order="arrival"):
     count: int = 0
     last: Do | None = None
     ratio: float = 0.0

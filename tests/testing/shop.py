@@ -71,7 +71,7 @@ class Shop:
                 self.reviewed = True
 
         @app.actor
-        class Order(tr.Actor):
+        class Order(tr.Actor, order="arrival"):
             user: str = ""
             paid: bool = False
             done: bool = False

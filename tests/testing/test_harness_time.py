@@ -12,7 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.errors import UsageError
 from tailrace.core.values.partitioner import partition_of
-from tailrace.runtime.progress import enter_phase, last_phase
+from tailrace.runtime.progress import last_phase
 from tailrace.testing import Harness, Watermark
 from tests.testing.shop import UNPAID_MS, Checkout, Done, Payment, Shop
 
@@ -165,7 +165,7 @@ def two_ways() -> tuple[tr.App, tr.Topic[Step, str], tr.Topic[Step, str], type[t
     again = app.stream("again", Step)
 
     @app.actor
-    class Last(tr.Actor):
+    class Last(tr.Actor, order="arrival"):
         reached: int = 0
 
         @tr.on_message
@@ -211,7 +211,7 @@ def ended_slowly(h: Harness) -> None:
     """As a service does it: between two phases time passes, enough for an input to fall idle."""
     for phase in range(1, last_phase(h.plan) + 1):
         for one in h._service.partitions:
-            enter_phase(one, phase)
+            one.end_input(phase)
         h.advance_clock_by(0)
         h.advance_clock_by("70s")
 

@@ -27,7 +27,7 @@ alarms = app.topic("alarms", Alarm, key="key")
 
 
 @app.actor
-class Waiting(tr.Actor):
+class Waiting(tr.Actor, order="arrival"):
     seen: int = 0
 
     @tr.process(left, right)

@@ -129,7 +129,7 @@ ones = racing.topic("ones", Tick, key="key", key_type=str)
 twos = racing.topic("twos", Tick, key="key", key_type=str)
 
 @racing.actor
-class Racing(tr.Actor):
+class Racing(tr.Actor, order="arrival"):
     last: int = 0
 
     @tr.process(ones, twos)

@@ -259,7 +259,7 @@ def test_apps_in_a_circle_end_together() -> None:
         s.send(to_left, Step("a", 0))
         assert [one.got for one in look(s)] == [[0], [10]]
         s.end_of_input()
-        assert [one.got for one in look(s)] == [[0, 21], [10, 31]]
+        assert [one.got for one in look(s)] == [[0, 21, 42, 63, 84], [10, 31, 52, 73]]
         s.replay()
 
 
@@ -282,7 +282,7 @@ def test_an_app_between_ends_after_what_it_reads_though_it_reads_from_outside_as
             ctx.emit(ends, Step(ctx.key, ctx.event_time))
 
     @second.actor
-    class Second(tr.Actor):
+    class Second(tr.Actor, order="arrival"):
         got: list[int] = []
 
         @tr.process(others)

@@ -20,6 +20,7 @@ from tailrace.core.durations import duration, to_ms
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import UsageError
 from tailrace.history.replay.replaying import seldom_collected
+from tailrace.runtime.progress import last_phase
 from tailrace.testing import faults
 from tailrace.testing.emitted import Emitted, Out
 from tailrace.testing.inputs import Inputs
@@ -175,12 +176,14 @@ class Driver:
         return self._news()
 
     def end_of_input(self) -> Emitted:
-        """End all inputs and return the emitted events. After all messages are delivered, event time rises to
-        the last timer.
+        """End all inputs for good, as ``tailrace run --end-of-input`` does, and return the emitted events.
 
-        The watermark of each actor rises to the latest event-time timer that is pending then. Later timers
-        that are set meanwhile stay pending, and so do processing-time timers. It commits, whatever
-        ``commit_every`` is. Afterwards no events can be sent.
+        Every event-time timer fires in order, also those that are set meanwhile. Processing-time timers stay
+        pending, and so do timers of handlers declared with ``unless_ended`` that are later than the last other
+        one. It commits, whatever ``commit_every`` is. Afterwards no events can be sent.
+
+        Raises:
+            TimerLoopError: Timer handlers still set timers after event time has risen 1,000 times.
         """
         with self._driving():
             self._commit_until_quiet()
@@ -337,15 +340,9 @@ class Driver:
 
     def _end(self, services: Collection[Service]) -> None:
         """End the inputs of services, level by level."""
-        for service in services:
-            service.begin_end()
-        self._commit_until_quiet()
-        for level in range(max(one.plan.levels for one in services)):
+        for phase in range(1, max(last_phase(one.plan) for one in services) + 1):
             for service in services:
-                service.end_inputs(level)
-            self._commit_until_quiet()
-            for service in services:
-                service.finish(level)
+                service.end_input(phase)
             self._commit_until_quiet()
 
     def _restart(self, *, keep_state: bool) -> None:

@@ -150,7 +150,7 @@ class CommitObserver:
         places = [TopicPartition(one.name, number) for one in self.plan.inputs]
         offsets = self._log.committed_offsets(self.plan.app, places)
         for place, offset in offsets.items():
-            known = None if cut is None else cut.positions[place.topic]
+            known = None if cut is None else cut.offsets[place.topic]
             if known != offset:
                 raise _broken(f"the group stands at {offset} in {place}, the cut at {known}")
 

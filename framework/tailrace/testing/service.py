@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,6 +56,7 @@ class ServiceOptions(NamedTuple):
     slice_size: int
     commit_every: int | None
     state: StateKind
+    after_end: bool = False
 
 
 class Service:
@@ -85,6 +87,7 @@ class Service:
             commit_entries=_NEVER,
             commit_records=_NEVER,
             deletions_kept_ms=_NEVER,
+            after_end=options.after_end,
             task=options.task,
         )
         self._on_visible = on_visible
@@ -116,6 +119,8 @@ class Service:
     def begin(self, snapshot: HarnessSnapshot) -> None:
         """Have every task begin with a snapshot. Raises SnapshotError if it does not fit the app."""
         self._base = snapshot
+        # A test that starts from a snapshot has decided that the app continues.
+        self._settings = replace(self._settings, after_end=True)
         start = snapshot.start(self.options.task.timezones)
         self.stores = [self._open(number) for number in range(self.plan.partitions)]
         for number, store in enumerate(self.stores):
@@ -222,20 +227,10 @@ class Service:
             self.take_all()
         return self._commits > before
 
-    def begin_end(self) -> None:
-        """Tell every task that the end of input begins."""
+    def end_input(self, phase: int) -> None:
+        """Have every task enter a phase of the end of input, see ``runtime.progress``."""
         for one in self.partitions:
-            one.begin_end()
-
-    def end_inputs(self, level: int) -> None:
-        """Tell every task that what comes to this level of the app has ended."""
-        for one in self.partitions:
-            one.end_inputs(level)
-
-    def finish(self, level: int) -> None:
-        """Let the actors of a level rise to their latest timers."""
-        for one in self.partitions:
-            one.finish(level)
+            one.end_input(phase)
 
     def raise_watermark(self, number: int, to_ms: int) -> None:
         """Tell every task that all of an input has come up to ``to_ms``."""

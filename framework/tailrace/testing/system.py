@@ -96,9 +96,17 @@ class System(Driver):
             # have.
             for number in group:
                 prepare_topics(self.log, plans[number], create_declared=True)
+        circles = {number for group in order if len(group) > 1 for number in group}
         services = [
-            Service(plan, self.log, self._read_clock, self._options, on_visible=self._visible.extend)
-            for plan in plans
+            Service(
+                plan,
+                self.log,
+                self._read_clock,
+                # Apps in a circle end together, and each then gets records that another emits at its end.
+                self._options._replace(after_end=number in circles),
+                on_visible=self._visible.extend,
+            )
+            for number, plan in enumerate(plans)
         ]
         self._down: set[Service] = set()
         self._apps = list(apps)
@@ -121,8 +129,8 @@ class System(Driver):
     def end_of_input(self) -> Emitted:
         """End all inputs, app after app, along the topics between them: see ``Harness.end_of_input``.
 
-        An app ends after all apps that write its inputs; apps in a circle end together. Later timers that are
-        set meanwhile stay pending, and so do processing-time timers. Afterwards no events can be sent.
+        An app ends after all apps that write its inputs; apps in a circle end together. Afterwards no events
+        can be sent.
         """
         if self._down:
             raise UsageError(

@@ -98,6 +98,18 @@ class View(ABC):
         return sum(one.task.totals.late for one in self._service.partitions)
 
     @property
+    def late_after_idle(self) -> Mapping[str, int]:
+        """Of the late events, those that were late because their input had been idle: their number, by the
+        name of the input, or ``<inbox>#<actor>`` for messages. Such an event is above the watermark of its
+        own input: with a larger ``idle_after`` it would not be late.
+        """
+        self.recover()
+        found = Counter[str]()
+        for one in self._service.partitions:
+            found += Counter({name: idle.late for name, idle in one.task.watermarks.idleness.items()})
+        return found
+
+    @property
     def behind(self) -> Mapping[Behind, int]:
         """Number of events that were emitted behind the watermark published for their topic, by topic and
         handler.
@@ -106,7 +118,7 @@ class View(ABC):
         commit on.
         """
         self.recover()
-        return sum((Counter(one.behind) for one in self._service.partitions), Counter[Behind]())
+        return sum((Counter(one.promises.behind) for one in self._service.partitions), Counter[Behind]())
 
     @property
     def metrics(self) -> dict[str, float | list[float]]:

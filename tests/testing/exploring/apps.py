@@ -63,7 +63,7 @@ def shop(*, by_events: bool = False, repartition: bool = False) -> tr.App:
             ctx.emit(paid, event)
 
     @app.actor
-    class Order(tr.Actor):
+    class Order(tr.Actor, order="arrival"):
         is_placed: bool = False
         is_paid: bool = False
         is_done: bool = False
@@ -116,7 +116,7 @@ def last_write_wins() -> tr.App:
     app, ones, twos = two_inputs("last")
 
     @app.actor
-    class Last(tr.Actor):
+    class Last(tr.Actor, order="arrival"):
         value: int = 0
 
         @tr.process(ones, twos)
@@ -131,7 +131,7 @@ def counts() -> tr.App:
     app, ones, twos = two_inputs("counts")
 
     @app.actor
-    class Sum(tr.Actor):
+    class Sum(tr.Actor, order="arrival"):
         value: int = 0
         by_number: tr.MapState[int, int]
 
@@ -168,7 +168,7 @@ def reference_data() -> tr.App:
     said = app.topic("said", Said, key="key")
 
     @app.actor
-    class Item(tr.Actor):
+    class Item(tr.Actor, order="arrival"):
         price: int | None = None
 
         @tr.process(prices)
@@ -190,7 +190,7 @@ def timer_at_once() -> tr.App:
     said = app.topic("said", Said, key="key")
 
     @app.actor
-    class Sum(tr.Actor):
+    class Sum(tr.Actor, order="arrival"):
         value: int = 0
 
         @tr.process(ones, twos)
@@ -218,7 +218,7 @@ def windows() -> tr.App:
     totals = app.topic("totals", Tick, key="key")
 
     @app.actor
-    class PerKey(tr.Actor):
+    class PerKey(tr.Actor, order="arrival"):
         open: tr.MapState[int, int]
 
         @tr.process(ones, twos)
@@ -253,7 +253,7 @@ def remembers_from_a_timer() -> tr.App:
     app, ones, twos = two_inputs("remembers")
 
     @app.actor
-    class Remembering(tr.Actor):
+    class Remembering(tr.Actor, order="arrival"):
         seen: tr.MapState[int, int] = tr.field(ttl="1h")
 
         @tr.process(ones, twos)
@@ -272,7 +272,7 @@ def remembers_reference_data() -> tr.App:
     app, ones, twos = two_inputs("remembers-references", watermark=False)
 
     @app.actor
-    class Remembering(tr.Actor):
+    class Remembering(tr.Actor, order="arrival"):
         seen: tr.MapState[int, int] = tr.field(ttl="1h")
         count: int = 0
 
@@ -293,7 +293,7 @@ def last_write_is_passed_on() -> tr.App:
     lasts = app.topic("lasts", Tick, key=lambda one: one.key[::-1], key_type=str, event_time="at")
 
     @app.actor
-    class Last(tr.Actor):
+    class Last(tr.Actor, order="arrival"):
         value: int = 0
 
         @tr.process(ones, twos)
@@ -323,7 +323,7 @@ def fails_without_a_price(on_error: Literal["stop", "dead-letter"] = "dead-lette
     sold = app.topic("twos", Tick, key="key", event_time="at")
 
     @app.actor
-    class Item(tr.Actor):
+    class Item(tr.Actor, order="arrival"):
         price: int | None = None
         count: int = 0
 
@@ -345,7 +345,7 @@ def passes_on() -> tr.App:
     app, ones, twos = two_inputs("passes")
     said = app.topic("said", Said, key="key")
 
-    @app.process(ones, twos)
+    @app.process(ones, twos, order="arrival")
     def pass_on(event: Tick, ctx: tr.Context[str]) -> None:
         ctx.emit(said, Said(ctx.key, str(event.n)))
 
@@ -360,7 +360,7 @@ def by_record_time() -> tr.App:
     sums = app.topic("sums", Tick, key="key")
 
     @app.actor
-    class Window(tr.Actor):
+    class Window(tr.Actor, order="arrival"):
         open: tr.MapState[int, int]
 
         @tr.process(ones, twos)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import tailrace as tr
 from tests.testing.exploring.apps import Said, Tick, two_inputs
@@ -19,7 +19,7 @@ def late_events(late: Literal["drop", "route", "handle"] = "drop") -> tr.App:
     said = app.topic("said", Said, key="key")
 
     @app.actor
-    class Sum(tr.Actor):
+    class Sum(tr.Actor, order="arrival"):
         value: int = 0
 
         @tr.process(ones, twos)
@@ -40,7 +40,7 @@ def asks_whether_it_is_late() -> tr.App:
     said = app.topic("said", Said, key="key")
 
     @app.actor
-    class Asking(tr.Actor):
+    class Asking(tr.Actor, order="arrival"):
         seen: int = 0
 
         @tr.process(ones)
@@ -103,7 +103,7 @@ def by_arrival() -> tr.App:
     twos = app.topic("twos", Tick, key="key", event_time=tr.ARRIVAL_TIME)
 
     @app.actor
-    class Last(tr.Actor):
+    class Last(tr.Actor, order="arrival"):
         value: int = 0
 
         @tr.process(ones, twos)
@@ -113,13 +113,19 @@ def by_arrival() -> tr.App:
     return app
 
 
-def falls_idle() -> tr.App:
-    """An input that is not waited for when it pauses for a second: what it has after that is late."""
-    app, ones, twos = two_inputs("idle", idle_after="1s")
+def falls_idle(late: str = "handle") -> tr.App:
+    """Inputs that are not waited for when they pause for a second: what they have after that is late."""
+    app = tr.App("idle", partitions=2)
+    too_late = app.topic("too-late", Tick, key="key", event_time="at")
+    to: Any = too_late if late == "route" else late
+    ones, twos = (
+        app.topic(name, Tick, key="key", event_time="at", idle_after="1s", late=to)
+        for name in ("ones", "twos")
+    )
     said = app.topic("said", Said, key="key")
 
     @app.actor
-    class Window(tr.Actor):
+    class Window(tr.Actor, order="arrival"):
         open: tr.MapState[int, int]
 
         @tr.process(ones, twos)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -118,6 +119,17 @@ def test_another_result_of_the_same_step_is_found() -> None:
     found = parted([event("a"), event("b", out="1")], [event("a"), event("b", out="2")])
     assert found is not None
     assert (found.kind, _name(found.step)) == ("result", "b")
+
+
+def test_another_time_to_live_after_the_first_step_is_no_other_result() -> None:
+    def remembered(value: bytes, until_ms: int) -> TraceStep:
+        entry = rows.pack_entry(value, rows.EVENT_TIME, until_ms)
+        return replace(event("a"), after=((b"m1", entry),))
+
+    for value, kind in ((b"1", "time to live"), (b"2", "result")):
+        found = parted([remembered(b"1", 10)], [remembered(value, 20)])
+        assert found is not None
+        assert (found.kind, _name(found.step)) == (kind, "a")
 
 
 def test_what_a_handler_asked_for_is_found_behind_an_order_that_did_no_harm() -> None:

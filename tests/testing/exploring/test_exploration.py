@@ -65,7 +65,58 @@ def test_what_commutes_and_windows_by_event_time_do_not_depend_on_the_schedule(
     make: Callable[[], tr.App],
 ) -> None:
     app = make()
-    assert explore(app, apps.ticks(app), schedules=60).equal
+    assert explore(app, apps.ticks(app), schedules=60, idleness=False).equal
+
+
+def test_what_commutes_does_not_depend_on_idleness_and_one_input_is_never_late_by_it() -> None:
+    for app in (apps.counts(), one_window()):
+        history = [item for item in apps.ticks(app) if item[0].name in app.topics]
+        assert explore(app, history, schedules=100).equal
+
+
+def one_window() -> tr.App:
+    """A window over one input."""
+    app = tr.App("one", partitions=2)
+    ones = app.topic("ones", Tick, key="key", event_time="at", idle_after="1s")
+    sums = app.topic("sums", Tick, key="key")
+
+    @app.actor
+    class Window(tr.Actor):
+        value: int = 0
+
+        @tr.process(ones)
+        def add(self, event: Tick, ctx: tr.Context[str]) -> None:
+            self.value += event.n
+            ctx.set_timer(event.at - event.at % 10_000 + 9_999)
+
+        @tr.on_timer
+        def close(self, ctx: tr.Context[str]) -> None:
+            ctx.emit(sums, Tick(ctx.key, ctx.event_time, self.value))
+
+    return app
+
+
+def test_an_input_that_is_silent_beyond_its_idle_after_is_an_error_of_an_app_that_does_not_expect_it() -> (
+    None
+):
+    app = apps.windows()
+    report = found(app, apps.ticks(app), schedules=60)
+    (one,) = report.errors
+    assert (
+        "inputs were silent for longer than their idle_after in that schedule: declare with late="
+        in one.cause
+    )
+    assert "(late there: the watermark was" in one.cause
+    assert "inputs are silent for longer than their idle_after" in one.special
+
+
+@pytest.mark.parametrize("late", ["drop", "route"])
+def test_it_is_declared_by_what_happens_to_its_late_events(late: str) -> None:
+    app = declared.falls_idle(late)
+    report = explore(app, apps.ticks(app), schedules=60)
+    assert report.declared
+    assert not report.errors
+    assert all(one.declared.startswith("late events: ") for one in report.declared)
 
 
 @pytest.mark.one_seed_in(10)  # one takes 0.1 s
@@ -73,7 +124,7 @@ def test_no_seed_finds_a_difference_where_there_is_none(seeds: range) -> None:
     app = apps.windows()
     history = list(apps.ticks(app, 15))
     for seed in seeds:
-        assert explore(app, history, schedules=4, seed=seed).equal
+        assert explore(app, history, schedules=4, seed=seed, idleness=False).equal
 
 
 # --- what does
@@ -185,7 +236,7 @@ def test_outputs_in_another_order_are_found_and_can_be_said_not_to_matter() -> N
         (declared.asks_the_clock, False, "processing time: Noting.note asks ctx.now"),
         (declared.waits_by_the_clock, False, "processing time: "),
         (declared.by_arrival, False, "arrival: 'ones' has event_time=ARRIVAL_TIME"),
-        (declared.falls_idle, False, "idleness: an input with idle_after became idle"),
+        (declared.falls_idle, False, "idleness: "),
         (declared.draws, False, "randomness: Sample.draw asks ctx.random"),
     ],
     ids=["drop", "route", "is_late", "now", "processing timer", "arrival", "idle", "random"],
@@ -247,7 +298,7 @@ def test_records_bear_the_timestamps_that_a_history_gives_them() -> None:
     app = apps.by_record_time()
     topics = [app.topics[name] for name in ("ones", "twos")]
     history: list[Item] = [At(n * 1_000, topics[n % 2], Tick("k", 0, n)) for n in range(60)]
-    assert explore(app, history, schedules=20).equal
+    assert explore(app, history, schedules=20, idleness=False).equal
     assert {event.at for event in _emitted(app, history)} == {at * 10_000 + 9_999 for at in range(6)}
 
 

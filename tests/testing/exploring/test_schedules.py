@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tailrace.core.records import Output
 from tailrace.testing.exploring.feed import Feed, feed_of
@@ -53,14 +54,18 @@ def test_schedules_are_of_every_kind() -> None:
     some([one.clock_ms for one in SOME])
     some([one.quiet_idle for one in SOME])
     some([one.firing_budget < 10 for one in SOME])
-    assert {one.kind for one in SOME} == {"still", "clock"}
+    assert {one.kind for one in SOME} == {"still", "clock", "idle"}
     assert all(bool(one.clock_ms) == (one.kind != "still") for one in SOME)
 
 
-def test_inputs_fall_idle_only_where_that_is_declared() -> None:
+def test_inputs_are_silent_in_some_schedules_unless_that_is_left_out_or_none_can_become_idle() -> None:
     plan = declared.falls_idle().plan()
-    kinds = {drawn(plan, FEED, 0, number).kind for number in range(100)}
-    assert kinds == {"still", "clock", "idle"}
+    some = [drawn(plan, FEED, 0, number) for number in range(100)]
+    assert all(one.clock_ms >= 2_000 for one in some if one.silences)
+    assert any(one.silences for one in some)
+    assert not any(drawn(plan, FEED, 0, number, idleness=False).silences for number in range(100))
+    follows = replace(plan, inputs=tuple(replace(one, watermark="upstream") for one in plan.inputs))
+    assert not any(drawn(follows, FEED, 0, number).silences for number in range(100))
 
 
 def test_a_long_history_has_longer_slices() -> None:

@@ -71,7 +71,10 @@ def first_divergence(place: TrackId, one: Numbered, other: Numbered) -> Divergen
         if start == len(one) == len(other):
             return None
         if start < min(len(one), len(other)) and one[start][0] == other[start][0]:
-            return Divergence("result", place, 0, one[start][1], other[start][1])
+            step, there = one[start][1], other[start][1]
+            same = step.outputs == there.outputs  # only the state differs, and perhaps only by a time to live
+            found = origin_of_state(place, one[: start + 1], other[: start + 1], start) if same else None
+            return found or Divergence("result", place, 0, step, there)
         agreement = _agreement(one, other, start)
         if agreement is None:
             return _order(place, one, other, start)

@@ -5,8 +5,9 @@ starts again at its next turn, from its store or, if the store is lost, from the
 
 The end. When all records are handled and committed, the clock of every run advances to the same instant. Then
 the levels of the app end one after the other: their inputs end, their actors advance to the highest event
-time that could reach them (``feed.horizons``), and then to the latest timer that was pending there in the
-reference run. So a key that differs does not affect the other keys of its partition.
+time that could reach them (``feed.horizons``), and then to the latest timer that is pending, until all have
+fired. In this they follow the reference run instant by instant. So a key that differs does not affect the
+other keys of its partition.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
 from tailrace.testing.exploring.feed import Feed, horizons, inputs_from_outside
 from tailrace.testing.exploring.outcome import Outcome, outcome_of
-from tailrace.testing.exploring.schedules import NEVER, Schedule, idleness_is_declared
+from tailrace.testing.exploring.schedules import NEVER, Schedule
 from tailrace.testing.exploring.tracks import Tracer
 from tailrace.testing.inputs import written_topics
 from tailrace.testing.invariants import LawBrokenError
@@ -43,10 +44,11 @@ _MOST = 10_000
 
 @dataclass(slots=True)
 class Ends:
-    """Final watermarks of the operators, by partition: recorded by the reference run, used by the others."""
+    """The watermarks to which actors rise, recorded by the reference run and used by the others."""
 
     horizons: Mapping[int, int]
-    latest: list[dict[int, int]] = field(default_factory=list[dict[int, int]])
+    rises: dict[tuple[int, int], list[int]] = field(default_factory=dict[tuple[int, int], list[int]])
+    """By partition and actor: to the last timer that was pending then, again and again."""
 
     @classmethod
     def of(cls, plan: Plan, feed: Feed) -> Ends:
@@ -263,27 +265,38 @@ class Run:
         for one in self._running():
             one.task.clock(self.now_ms)
         self._settle()
-        noted = [dict[int, int]() for _ in range(self.plan.partitions)]
+        self._end_input(1)
+        for stage in range(self.plan.stages):
+            actors = [
+                one.index for one in self.plan.operators if one.stage == stage and one.actor is not None
+            ]
+            self._end_input(2 + 2 * stage)
+            self._rise(actors, 0)
+            turn = 1
+            while self._rise(actors, turn):
+                turn += 1
+            self._end_input(3 + 2 * stage)
+
+    def _end_input(self, phase: int) -> None:
         for one in self._running():
-            one.begin_end()
+            one.end_input(phase)
         self._settle()
-        for level in range(self.plan.levels):
-            for one in self._running():
-                one.end_inputs(level)
-            self._settle()
-            for one in self._running():
-                one.finish(level, self._ends.horizons)
-            self._settle()
-            for one in self._running():
-                one.finish(level, self._ends.latest[one.partition] if self._ends.latest else None)
-            self._settle()
-            for one in self._running():
-                marks = one.task.watermarks.of_operator
-                noted[one.partition] |= {
-                    op.index: marks[op.index] for op in self.plan.operators if op.level == level
-                }
-        if not self._ends.latest:
-            self._ends.latest = noted
+
+    def _rise(self, actors: list[int], turn: int) -> bool:
+        """Raise actors for this time: first to their horizon, then as in the reference run. Returns whether any rose."""
+        rose = False
+        for one in self._running():
+            for actor in actors:
+                noted = self._ends.rises.setdefault((one.partition, actor), [self._ends.horizons[actor]])
+                to_ms = noted[turn] if turn < len(noted) else None
+                if one.task.finish(actor, to_ms):
+                    rose = True
+                    if self._schedule.is_reference and turn:
+                        noted.append(one.task.watermarks.of_operator[actor])
+                rose = rose or (to_ms is not None and turn + 1 < len(noted))
+                _drain(one.task)
+        self._settle()
+        return rose
 
     def _running(self) -> list[Partition]:
         return [one for one in self._partitions if one is not None]
@@ -296,15 +309,17 @@ class Run:
 
 
 def _bring_idle(task: Task, one: InputPlan) -> None:
-    while not task.drain():
-        pass
+    _drain(task)
     task.idle(one.index)
 
 
+def _drain(task: Task) -> None:
+    while not task.drain():
+        pass
+
+
 def _with_idleness(plan: Plan, schedule: Schedule) -> Plan:
-    """The plan without idleness by the clock. A schedule that explores idleness keeps ``idle_after``."""
-    inputs = tuple(
-        one if schedule.declared_idle and idleness_is_declared(one) else replace(one, idle_after_ms=NEVER)
-        for one in plan.inputs
-    )
-    return replace(plan, inputs=inputs)
+    """The plan without idleness by the clock. A schedule with silences keeps ``idle_after``."""
+    if schedule.silences:
+        return plan
+    return replace(plan, inputs=tuple(replace(one, idle_after_ms=NEVER) for one in plan.inputs))

@@ -7,8 +7,8 @@ The code of an app declares a dependence in these ways:
     processing time      a processing-time timer, a time to live by processing time, or the handler reads
                          ctx.now
     arrival              the input has event_time=ARRIVAL_TIME: its order of arrival is its order of events
-    idleness             an input with idle_after became idle in one of the schedules, and its next events
-                         were late
+    idleness             an input was silent for longer than its idle_after in one of the schedules, its next
+                         events were late, and it says with late= what happens to them
     randomness           the handler draws from ctx.random or ctx.uuid() for a record written by the app
 """
 
@@ -30,6 +30,10 @@ from tailrace.testing.exploring.tracks import LATENESS, Divergence, Trace, Trace
 from tailrace.testing.inputs import written_topics
 
 _WIDTH = 120
+_IDLE = (
+    "; inputs were silent for longer than their idle_after in that schedule: declare with late= what happens to the events "
+    "that come after that"
+)
 _KINDS = {
     "ctx.now": "processing time",
     "ctx.is_late": "late events",
@@ -80,10 +84,12 @@ class Explaining:
             "missing": self._missing,
             "order": self._order,
         }
-        sentence = describe[divergence.kind](divergence)
+        sentence, declared = describe[divergence.kind](divergence), self._declared(divergence, steps)
+        if not declared and any(map(self._after_silence, steps)):
+            sentence += _IDLE
         return Explained(
             f"{self.name(divergence.place)} (partition {divergence.step.partition}): {sentence}",
-            self._declared(divergence, steps),
+            declared,
             min(one.moment.event_time for one in steps),
             tuple(dict.fromkeys(one.handler for one in steps if one.handler)),
             next((one.moment.timer or "" for one in timers), None),
@@ -226,9 +232,16 @@ class Explaining:
             asked = {f"ctx.{name}" for name in LATENESS for found in versions if name in found.reads}
             if asked:
                 return _asked(one, asked)
-            if any(schedule.declared_idle for schedule in self._schedules):
-                return "idleness: an input with idle_after became idle, so its next events were late"
+            if (read := self._input(one)) is not None and self._after_silence(one) and _says_late(read):
+                return f"idleness: {read.name!r} became idle, and has late={read.late!r} for the events after that"
         return ""
+
+    def _after_silence(self, step: TraceStep) -> bool:
+        """Whether an event was late in a schedule in which inputs were silent for longer than their idle_after."""
+        return any(
+            schedule.silences and (found := self._version(side, step)) is not None and found.moment.is_late
+            for side, schedule in enumerate(self._schedules)
+        )
 
     def _is_kept_from_handlers(self, step: TraceStep) -> bool:
         read = self._input(step)
@@ -241,6 +254,10 @@ class Explaining:
         """The same step in one of the runs; None if it did not happen there."""
         found: Any = (one for one in self._traces[side].track(step.place) if one.id == step.id)
         return next(found, None)
+
+
+def _says_late(read: InputPlan) -> bool:
+    return read.topic is not None and read.topic.settings.late_is_declared
 
 
 def late_events(read: InputPlan) -> str:

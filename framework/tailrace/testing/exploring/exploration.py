@@ -58,6 +58,8 @@ class RunOptions(TypedDict, total=False):
     """Run only this schedule and the reference, for example one from a report (default: None, run all)."""
     unordered: Iterable[Topic[Any, Any]]
     """Topics in which the order of outputs does not matter, not even under one key (default: none)."""
+    idleness: bool
+    """Let inputs be silent for longer than their ``idle_after`` in some schedules (default: True)."""
 
 
 class ExploreOptions(RunOptions, total=False):
@@ -75,6 +77,7 @@ def explore_feed(
     seed: int = 0,
     schedule: int | None = None,
     unordered: Iterable[Topic[Any, Any]] = (),
+    idleness: bool = True,
     now_ms: int = 0,
     on_progress: OnProgress | None = None,
 ) -> ExploreReport:
@@ -98,7 +101,7 @@ def explore_feed(
         )
     begun_s = time.perf_counter()
     free = frozenset(one.name for one in unordered)
-    exploration = _Exploration(plan, feed, seed, free, now_ms)
+    exploration = _Exploration(plan, feed, seed, free, now_ms, idleness=idleness)
     numbers = range(1, schedules) if schedule is None else (schedule,)
     with seldom_collected():
         exploration.run(numbers, on_progress or _nobody)
@@ -123,13 +126,16 @@ def explore_or_raise(
 
 
 class _Exploration:
-    def __init__(self, plan: Plan, feed: Feed, seed: int, unordered: frozenset[str], now_ms: int) -> None:
+    def __init__(
+        self, plan: Plan, feed: Feed, seed: int, unordered: frozenset[str], now_ms: int, *, idleness: bool
+    ) -> None:
         self.report = ExploreReport(plan.app, seed, records=feed.count)
         self._plan = plan
         self._feed = feed
         self._seed = seed
         self._unordered = unordered
         self._now_ms = now_ms
+        self._idleness = idleness
         self._ends = Ends.of(plan, feed)
         self._reference = self._run(0)
         self._found: dict[Group, tuple[Dependence, set[Where]]] = {}
@@ -179,7 +185,7 @@ class _Exploration:
             raise
 
     def _schedule(self, number: int) -> Schedule:
-        return drawn(self._plan, self._feed, self._seed, number)
+        return drawn(self._plan, self._feed, self._seed, number, idleness=self._idleness)
 
     def _traced(self, number: int, followed: Collection[TrackId]) -> tuple[Outcome, Trace]:
         tracer = Tracer(self._plan, followed)

@@ -18,8 +18,8 @@ from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import Addressees, redrives_in
-from tailrace.core.errors import TopicMismatchError
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.errors import FROM_THE_FUTURE, TopicMismatchError
+from tailrace.core.records import InputRecord, Output, Refused
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.dead_letters.letters import dead_letter
 from tailrace.history.reading.app_history import origin_of
@@ -45,6 +45,8 @@ class Feed:
     places: Mapping[TopicPartition, tuple[Fed, ...]]
     redriven: int = 0
     """Number of redriven records that were left out."""
+    from_the_future: int = 0
+    """Number of records that were left out because their event time is too far ahead of the clock."""
 
     @cached_property
     def count(self) -> int:
@@ -96,10 +98,11 @@ def feed_of(plan: Plan, outputs: Iterable[Output]) -> Feed:
     )
 
 
-def feed_of_log(plan: Plan, log: Log, *, most: int | None = None) -> Feed:
+def feed_of_log(plan: Plan, log: Log, *, most: int | None = None, clock_ms: int | None = None) -> Feed:
     """Read from a log what producers have appended to the inputs of an app, without what the app has written.
 
     The ``most`` records with the lowest event times are taken, so all inputs end at about the same event time.
+    Records that a service would refuse as from the future at ``clock_ms`` are left out.
 
     Raises:
         UnknownTopicError: The log does not have an input that the app does not write itself.
@@ -107,7 +110,7 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None) -> Feed:
         OffsetGoneError: Retention deleted records before they were read.
     """
     app = plan.app.encode()
-    read, left_out = _places_in(plan, log), list[InputRecord]()
+    read, left_out, ahead = _places_in(plan, log), list[InputRecord](), list[InputRecord]()
     starts = {place: log.start_offset(*place) for place in read}
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
@@ -117,7 +120,10 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None) -> Feed:
             if record.headers and _is_left_out(plan, log, place, record, starts):
                 left_out.append(record)
             elif origin_of(record, app) is None:
-                time_ms = heads.decode([record])[0][1]
+                _, time_ms, _, event, _ = heads.decode([record], clock_ms)[0]
+                if type(event) is Refused and event.reason == FROM_THE_FUTURE:
+                    ahead.append(record)
+                    continue
                 reached_ms = reached_ms if time_ms is None else max(reached_ms, time_ms)
                 yield reached_ms, place, Fed(record, time_ms)
 
@@ -125,7 +131,7 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None) -> Feed:
     merged = merge(*map(stream, read), key=lambda found: found[0])
     for _, place, fed in islice(merged, most):
         places[place].append(fed)
-    return Feed({place: tuple(found) for place, found in places.items()}, len(left_out))
+    return Feed({place: tuple(found) for place, found in places.items()}, len(left_out), len(ahead))
 
 
 def _is_left_out(

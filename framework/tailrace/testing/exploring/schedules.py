@@ -7,7 +7,8 @@ A schedule is drawn from a seed and a number, so it can be repeated. It decides 
     commits     after how many records, and at random moments of each task
     faults      crashes with and without loss of the local state, and rebalances
     the clock   stands still in most schedules; in some it advances
-    idleness    inputs without further records may become idle; others only if the app declares ``idle_after``
+    idleness    inputs without further records may become idle; in some schedules others, too, when they are silent
+                for longer than their ``idle_after``
 
 Schedule 0 is the reference: all records are there from the beginning, tasks take turns, nothing fails.
 """
@@ -22,8 +23,6 @@ from typing import Literal, TypeAlias
 
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import InputPlan, Plan
-from tailrace.core.declare.topic_declaration import IDLE_AFTER
-from tailrace.core.durations import duration
 from tailrace.log.interface import TopicPartition
 from tailrace.testing.exploring.feed import Feed, inputs_from_outside
 
@@ -59,7 +58,7 @@ class Schedule:
     faults: int
     firing_budget: int
     kind: Kind
-    """Whether the clock advances. ``idle``: it does, and inputs become idle after their ``idle_after``."""
+    """Whether the clock advances. ``idle``: it does, and silent inputs become idle after their ``idle_after``."""
     clock_ms: int
     """By how much the clock advances in total; 0: it stands still."""
     quiet_idle: bool
@@ -71,8 +70,8 @@ class Schedule:
         return self.number == 0
 
     @property
-    def declared_idle(self) -> bool:
-        """Whether inputs become idle as declared."""
+    def silences(self) -> bool:
+        """Whether an input may be silent for longer than its ``idle_after``, and have more records."""
         return self.kind == "idle"
 
     def random(self) -> Random:
@@ -99,7 +98,9 @@ class Schedule:
             parts.append(counted(self.faults, "fault"))
         if self.clock_ms:
             parts.append("the clock advances")
-        if self.quiet_idle or self.declared_idle:
+        if self.silences:
+            parts.append("inputs are silent for longer than their idle_after")
+        elif self.quiet_idle:
             parts.append("inputs become idle")
         return "; ".join(parts) or "tasks work in another order"
 
@@ -127,16 +128,16 @@ def reference(plan: Plan, feed: Feed, seed: int) -> Schedule:
     )
 
 
-def drawn(plan: Plan, feed: Feed, seed: int, number: int) -> Schedule:
-    """The schedule with this number; 0 is the reference."""
+def drawn(plan: Plan, feed: Feed, seed: int, number: int, *, idleness: bool = True) -> Schedule:
+    """The schedule with this number; 0 is the reference. ``idleness``: inputs may be silent (``silences``)."""
     if number == 0:
         return reference(plan, feed, seed)
     random = Random(f"{seed}/{number}")
     scale = max(1, feed.count // _SLICES_OF_ALL)
     waves = _waves(random, [place for place, fed in feed.places.items() if fed])
-    declared = any(map(idleness_is_declared, inputs_from_outside(plan)))
+    longest_ms = max((one.idle_after_ms for one in inputs_from_outside(plan) if falls_idle(one)), default=0)
     kinds: tuple[Kind, ...] = ("still", "clock", "idle")
-    kind = random.choices(kinds, (6, 1, 2 if declared else 0))[0]
+    kind = random.choices(kinds, (6, 1, 1 if longest_ms and idleness else 0))[0]
     return Schedule(
         number=number,
         seed=seed,
@@ -152,14 +153,21 @@ def drawn(plan: Plan, feed: Feed, seed: int, number: int) -> Schedule:
         faults=random.choice((0, 0, 1, 2)),
         firing_budget=random.choice((10_000, 10_000, 5)),
         kind=kind,
-        clock_ms=0 if kind == "still" else random.choice((1_000, 60_000, 3_600_000)),
+        clock_ms=_clock_ms(random, kind, longest_ms),
         quiet_idle=random.random() < 0.5,
     )
 
 
-def idleness_is_declared(one: InputPlan) -> bool:
-    """Whether an input declares an ``idle_after``, so its app must expect late events after an idle time."""
-    return bool(one.moves) and one.watermark != "upstream" and one.idle_after_ms != duration(IDLE_AFTER)
+def falls_idle(one: InputPlan) -> bool:
+    """Whether an input becomes idle when it is silent, and operators then advance without it."""
+    return bool(one.moves) and one.watermark != "upstream"
+
+
+def _clock_ms(random: Random, kind: Kind, longest_ms: int) -> int:
+    """By how much the clock advances in total; ``longest_ms`` is the longest ``idle_after`` of an input."""
+    if kind == "idle":
+        return longest_ms * random.choice((2, 5, 20))
+    return 0 if kind == "still" else random.choice((1_000, 60_000, 3_600_000))
 
 
 def _waves(random: Random, places: Sequence[TopicPartition]) -> tuple[tuple[TopicPartition, ...], ...]:
