@@ -38,7 +38,7 @@ TELL: Mapping[type, Callable[[Any], str]] = {
 SIGNS = {
     "COMMIT": "✓ commit",
     "CRASH": "✗ crash: everything since the last commit is lost, and is handled again",
-    "END": "✓ end of input: event time advances to the last timer, and everything is committed",
+    "END": "✓ end of input: all event-time timers fire, and everything is committed",
 }
 
 

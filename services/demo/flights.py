@@ -2,12 +2,13 @@
 
 The last days are loaded later, after Spark has rebuilt both states from the log. The services continue from these states.
 
-Four checks. The exit code is 1 if one fails:
+Five checks. The exit code is 1 if one fails:
 
     rebuild       the states that Spark rebuilds from the log equal the live ones byte for byte, before and after
     replay        state and outputs of a replay along the tape equal those of the live run byte for byte
-    accounts      every departure and cancellation of the history is in the outputs of the services exactly once
     the tape      the replays did as much work as the live run
+    schedules     the first events give the same results, whatever arrives first, and whenever tasks commit and crash
+    accounts      every departure and cancellation of the history is in the outputs of the services exactly once
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import msgspec
 
 from services.demo.accounts import Accounts, results_of
 from services.demo.console import Console
+from services.demo.explorations import explore
 from services.demo.live import LiveRun
 from services.demo.process import Folders, Service, ServiceFailed, kafka_url
 from services.demo.rebuilds import Rebuilt, compare, rebuild
@@ -117,6 +119,7 @@ class Demo:
             self._go_on(log, services, rest)
             totals = [one.totals() for one in services]
             failures += self._replay(services, totals)
+            failures += self._explore(services)
             return failures + self._close(log, Accounts.of([*first, *rest]), totals)
         finally:
             log.close()
@@ -232,6 +235,21 @@ class Demo:
                 )
             if (found.records, found.timers, found.outputs) != (live.records, live.fired, live.outputs):
                 failures.append(f"the replay of {service.name} has other counts than the live run: {live}")
+        return failures
+
+    def _explore(self, services: Sequence[Service]) -> list[str]:
+        console = self._console
+        console.title("Schedules: the first events in many orders of arrival, compared key by key")
+        failures: list[str] = []
+        for service in services:
+            found = explore(service, self._folders, console)
+            console.say(
+                f"   {found.app:9}{found.schedules} schedules of {found.records:,} events, {found.keys:,} keys: "
+                f"differences {len(found.differing):,}   ({found.seconds:.1f} s)"
+            )
+            if found.differing:
+                causes = "\n   ".join(one.cause for one in (*found.errors, *found.declared))
+                failures.append(f"the results of {service.name} depend on the schedule:\n   {causes}")
         return failures
 
     def _close(self, log: Log, accounts: Accounts, totals: Sequence[Totals]) -> list[str]:

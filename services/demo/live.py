@@ -12,7 +12,7 @@ from typing import NamedTuple
 from services.demo.console import Console
 from services.demo.process import Service, ServiceFailed
 
-_LOOK_S = 0.005
+_LOOK_S = 0.05
 _LOOK_AT_KAFKA_S = 0.1
 _STANDSTILL_S = 120.0
 """If nothing is committed for this long, the run has failed."""
@@ -51,8 +51,8 @@ class LiveRun:
         """
         aircraft, airport, say = self._aircraft, self._airport, self._console.say
         self._begun_s = time.monotonic()
-        aircraft.start(until_end=False)
-        airport.start(until_end=False)
+        aircraft.start(end_of_input=False)
+        airport.start(end_of_input=False)
         self._running = [aircraft, airport]
         say(
             f"   ✓ aircraft is process {aircraft.pid}, airport, which reads its output, is process {airport.pid}"
@@ -63,8 +63,8 @@ class LiveRun:
         pid, killed_s = aircraft.pid, time.monotonic()
         if not aircraft.kill() or (killed_at := aircraft.committed()) >= whole:
             raise ServiceFailed("aircraft was done before it could be killed: take more days")
-        say(f"   ✗ aircraft {pid} is killed (SIGKILL) with {killed_at:,} of {whole:,} committed")
-        aircraft.start(until_end=False)
+        say(f"   ✗ aircraft {pid} is killed (SIGKILL) with {killed_at:,} of {whole:,} handled and committed")
+        aircraft.start(end_of_input=False)
         self._until(lambda: aircraft.committed() > killed_at)
         back_s = time.monotonic() - killed_s
         say(f"   ✓ aircraft is process {aircraft.pid}: {back_s:.1f} s later it commits again")
@@ -74,7 +74,7 @@ class LiveRun:
         records = self._records()
         for one in (aircraft, airport):
             self._stop(one)
-        say("   ✓ both have handled all records, and exit on SIGTERM")
+        say("   ✓ both have read all records, and exit on SIGTERM")
         return Live(records, seconds, killed_at, back_s)
 
     def go_on(self, snapshots: Mapping[str, str]) -> Live:
@@ -85,8 +85,8 @@ class LiveRun:
         """
         aircraft, airport, say = self._aircraft, self._airport, self._console.say
         self._begun_s, before = time.monotonic(), self._records()
-        aircraft.start(until_end=True, from_snapshot=snapshots[aircraft.name])
-        airport.start(until_end=False, from_snapshot=snapshots[airport.name])
+        aircraft.start(end_of_input=True, from_snapshot=snapshots[aircraft.name])
+        airport.start(end_of_input=False, from_snapshot=snapshots[airport.name])
         self._running = [airport]
         say(
             f"   ✓ aircraft is process {aircraft.pid}, airport {airport.pid}; both start from the rebuilt snapshots"
@@ -94,9 +94,9 @@ class LiveRun:
         self._until(aircraft.has_left)
         say("   ✓ aircraft has handled all records, and exits")
         self._stop(airport)
-        airport.start(until_end=True)
+        airport.start(end_of_input=True)
         self._until(airport.has_left)
-        say("   ✓ airport, started again with --until-end, has handled all records, and exits")
+        say("   ✓ airport, started again with --end-of-input, has handled all records, and exits")
         records = self._records() - before
         return Live(records, time.monotonic() - self._begun_s, 0, 0.0)
 

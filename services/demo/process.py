@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tailrace as tr
-from tailrace.core.engine.tape import Totals, decode_cut
+from tailrace.core.engine.tape import Cut, Ordered, Totals, decode_cut
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.stretches import first
 from tailrace.log import TopicPartition
@@ -89,13 +89,13 @@ class Service:
 
     # --- its process
 
-    def start(self, *, until_end: bool, from_snapshot: str = "") -> None:
-        """Start a process. With ``until_end`` it exits when it has handled all records in the log. ``from_snapshot`` is ``URI#ID``."""
+    def start(self, *, end_of_input: bool, from_snapshot: str = "") -> None:
+        """Start a process. With ``end_of_input`` it exits when it has handled all records in the log. ``from_snapshot`` is ``URI#ID``."""
         command = [sys.executable, "-m", "tailrace", "run", self.reference]
         command += ["--log", str(self._folders.log), "--state", str(self.state)]
         command += ["--commit-interval", self._interval, "--log-format", "json"]
         command += ["--from-snapshot", from_snapshot] if from_snapshot else []
-        command += ["--until-end"] if until_end else []
+        command += ["--end-of-input"] if end_of_input else []
         with self.words.open("ab") as words:
             self._process = subprocess.Popen(
                 command,
@@ -148,17 +148,36 @@ class Service:
     # --- how far it is
 
     def committed(self) -> int:
-        """Number of offsets whose handling is committed. On Kafka, markers of transactions have offsets, too."""
-        return sum(self._log.committed_offsets(self.name, self._places).values())
+        """Number of offsets that are handled and committed: what has been read less what waits for its turn. On Kafka,
+        markers of transactions have offsets, too.
+        """
+        return sum(
+            sum(cut.positions.values()) - max((_waiting(one) for one in cut.ordered.values()), default=0)
+            for cut in self._cuts().values()
+        )
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        """The positions in the last cuts. The group's offsets are behind them by the events that wait for their turn."""
+        return {
+            TopicPartition(name, number): offset
+            for number, cut in self._cuts().items()
+            for name, offset in cut.positions.items()
+        }
+
+    def _cuts(self) -> dict[int, Cut]:
+        """The last cut of each partition that has one."""
+        history = AppHistory(self.plan, self._log)
+        found = {number: history.committed(number).cut for number in range(self.plan.partitions)}
+        return {number: decode_cut(cut) for number, cut in found.items() if cut is not None}
 
     def waiting(self) -> int:
         """Number of offsets in the log for this service so far, including the committed ones."""
         return sum(self._log.end_offset(*place) for place in self._places)
 
     def has_caught_up(self) -> bool:
-        """Whether all records in the log so far are committed."""
+        """Whether all records in the log so far are read and committed."""
         ends = {place: self._log.end_offset(*place) for place in self._places}
-        found = self._log.committed_offsets(self.name, self._places)
+        found = self._positions()
         return all(self._is_read(place, found.get(place, 0), end) for place, end in ends.items())
 
     def _is_read(self, place: TopicPartition, position: int, end: int) -> bool:
@@ -172,15 +191,16 @@ class Service:
 
     def totals(self) -> Totals:
         """Its totals, summed over the last cuts of its tasks."""
-        history = AppHistory(self.plan, self._log)
         totals = Totals()
-        for number in range(self.plan.partitions):
-            cut = history.committed(number).cut
-            if cut is not None:
-                one = decode_cut(cut).totals
-                for name in Totals.__struct_fields__:
-                    setattr(totals, name, getattr(totals, name) + getattr(one, name))
+        for cut in self._cuts().values():
+            for name in Totals.__struct_fields__:
+                setattr(totals, name, getattr(totals, name) + getattr(cut.totals, name))
         return totals
+
+
+def _waiting(ordered: Ordered) -> int:
+    """Number of events that wait for their turn in an operator."""
+    return sum(count for _, count, _ in ordered.lows.values())
 
 
 def kafka_url(given: str) -> str:

@@ -5,8 +5,9 @@
     arrivals    ──┘                 ├──►  legs-finished
                                     └──►  aircraft-overdue
 
-The outputs for a leg depend only on event times. An aircraft that arrives after its overdue time counts as overdue, even if
-its arrival is read before the watermark has reached that time and the timer has fired.
+Events are handled in the order of event time, and timers between them, so the handlers are written as if things were read in
+the order in which they happened. An aircraft that arrives after its overdue time was reported as overdue before its arrival is
+handled.
 """
 
 import msgspec
@@ -25,15 +26,17 @@ from schemas.flights import (
 
 GRACE_MS = HOUR_MS
 """An aircraft is overdue this long after its expected arrival."""
+TAXI_OUT_MS = 21 * MINUTE_MS
+"""An aircraft has taken off this long after it has left its gate."""
 ROTATION_MS = 12 * HOUR_MS
 """A delay is carried to the next leg if that is scheduled to begin within this time after the scheduled end of the last."""
 
 app = tr.App("aircraft")
-# Loaded first, and never waited for: an aircraft whose record is not read yet counts as unknown.
-airframes = app.topic("airframes", Airframe, watermark=False)
+# The registry, loaded before everything else: after 1 s without an entry it holds no aircraft back.
+airframes = app.topic("airframes", Airframe, idle_after="1s", late="handle")
 # A departure is known at take-off. Few aircraft taxi for more than an hour; those are late, and handled.
-departures = app.topic("departures", Departure, out_of_order="1h")
-arrivals = app.topic("arrivals", Arrival)
+departures = app.topic("departures", Departure, out_of_order="1h", late="handle")
+arrivals = app.topic("arrivals", Arrival, late="handle")
 # Airports work by hours of the schedule, and departures are behind the schedule: airports wait this long for them.
 movements = app.topic("movements", Movement, out_of_order="3h")
 legs_finished = app.topic("legs-finished", LegFinished)
@@ -62,7 +65,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 @app.actor
-class Aircraft(tr.Actor):
+class Aircraft(tr.Actor, order="event-time"):
     """One aircraft. Several legs are open if the end of an earlier one is not known."""
 
     airframe: Airframe | None = None
@@ -80,7 +83,8 @@ class Aircraft(tr.Actor):
     @tr.process(departures)
     def departed(self, departure: Departure, ctx: tr.Context[str]) -> None:
         """Begin a leg, emit the movement to the airport, and set a timer for the overdue time."""
-        self._give_up(departure, ctx)
+        if any(leg.due_ms < departure.departed_ms for leg in self.open.values()):
+            ctx.set_timer(departure.departed_ms + TAXI_OUT_MS, "airborne")
         leg = Leg(departure, self._handed(departure))
         self.open[departure.leg] = leg
         ctx.set_timer(leg.due_ms, f"overdue:{departure.leg}")
@@ -104,10 +108,7 @@ class Aircraft(tr.Actor):
         if leg is None:
             ctx.metrics.count("arrivals-without-departure")
             return
-        if not leg.overdue:
-            ctx.cancel_timer(f"overdue:{arrival.leg}")
-            if arrival.arrived_ms > leg.due_ms:
-                self._tell_overdue(leg, ctx)
+        ctx.cancel_timer(f"overdue:{arrival.leg}")
         departure = leg.departure
         delay_minutes = (arrival.arrived_ms - departure.scheduled_arrival_ms) // MINUTE_MS
         self.legs += 1
@@ -136,35 +137,7 @@ class Aircraft(tr.Actor):
     def missed(self, ctx: tr.Context[str]) -> None:
         """The aircraft has not arrived within the grace period: emit that it is overdue."""
         assert ctx.timer_name is not None
-        self._tell_overdue(self.open[ctx.timer_name.partition(":")[2]], ctx)
-
-    @tr.query
-    def status(self) -> str:
-        """The position of the aircraft, in words."""
-        if not self.open:
-            return f"on the ground after {self.legs} legs"
-        leg = max(self.open.values(), key=lambda leg: leg.departure.departed_ms)
-        word = "overdue" if leg.overdue else "on its way"
-        return f"{word} from {leg.departure.origin} to {leg.departure.destination}"
-
-    def _give_up(self, departure: Departure, ctx: tr.Context[str]) -> None:
-        """Close the legs that were overdue at this departure: an aircraft that departs again must have arrived before."""
-        for name, leg in list(self.open.items()):
-            if leg.due_ms < departure.departed_ms:
-                if not leg.overdue:
-                    ctx.cancel_timer(f"overdue:{name}")
-                    self._tell_overdue(leg, ctx)
-                del self.open[name]
-                self.lost += 1
-
-    def _handed(self, departure: Departure) -> int:
-        """The part of a departure's delay that may come from the leg before: at most the delay of that arrival."""
-        last = self.last
-        if last is None or not 0 <= departure.scheduled_ms - last.scheduled_arrival_ms <= ROTATION_MS:
-            return 0
-        return max(0, min(last.delay_minutes, departure.delay_minutes))
-
-    def _tell_overdue(self, leg: Leg, ctx: tr.Context[str]) -> None:
+        leg = self.open[ctx.timer_name.partition(":")[2]]
         leg.overdue = True
         self.overdue += 1
         departure = leg.departure
@@ -180,3 +153,27 @@ class Aircraft(tr.Actor):
                 expected_ms=departure.expected_ms,
             ),
         )
+
+    @tr.on_timer("airborne")
+    def give_up(self, ctx: tr.Context[str]) -> None:
+        """Close the legs that were overdue at a departure: an aircraft that takes off again must have arrived before."""
+        for name, leg in list(self.open.items()):
+            if leg.due_ms < ctx.event_time - TAXI_OUT_MS:
+                del self.open[name]
+                self.lost += 1
+
+    @tr.query
+    def status(self) -> str:
+        """The position of the aircraft, in words."""
+        if not self.open:
+            return f"on the ground after {self.legs} legs"
+        leg = max(self.open.values(), key=lambda leg: leg.departure.departed_ms)
+        word = "overdue" if leg.overdue else "on its way"
+        return f"{word} from {leg.departure.origin} to {leg.departure.destination}"
+
+    def _handed(self, departure: Departure) -> int:
+        """The part of a departure's delay that may come from the leg before: at most the delay of that arrival."""
+        last = self.last
+        if last is None or not 0 <= departure.scheduled_ms - last.scheduled_arrival_ms <= ROTATION_MS:
+            return 0
+        return max(0, min(last.delay_minutes, departure.delay_minutes))

@@ -4,6 +4,9 @@
     cancellations  ──┼──►  Airport  ──┼──►  hourly-statistics
     weather        ──┘                └──►  congestion-alerts
 
+Events are handled in the order of event time. So the weather of an hour, whose event time is the beginning of the hour, is
+there when the first departure of the hour is handled, whichever of the two was read first.
+
 A flight belongs to the hour for which it was scheduled. It becomes known when it leaves. So a flight that leaves hours late may
 belong to an hour that the watermark has passed. It then leads to a revision of that hour's statistics. So the last revision of
 an hour does not depend on the watermark. An alert is not revised: it contains what was known at the time.
@@ -32,12 +35,13 @@ CONGESTED_HOURS = 4
 """An airport is congested after this many congested hours in a row."""
 
 app = tr.App("airport")
+# Declared first: the weather of an hour comes before departures of the same instant. There are gaps, and the observations end a
+# day before the flights: then an airport no longer waits for them.
+weather = app.topic("weather", Weather, idle_after="5s", late="handle")
 # Many tasks write this topic, each at its own pace: the watermark that they publish covers all of them.
-movements = app.topic("movements", Movement, out_of_order="3h", watermark="upstream")
-# Rare, so never waited for; a cancellation after the end of its hour leads to a revision.
-cancellations = app.topic("cancellations", Cancellation, watermark=False)
-# There are gaps, and the observations end a day before the flights: then an airport no longer waits for them.
-weather = app.topic("weather", Weather, idle_after="5s")
+movements = app.topic("movements", Movement, out_of_order="3h", watermark="upstream", late="handle")
+# Rare: after 5 s without one, an airport no longer waits for them. One that comes later leads to a revision.
+cancellations = app.topic("cancellations", Cancellation, idle_after="5s", late="handle")
 departures_in_weather = app.topic("departures-in-weather", DepartureInWeather)
 hourly_statistics = app.topic("hourly-statistics", HourlyStatistics)
 congestion_alerts = app.topic("congestion-alerts", CongestionAlert)
@@ -66,24 +70,20 @@ class Congestion(msgspec.Struct):
 
 
 @app.actor
-class Airport(tr.Actor):
+class Airport(tr.Actor, order="event-time"):
     """One airport. Its hours expire when all of their flights must have left."""
 
     hours: tr.MapState[int, Hour] = tr.field(ttl="3d")  # by their beginning
-    waiting: tr.MapState[tuple[int, int], Movement]  # for the weather: by hour and running number
-    seen: int = 0
     congestion: Congestion | None = None
 
     @tr.process(weather)
     def observed(self, weather: Weather, ctx: tr.Context[str]) -> None:
-        """Store the weather of an hour, and join the departures that waited for it."""
-        hour = self._hour(weather.hour_ms, ctx)
-        hour.weather = weather
-        self._join(weather.hour_ms, weather, ctx)
+        """Store the weather of an hour."""
+        self._hour(weather.hour_ms, ctx).weather = weather
 
     @tr.process(movements)
     def departed(self, movement: Movement, ctx: tr.Context[str]) -> None:
-        """Count a departure in its hour, and join it with the weather, at once or when the weather is known."""
+        """Count a departure in its hour, and join it with the weather, if there is an observation."""
         hour_ms = movement.scheduled_ms - movement.scheduled_ms % HOUR_MS
         hour = self._hour(hour_ms, ctx)
         delay = movement.delay_minutes
@@ -93,11 +93,7 @@ class Airport(tr.Actor):
         hour.handed_minutes += movement.handed_minutes
         longest = hour.longest_delay_minutes
         hour.longest_delay_minutes = delay if longest is None else max(longest, delay)
-        if hour.weather is None and not hour.revision:
-            self.seen += 1
-            self.waiting[hour_ms, self.seen] = movement
-        else:
-            ctx.emit(departures_in_weather, in_weather(movement, hour.weather))
+        ctx.emit(departures_in_weather, in_weather(movement, hour.weather))
 
     @tr.process(cancellations)
     def cancelled(self, cancellation: Cancellation, ctx: tr.Context[str]) -> None:
@@ -114,7 +110,6 @@ class Airport(tr.Actor):
             return
         hour.revision += 1
         if hour.revision == 1:
-            self._join(hour_ms, hour.weather, ctx)
             self._watch(hour_ms, hour, ctx)
         if hour.departures or hour.cancelled:
             ctx.emit(
@@ -153,11 +148,6 @@ class Airport(tr.Actor):
         elif hour.revision:
             ctx.set_timer(hour_ms + HOUR_MS - 1)  # in the past: it fires right after this handler
         return hour
-
-    def _join(self, hour_ms: int, weather: Weather | None, ctx: tr.Context[str]) -> None:
-        """Emit the departures that have waited for the weather of an hour."""
-        for place in list(self.waiting.keys((hour_ms, 0), (hour_ms + 1, 0))):
-            ctx.emit(departures_in_weather, in_weather(self.waiting.pop(place), weather))
 
     def _watch(self, hour_ms: int, hour: Hour, ctx: tr.Context[str]) -> None:
         """Begin, continue or end a run of congested hours."""

@@ -18,7 +18,7 @@ from services.flights.history import Fact
 from services.flights.load import Record, timed_records
 from services.flights.results import Results
 from tailrace.core.records import Output
-from tailrace.testing import Harness
+from tailrace.testing import Emitted, Harness
 
 TURN_MS = 6 * HOUR_MS
 BEHIND_MS = 3 * HOUR_MS
@@ -40,19 +40,23 @@ class Rehearsal:
         for _, group in groupby(timed_records(history), lambda record: record.known_ms // turn_ms):
             records = list(group)
             append(self.aircraft, (one for one in records if one.topic.name in own))
-            moved = [
-                Record(airport.movements, out.event, out.timestamp_ms)
-                for out in self.aircraft.commit()
-                if out.topic == airport.movements.name
-            ]
-            append(self.airport, [*(one for one in records if one.topic.name not in own), *moved])
-            self.airport.commit()
-            behind_ms = self.watermark - BEHIND_MS
-            if behind_ms > 0:
-                self.airport.advance_watermark(behind_ms)
-        self.aircraft.end_of_input()
+            append(self.airport, (one for one in records if one.topic.name not in own))
+            # The registry comes first. After that, nothing holds the aircraft back.
+            self._pass_on(self.aircraft.fall_idle(aircraft.airframes))
+        self._pass_on(self.aircraft.end_of_input())
         self.airport.end_of_input()
         return self.results()
+
+    def _pass_on(self, emitted: Emitted) -> None:
+        append(
+            self.airport,
+            (
+                Record(airport.movements, out.event, out.timestamp_ms)
+                for out in emitted
+                if out.topic == airport.movements.name
+            ),
+        )
+        self.airport.advance_watermark(max(0, self.watermark - BEHIND_MS))
 
     @property
     def watermark(self) -> int:

@@ -28,7 +28,7 @@ purchases = app.topic("purchases", Purchase)
 
 
 @app.actor
-class User(tr.Actor):
+class User(tr.Actor, order="arrival"):
     n: int = 0
 
     @tr.process(visits, purchases)

@@ -30,7 +30,7 @@ def test_a_service_says_it_once_whatever_the_number_of_its_processes(
         announce(plan, log, is_owned)
 
     monkeypatch.setattr(preparing, "announce", counted)
-    where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--end-of-input", "--after-end")
     done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
     done("run", SHOP, *where, "--workers", workers)
     assert told == ["shop False"]

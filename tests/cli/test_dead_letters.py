@@ -42,7 +42,17 @@ def ran(tmp_path):
 
 
 def go(path):
-    done("run", SHOP, "--until-end", "--allow-dead-letters", "--log", path, "--state", path.parent / "state")
+    done(
+        "run",
+        SHOP,
+        "--end-of-input",
+        "--after-end",
+        "--allow-dead-letters",
+        "--log",
+        path,
+        "--state",
+        path.parent / "state",
+    )
 
 
 def listed(path, *arguments):

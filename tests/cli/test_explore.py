@@ -92,7 +92,8 @@ def test_what_the_app_has_written_is_not_taken_from_the_log(tmp_path: Path) -> N
         f"{HERE}:windowing",
         tmp_path / "log",
         tmp_path / "state",
-        until_end=True,
+        end_of_input=True,
+        after_end=True,
         create_topics=True,
         log_format="json",
     )

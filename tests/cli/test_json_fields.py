@@ -12,6 +12,7 @@ from tests.cli import shop
 from tests.cli.commands import SHOP, done, run
 from tests.cli.shop import Purchase
 
+TAKEOVER = "tests.faust.takeover:app"
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
@@ -32,7 +33,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done("topics", "apply", "--app", SHOP, "--log", path / "log")
     lines = b"\n".join(map(shop.purchases.encode, [Purchase("a", 1, 4), Purchase("b", 2, 13)]))
     done("log", "append", "purchases", "--app", SHOP, "--log", path / "log", stdin=lines)
-    run("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")
+    run("run", SHOP, "--end-of-input", "--after-end", "--log", path / "log", "--state", path / "state")
+    done("topics", "apply", "--app", TAKEOVER, "--log", path / "log")
+    done("log", "create", "shop-faust-counts-changelog", "--log", path / "log")
     done("snapshot", "create", SHOP, "--log", path / "log", "--snapshots", path / "snapshots")
     return path
 
@@ -46,6 +49,8 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "dead-letters show": ["shop", "ID"],
         "dead-letters redrive": ["shop", "--all", "--dry-run"],
         "explore": [SHOP, "--schedules", 1],
+        "faust import": [TAKEOVER, "--from", "faust://shop-faust/counts"],
+        "get": [SHOP, "Customer", "a"],
         "graph": [SHOP],
         "log append": ["purchases", "--app", SHOP],
         "log clean": [],

@@ -33,7 +33,7 @@ def test_lines_become_events_of_their_kind_and_a_service_handles_them(folder: Pa
     assert values(folder, "visits") == [b'{"user":"a","at":%d,"score":0.0}' % AT]
     assert values(folder, "purchases") == [b'{"amount":5,"at":%d,"user":"a"}' % AT]
     state = folder.parent / "state"
-    done("run", KINDS, "--log", folder, "--state", state, "--until-end")
+    done("run", KINDS, "--log", folder, "--state", state, "--end-of-input", "--after-end")
     done("replay", KINDS, "--log", folder)
 
 

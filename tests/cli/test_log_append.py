@@ -68,6 +68,16 @@ def test_csv_is_read_as_the_types_that_are_declared(folder: Path) -> None:
     assert record.timestamp_ms == 1_357_017_420_000
 
 
+def test_a_file_without_rows_is_named_as_its_columns_are_not_checked(folder: Path) -> None:
+    ended = append(folder, "visits", "--app", SHOP, "--format", "csv", stdin=b"att,customer\n")
+    assert ended.code == 0
+    assert ended.err.splitlines()[0] == "standard input has no rows, so nothing of it was checked."
+    full = append(
+        folder, "visits", "--app", SHOP, "--format", "csv", stdin=b"at,customer\n2013-01-01T05:17:00Z,12\n"
+    )
+    assert full.err == "1 record appended to visits.\n"
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -102,7 +112,7 @@ def test_each_invalid_row_that_is_skipped_is_named(folder: Path) -> None:
     lines = b"x\n" + GOOD + b"[]\n"
     ended = append(folder, "purchases", "--app", SHOP, "--skip-invalid", "--json", stdin=lines)
     assert ended.code == 3
-    assert ended.lines == [{"topic": "purchases", "appended": 1, "invalid": 2}]
+    assert ended.lines == [{"topic": "purchases", "appended": 1, "before": 0, "invalid": 2}]
     first, second, last = ended.err.splitlines()
     assert first.startswith("standard input, line 1: JSON is malformed")
     assert second == "standard input, line 3: Expected `object`, got `array`"

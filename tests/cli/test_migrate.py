@@ -24,7 +24,8 @@ def folder(tmp_path: Path) -> Path:
             tmp_path / "old",
             "--state",
             tmp_path / "state",
-            "--until-end",
+            "--end-of-input",
+            "--after-end",
             "--create-topics",
         )
     return tmp_path

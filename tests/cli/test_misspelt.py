@@ -17,7 +17,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("misspelt")
     done("topics", "apply", "--app", SHOP, "--log", path / "log")
     done("log", "create", "weather", "--log", path / "log")
-    done("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")
+    done("run", SHOP, "--end-of-input", "--after-end", "--log", path / "log", "--state", path / "state")
     where = ("--log", path / "log", "--snapshots", path / "snapshots")
     done("snapshot", "create", SHOP, *where, "--name", "before")
     return path
@@ -75,7 +75,9 @@ def test_what_was_meant_is_said(
 def test_topics_that_a_log_has_under_other_names_are_named(tmp_path: Path) -> None:
     for name in ("purchase", "visit"):
         done("log", "create", name, "--partitions", 3, "--log", tmp_path / "log")
-    ended = run("run", SHOP, "--until-end", "--log", tmp_path / "log", "--state", tmp_path / "state")
+    ended = run(
+        "run", SHOP, "--end-of-input", "--after-end", "--log", tmp_path / "log", "--state", tmp_path / "state"
+    )
     assert ended.code == 1
     line = ended.err.splitlines()[-1]
     assert "no topic 'late-purchases' and no 'purchases' and no 'totals'" in line

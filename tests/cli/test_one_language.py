@@ -22,7 +22,7 @@ DIFFERENT: dict[str, dict[str, Any]] = {
         ("migrate", "topics apply", "topics delete", "topics plan"), "takes several apps, which share topics"
     ),
     "--key": {"log append": "names a field"},
-    "--from": {"log dump": "takes an offset as well", "migrate": "is a log"},
+    "--from": {"log dump": "takes an offset as well", "migrate": "is a log", "faust import": "is a table"},
     "--until": {"log dump": "takes an offset as well"},
     "--to": dict.fromkeys(("archive", "migrate", "rebuild"), "is a place of its own kind"),
     "--format": dict.fromkeys(("graph", "log append"), "has formats of its own"),
@@ -31,6 +31,7 @@ DIFFERENT: dict[str, dict[str, Any]] = {
 """Where an option differs, and why."""
 SILENT = {
     "run": "logs to standard error, as JSON with --log-format json",
+    "serve": "answers in JSON, and logs to standard error",
     "log create": "says nothing",
     "log retain": "says nothing",
     "log copy": "says nothing",

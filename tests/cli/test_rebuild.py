@@ -55,7 +55,7 @@ def test_a_service_goes_on_from_what_was_rebuilt(tally: Path, tmp_path: Path) ->
     own = shutil.copytree(tally, tmp_path / "own")
     done("rebuild", TALLY, "--log", own / "log", "--to", tmp_path / "made", "--workers", 1)
     lived.serve_tallies(own, 20, 1, first_round=3)
-    arguments = ("--log", own / "log", "--state", tmp_path / "state", "--until-end")
+    arguments = ("--log", own / "log", "--state", tmp_path / "state", "--end-of-input", "--after-end")
     done("run", TALLY, *arguments, "--from-snapshot", tmp_path / "made")
     done("replay", TALLY, "--log", own / "log", "--state", tmp_path / "state", "--compare")
 
@@ -70,7 +70,7 @@ def test_a_state_is_replaced_by_what_corrected_code_makes_though_its_version_is_
     done("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--workers", 1)
     compared = ("compare", SHOPS, tmp_path / "log", tmp_path / "to")
     assert run(*compared).code == 1
-    state = ("--state", tmp_path / "state", "--until-end")
+    state = ("--state", tmp_path / "state", "--end-of-input", "--after-end")
     start = ("run", SHOPS, *where, *state, "--from-snapshot", tmp_path / "to")
     for _ in range(2):
         done(*start, "--replace-state")
@@ -89,7 +89,16 @@ def test_behind_a_state_that_was_put_in_it_does_not_matter_which_version_ran_bef
     rebuild = ("rebuild", SHOPS, *where, "--to", tmp_path / "to", "--workers", 1, "--json")
     said = json.loads(done(*rebuild).out)
     assert any("was run by version '1'" in one for one in said["notes"])
-    start = ("run", SHOPS, *where, "--state", tmp_path / "state", "--until-end", "--replace-state")
+    start = (
+        "run",
+        SHOPS,
+        *where,
+        "--state",
+        tmp_path / "state",
+        "--end-of-input",
+        "--after-end",
+        "--replace-state",
+    )
     done(*start, "--from-snapshot", f"{tmp_path}/to#{said['snapshot']}")
     lived.append(tmp_path, shops.sales(50, first=50), {"sales": 2})
     done(*start, "--from-snapshot", f"{tmp_path}/to#{said['snapshot']}")
@@ -105,7 +114,7 @@ def test_behind_a_state_that_was_put_in_it_does_not_matter_which_version_ran_bef
 def test_no_service_starts_from_some_keys_only(tally: Path, tmp_path: Path) -> None:
     """Beside or in place: the other keys would be gone."""
     done("rebuild", TALLY, "--log", tally / "log", "--to", tmp_path / "some", "--key", "k7", "--workers", 1)
-    where = ("--log", tally / "log", "--state", tmp_path / "state", "--until-end")
+    where = ("--log", tally / "log", "--state", tmp_path / "state", "--end-of-input", "--after-end")
     for more in (["--as", "beside"], ["--replace-state"]):
         ended = run("run", TALLY, *where, "--from-snapshot", tmp_path / "some", *more)
         assert ended.code == 1
@@ -124,6 +133,10 @@ def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp
     assert json.loads(done(*arguments, "--order", "canonical").out)["order"] == "canonical"
     said = json.loads(done(*arguments, "--until", "1970-01-01T00:00:00.030Z").out)
     assert 30 < said["events"] < 90
+    said = json.loads(done(*arguments, "--as-of", "1970-01-01T00:00:00.030Z").out)
+    assert said["order"] == "canonical"
+    assert 0 < said["events"] < 90
+    assert any(one.startswith("as of 1970-01-01T00:00:00.030Z") for one in said["notes"])
     whole = json.loads(done(*arguments).out)
     said = json.loads(done(*arguments, "--from-snapshot", f"{tmp_path}#{whole['snapshot']}").out)
     assert (said["base"], said["replayed"], said["events"]) == (whole["snapshot"], 0, whole["events"])
@@ -230,7 +243,7 @@ def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_pa
     lived.serve_tallies(tmp_path, 20, 2)
     done("rebuild", TALLY, "--log", tmp_path / "log", "--to", tmp_path / "made", "--workers", 1)
     lived.append(tmp_path, ticks(20, 2, 2), {"ticks": 4})
-    arguments = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    arguments = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--end-of-input", "--after-end")
     done("run", TALLY, *arguments, "--as", "beside", "--from-snapshot", tmp_path / "made")
     beside = f"{TALLY}@beside"
     report, snapshot = lived.done(tmp_path, beside, split=split)

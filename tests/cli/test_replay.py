@@ -42,7 +42,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     writer.commit()
     log.close()
     options = ServiceOptions(
-        APP, folder / "log", folder / "state", until_end=True, create_topics=True, log_format="json"
+        APP, folder / "log", folder / "state", end_of_input=True, create_topics=True, log_format="json"
     )
     Host(options, served.app.plan()).run()
     return folder
@@ -120,7 +120,7 @@ def test_a_replay_has_another_hash_seed_than_the_environment_gives(
     log.close()
     # The service runs in this process, and so would the replay: a difference shows that it has run in
     # another.
-    assert execute(["run", f"{module}:app", *where, "--until-end"]) == 0
+    assert execute(["run", f"{module}:app", *where, "--end-of-input", "--after-end"]) == 0
     assert execute(["replay", f"{module}:app", *where, "--compare", "--workers", workers]) == 1
     assert "words: " in capsys.readouterr().out
 
@@ -308,6 +308,10 @@ def test_the_debugger_stops_at_the_first_line_of_the_handler(lived, capsys, monk
     [
         (["--trace", "k7", "--workers", "2"], "--trace and --break run in one process: use --workers 1"),
         (["--trace", "k7", "--json"], "--trace and --break write text"),
+        (
+            ["--trace", "k7", "--key", "k8"],
+            "--trace and --break name the keys of the replay: leave --key out",
+        ),
         (["--partition", "4"], "has the partitions 0 to 3"),
         (["--until-offset", "tick=3"], "does not read 'tick'"),
         (["--until-offset", "ticks"], "is not an offset of a topic"),

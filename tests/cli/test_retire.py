@@ -18,7 +18,9 @@ def folder(tmp_path: Path, quiet_logs: None) -> Path:
     done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
     purchase = b'{"customer": "ann", "at_ms": 1357017420000, "cents": 5}\n'
     done("log", "append", "purchases", "--app", SHOP, "--log", tmp_path / "log", stdin=purchase)
-    done("run", SHOP, "--log", tmp_path / "log", "--state", tmp_path / "state", "--until-end")
+    done(
+        "run", SHOP, "--log", tmp_path / "log", "--state", tmp_path / "state", "--end-of-input", "--after-end"
+    )
     return tmp_path
 
 

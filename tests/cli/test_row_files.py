@@ -149,6 +149,8 @@ class Cells(msgspec.Struct):
     count: int | None = None
     port: Port | None = None
     ports: list[Port] = []
+    shares: set[float] = set()
+    by_share: dict[float, str] = {}
 
 
 cells = app.topic("cells", Cells)
@@ -200,6 +202,13 @@ def test_timestamps_keep_their_instant_and_whether_they_have_a_zone(tmp_path: Pa
             "'port.depth' is 9007199254740993",
         ),
         ("ports", None, pa.list_(pa.string()), "Expected `array`, got `null` - at `$.ports`"),
+        ("shares", [2**53 + 1], pa.list_(pa.int64()), "'shares' has 9007199254740993: as a float it is 90071992547409"),
+        (
+            "by_share",
+            [(2**53 + 1, "x")],
+            pa.map_(pa.int64(), pa.string()),
+            "'by_share' has 9007199254740993: as a float it is 90071992547409",
+        ),
     ],
 )  # fmt: skip
 def test_a_cell_that_its_field_cannot_hold_exactly_is_invalid(

@@ -45,6 +45,8 @@ def test_the_version_is_told(capsys) -> None:
         ),
         ([APP, "--commit-interval", "0s"], "it must be at least 1ms."),
         ([APP, "--commit-interval", "300000000d"], "is longer than 100000d"),
+        ([APP, "--handler-warning", "0s"], "it must be at least 10ms."),
+        ([APP, "--grace", "0s"], "it must be at least 100ms."),
         ([APP, "--snapshot-every", "0s"], "it must be at least 1000ms."),
         ([APP, "--log", "data", "--state", "data"], "is in the log's folder"),
         ([APP, "--log", "data", "--snapshots", "data/snapshots"], "is in the log's folder"),
@@ -69,7 +71,7 @@ def test_snapshots_that_could_not_be_taken_are_refused_before_the_service_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    arguments = ("--log", str(tmp_path / "log"), "--create-topics", "--until-end")
+    arguments = ("--log", str(tmp_path / "log"), "--create-topics", "--end-of-input", "--after-end")
     assert execute(["run", APP, *arguments, "--snapshots", str(tmp_path / "snapshots")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "pyarrow, which is not installed. pip install 'tailrace[parquet]'" in line
@@ -109,7 +111,16 @@ def test_what_is_kept_though_undeclared_is_named_and_so_is_what_cannot_be_droppe
     (tmp_path / "counts_before.py").write_text(BEFORE)
     (tmp_path / "counts_after.py").write_text(BEFORE.partition("\n\n@app.actor\nclass Former")[0])
     monkeypatch.syspath_prepend(str(tmp_path))
-    where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--log-format", "json", "--until-end")
+    where = (
+        "--log",
+        tmp_path / "log",
+        "--state",
+        tmp_path / "state",
+        "--log-format",
+        "json",
+        "--end-of-input",
+        "--after-end",
+    )
     done("topics", "apply", "--app", "counts_before:app", "--log", tmp_path / "log")
     append = ("log", "append", "purchases", "--app", "counts_before:app", "--log", tmp_path / "log")
     done(*append, stdin=b'{"customer": "a", "at_ms": 1, "cents": 2, "note": "x"}')
@@ -168,39 +179,41 @@ def folders(at: Path) -> list[str]:
 
 
 def test_a_log_that_is_not_there_is_not_made_by_mistake(tmp_path: Path, capsys) -> None:
-    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 1
+    assert execute(["run", APP, *folders(tmp_path), "--end-of-input", "--after-end"]) == 1
     assert "there is no log" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_topics_that_are_not_there_are_named_and_made_when_asked_for(tmp_path: Path, capsys) -> None:
     EmbeddedLog(tmp_path / "log").close()
-    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 1
+    assert execute(["run", APP, *folders(tmp_path), "--end-of-input", "--after-end"]) == 1
     assert "no topic 'audits' and no 'counts'" in capsys.readouterr().err
-    assert execute(["run", APP, *folders(tmp_path), "--until-end", "--create-topics"]) == 0
+    assert execute(["run", APP, *folders(tmp_path), "--end-of-input", "--after-end", "--create-topics"]) == 0
     assert "traceback" not in capsys.readouterr().err
 
 
-def test_until_end_does_all_there_is_and_leaves(tmp_path: Path) -> None:
+def test_end_of_input_does_all_there_is_and_leaves(tmp_path: Path) -> None:
     assert execute(["run", APP, *folders(tmp_path), "--until-end", "--create-topics"]) == 0
     log = EmbeddedLog(tmp_path / "log")
     log.append_all(ticks(10, 10))
-    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 0
+    assert execute(["run", APP, *folders(tmp_path), "--end-of-input"]) == 0
     check_all(log, 10, 10)
-    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 0
+    assert execute(["run", APP, *folders(tmp_path), "--end-of-input"]) == 0
     check_all(log, 10, 10)
     log.close()
 
 
 def test_an_app_of_another_width_is_refused_with_the_mend(tmp_path: Path, capsys, monkeypatch) -> None:
-    assert execute(["run", APP, *folders(tmp_path), "--until-end", "--create-topics"]) == 0
+    assert execute(["run", APP, *folders(tmp_path), "--end-of-input", "--after-end", "--create-topics"]) == 0
     monkeypatch.setattr("tests.runtime.served.app", make_app(2))
-    assert execute(["run", APP, *folders(tmp_path), "--until-end"]) == 1
+    assert execute(["run", APP, *folders(tmp_path), "--end-of-input", "--after-end"]) == 1
     assert "partitions is 4, and must be 2" in capsys.readouterr().err
 
 
 def test_the_command_runs_as_a_module(tmp_path: Path) -> None:
-    with Running("run", APP, *folders(tmp_path), "--until-end", "--create-topics") as process:
+    with Running(
+        "run", APP, *folders(tmp_path), "--end-of-input", "--after-end", "--create-topics"
+    ) as process:
         assert process.ended() == 0, process.lines
         assert [one["message"] for one in process.logged][-1] == "left"
     with Running("run", "nowhere:app") as process:

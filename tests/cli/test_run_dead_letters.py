@@ -35,7 +35,7 @@ def append_unlucky(path: Path, count: int = 4) -> None:
 
 def served(path: Path, *more: object) -> Ended:
     where = ("--log", path, "--state", path.parent / "state", "--log-format", "json")
-    return run("run", SHOP, *where, "--until-end", *more)
+    return run("run", SHOP, *where, "--end-of-input", "--after-end", *more)
 
 
 def warnings(ended: Ended) -> list[dict[str, Any]]:
@@ -61,9 +61,10 @@ def test_a_bounded_run_that_made_dead_letters_says_how_many_and_by_whom_and_exit
     by = "Customer.bought (ValueError) 4, Customer.failed (RuntimeError) 1, purchases (wrong-type) 1"
     assert total["message"] == f"6 events {TOTAL}: {by}"
     assert len([one for one in warnings(ended) if "the first of" in one["message"]]) == 3
-    (said,) = [line for line in ended.err.splitlines() if line.startswith("tailrace: ")]
-    assert said == (
-        f"tailrace: 6 events {TOTAL}: {by}. See `tailrace dead-letters list shop --log {path}`; "
+    last = msgspec.json.decode(ended.err.splitlines()[-1])
+    assert (last["level"], last["exit_code"]) == ("error", 3)
+    assert last["message"] == (
+        f"6 events {TOTAL}: {by}. See `tailrace dead-letters list shop --log {path}`; "
         "with --allow-dead-letters the exit code is 0."
     )
 

@@ -42,16 +42,26 @@ class House:
         log.close()
 
     def run(self, *arguments: object) -> Ended:
-        where = ["--log", self.log, "--state", self.state, "--log-format", "json", "--until-end"]
+        where = [
+            "--log",
+            self.log,
+            "--state",
+            self.state,
+            "--log-format",
+            "json",
+            "--end-of-input",
+            "--after-end",
+        ]
         return run("run", APP, *where, *arguments)
 
     def refused(self, *arguments: object, code: int = 1) -> str:
-        """The one line that is said, log lines of other tasks that left apart."""
+        """The last line, which is one of the log."""
         ended = self.run(*arguments)
         assert ended.code == code, ended.err
         assert "Traceback" not in ended.err
-        (line,) = [line for line in ended.err.splitlines() if line.startswith("tailrace: ")]
-        return line
+        last = msgspec.json.decode(ended.err.splitlines()[-1])
+        assert (last["level"], last["exit_code"]) == ("error", code)
+        return str(last["message"])
 
 
 @pytest.fixture
@@ -183,7 +193,7 @@ def test_a_copy_of_an_app_that_is_refused_leaves_no_topics(tmp_path: Path) -> No
     shapes, log = "services.shapes:app", tmp_path / "log"
     done("topics", "apply", "--app", shapes, "--log", log)
     before = done("log", "list", "--log", log).out
-    where = ("--log", log, "--state", tmp_path / "state", "--until-end")
+    where = ("--log", log, "--state", tmp_path / "state", "--end-of-input", "--after-end")
     ended = run("run", shapes, "--as", "shapes2", *where)
     assert ended.code != 0
     assert "is another name of 'shapes'" in ended.err

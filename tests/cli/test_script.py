@@ -212,10 +212,13 @@ def test_a_keyword_becomes_the_commands_argument() -> None:
         "create_topics": False,
         "commit_interval": timedelta(seconds=2),
         "snapshot_every": 5_000,
+        "grace": 3_000,
+        "handler_warning": timedelta(seconds=4),
         "drop_state": ["A", "B.c"],
         "as_": "other",
     }
     assert script.arguments_of(shop.app, options) == [
         "run", "tests.cli.shop:app", "--log=a log", "--until-end", "--no-create-topics",
-        "--commit-interval=2000ms", "--snapshot-every=5000ms", "--drop-state=A", "--drop-state=B.c", "--as=other",
+        "--commit-interval=2000ms", "--snapshot-every=5000ms", "--grace=3000ms",
+        "--handler-warning=4000ms", "--drop-state=A", "--drop-state=B.c", "--as=other",
     ]  # fmt: skip

@@ -22,7 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done("topics", "apply", "--app", SHOP, "--log", path / "log")
     lines = b"\n".join(map(shop.purchases.encode, [Purchase("a", 1, 4), Purchase("b", 2, 5)]))
     done("log", "append", "purchases", "--app", SHOP, "--log", path / "log", stdin=lines)
-    done("run", SHOP, "--until-end", "--log", path / "log", "--state", path / "state")
+    done("run", SHOP, "--end-of-input", "--after-end", "--log", path / "log", "--state", path / "state")
     return path
 
 

@@ -51,7 +51,7 @@ def test_a_variable_applies_to_every_command_that_has_the_option(
         ("CREATE_TOPICS", "1"),
     ):
         monkeypatch.setenv(f"TAILRACE_{name}", value)
-    done("run", SHOP, "--until-end")
+    done("run", SHOP, "--end-of-input", "--after-end")
     assert (here / "shop" / "state" / "shop").is_dir()
     made = done("snapshot", "create", SHOP, "--json").lines[0]["id"]
     assert made in {one["id"] for one in done("snapshot", "list", SHOP, "--json").lines}
@@ -75,12 +75,15 @@ def test_what_the_environment_turns_on_can_be_turned_off(
     here: Path, monkeypatch: pytest.MonkeyPatch, quiet_logs: None
 ) -> None:
     monkeypatch.setenv("TAILRACE_CREATE_TOPICS", "1")
-    where = ("--log", here / "shop", "--until-end")
+    where = ("--log", here / "shop", "--end-of-input", "--after-end")
     ended = run("run", SHOP, "--no-create-topics", *where)
     assert ended.code == 1
     assert "there is no log in" in ended.err
     with pytest.raises(SystemExit):
-        run_app(shop.app, {"create_topics": False, "log": str(here / "shop"), "until_end": True})
+        run_app(
+            shop.app,
+            {"create_topics": False, "log": str(here / "shop"), "end_of_input": True, "after_end": True},
+        )
     assert not (here / "shop").exists()
     done("run", SHOP, *where)
 

@@ -43,7 +43,14 @@ def lived(tmp_path: Path, capsys) -> Path:
 
 def run_service(folder: Path, app: str = APP, state: str = "state", **options: Any) -> None:
     given = ServiceOptions(
-        app, folder / "log", folder / state, until_end=True, create_topics=True, log_format="json", **options
+        app,
+        folder / "log",
+        folder / state,
+        end_of_input=True,
+        after_end=True,
+        create_topics=True,
+        log_format="json",
+        **options,
     )
     name = app.partition("@")[2]
     Host(given, (served.app.renamed(name) if name else served.app).plan()).run()
@@ -175,7 +182,7 @@ def test_a_manifest_that_cannot_be_read_is_named_by_every_command(lived, capsys,
 
 class TestStart:
     def test_beside_under_another_name(self, lived, capsys) -> None:
-        at = ["--log", str(lived / "log"), "--state", str(lived / "state2"), "--until-end"]
+        at = ["--log", str(lived / "log"), "--state", str(lived / "state2"), "--end-of-input", "--after-end"]
         code = execute(
             ["run", APP, "--as", "b", "--from-snapshot", f"{lived / 'snaps'}", "--create-topics", *at]
         )

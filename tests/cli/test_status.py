@@ -25,7 +25,7 @@ def folder(tmp_path: Path, quiet_logs: None) -> Path:
         done("log", "append", "purchases", "--app", SHOP, *where, stdin="".join(lines).encode())
 
     append(5, 13, 20)
-    done("run", SHOP, *where, "--state", tmp_path / "state", "--until-end", "--allow-dead-letters")
+    done("run", SHOP, *where, "--state", tmp_path / "state", "--end-of-input", "--allow-dead-letters")
     append(30)
     return tmp_path
 
@@ -45,7 +45,7 @@ def test_it_shows_tasks_inputs_and_actors_within_a_hundred_columns(folder: Path)
     assert any(line.startswith("purchases") and "2013-01-01T04:17:00.019Z" in line for line in lines)
     actor = lines.index("actor Customer")
     assert lines[actor + 1].split() == ["task", "watermark"]
-    assert "      all tasks: the run has ended" in lines
+    assert "      all tasks: its input has ended for good" in lines
 
 
 def test_json_has_all_of_it(folder: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_group_without_or_with_an_unknown_command(command: str) -> None:
     assert "Usage: tailrace " in ended.err
 
 
-@pytest.mark.parametrize("group", ["", "log", "dead-letters", "snapshot", "topics"])
+@pytest.mark.parametrize("group", ["", "log", "dead-letters", "faust", "snapshot", "topics"])
 def test_the_help_of_a_group_has_a_whole_line_for_each_of_its_commands(group: str) -> None:
     said = done(*group.split(), "--help").out
     lines = said.partition("Commands:\n")[2].splitlines()
@@ -96,6 +96,8 @@ def test_an_unknown_app(command: str, needed: list[str], app: str, said: str, tm
         arguments.append("--all")
     if "--to" in options and any(p.required for p in ALL[command].params if "--to" in p.opts):
         arguments += ["--to", tmp_path / "made"]
+    if command == "faust import":
+        arguments += ["--from", "faust://shop/counts"]
     assert said in refused(*command.split(), *arguments)
     assert not (tmp_path / "state").exists()
 

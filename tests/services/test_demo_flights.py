@@ -1,5 +1,6 @@
 """The demo of the flights on a few days: real processes, a real kill; and each of its proofs, seen to fail."""
 
+import re
 from collections import Counter
 from datetime import date
 from xml.etree import ElementTree as ET
@@ -52,6 +53,7 @@ def test_both_services_run_one_is_killed_all_is_replayed_and_nothing_differs(sho
         == 4
     )
     assert "both start from the rebuilt snapshots" in shown
+    assert len(re.findall(r"schedules of 6,000 events, \d[\d,]* keys: differences 0 ", shown)) == 2
     assert "was forwarded, counted and joined exactly once" in shown
     assert "All checks passed" in shown
     ET.parse(out / "flights.svg")
@@ -79,6 +81,17 @@ def test_changed_code_is_found_by_the_replay_and_fails_the_demo(shown, out, monk
         first, *others = demo._replay(services, totals)
     assert "the replay of aircraft differs" in first
     assert all("airport" not in one for one in others)
+
+
+def test_a_service_whose_results_depend_on_the_order_of_arrival_fails_the_demo(shown, out, monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(Console, "say", lambda self, line="": lines.append(line))
+    with log_of(out) as services:
+        services[1].reference = "tests.services.unordered_airport:app"
+        demo = object.__new__(flights.Demo)
+        demo._console, demo._folders = Console(), Folders(out / "flights-2013")
+        (failure,) = demo._explore(services[1:])
+    assert failure.startswith("the results of airport depend on the schedule:\n   Airport '")
 
 
 def test_a_failure_makes_the_exit_code_1(tmp_path, monkeypatch, capsys):
@@ -138,12 +151,12 @@ def test_a_killed_process_is_gone_and_an_end_leaves_none(tmp_path):
     log = EmbeddedLog(folders.log)
     service = Service(aircraft.app, "services.flights.aircraft:app", folders, log, "1s")
     load(log, [])
-    service.start(until_end=False)
+    service.start(end_of_input=False)
     assert service.kill()
     assert not service.kill()
     with pytest.raises(ServiceFailed, match="exited with code -9"):
         service.has_left()
-    service.start(until_end=False)
+    service.start(end_of_input=False)
     service.end()
     assert not service.kill()
     log.close()

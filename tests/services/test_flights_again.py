@@ -40,7 +40,7 @@ def lived(tmp_path_factory):
             folder / "log",
             folder / "state",
             commit_interval_ms=10,
-            until_end=True,
+            end_of_input=True,
             log_format="json",
         )
         Host(options, app.plan()).run()

@@ -3,6 +3,7 @@ import pytest
 from schemas.flights import HOUR_MS, MINUTE_MS, AircraftOverdue, Airframe, Arrival, Departure, LegFinished
 from services.flights.aircraft import (
     GRACE_MS,
+    TAXI_OUT_MS,
     Aircraft,
     aircraft_overdue,
     airframes,
@@ -44,6 +45,7 @@ def test_a_leg_is_finished_from_gate_to_gate():
         h.send(airframes, Airframe("N1", 0, "BOEING", "737", 149, 1998))
         h.send(departures, FIRST)
         h.send(arrivals, arrival(FIRST, 25))
+        h.end_of_input()
         assert h.emitted(legs_finished) == [
             LegFinished(
                 "N1",
@@ -67,7 +69,8 @@ def test_a_leg_is_finished_from_gate_to_gate():
 def test_an_aircraft_that_the_registry_does_not_know_has_no_seats_to_tell():
     with Harness(app) as h:
         h.send(departures, FIRST)
-        assert [leg.seats for leg in h.send(arrivals, arrival(FIRST, 0)).to(legs_finished)] == [None]
+        h.send(arrivals, arrival(FIRST, 0))
+        assert [leg.seats for leg in h.end_of_input().to(legs_finished)] == [None]
 
 
 @pytest.mark.parametrize(
@@ -86,65 +89,97 @@ def test_a_leg_begins_with_no_more_delay_than_the_one_before_ended_with(
 ):
     following = departure(2, FIRST.scheduled_arrival_ms + hours_between * HOUR_MS, late=next_late)
     with Harness(app) as h:
-        h.send(departures, FIRST)
+        h.send(departures, FIRST, following)
         h.send(arrivals, arrival(FIRST, arrived_late))
-        assert [one.handed_minutes for one in h.send(departures, following).to(movements)] == [handed]
+        assert [one.handed_minutes for one in h.end_of_input().to(movements)] == [0, handed]
 
 
 def test_an_aircraft_is_overdue_an_hour_after_it_was_expected():
     with Harness(app) as h:
         h.send(departures, FIRST)
+        h.advance_watermark(FIRST.departed_ms)
         assert h.timers(Aircraft, "N1") == {("event", f"overdue:{FIRST.leg}"): DUE_MS}
         assert h.query(Aircraft, "N1", "status") == "on its way from EWR to ORD"
         assert h.advance_watermark(DUE_MS - 1).to(aircraft_overdue) == []
         assert h.advance_watermark(DUE_MS).to(aircraft_overdue) == [overdue(FIRST)]
         assert h.query(Aircraft, "N1", "status") == "overdue from EWR to ORD"
         h.send(arrivals, arrival(FIRST, 300))
-        assert h.query(Aircraft, "N1", "status") == "on the ground after 1 legs"
         h.end_of_input()
+        assert h.query(Aircraft, "N1", "status") == "on the ground after 1 legs"
         assert h.emitted(aircraft_overdue) == [overdue(FIRST)]
         h.replay()
 
 
-def test_an_aircraft_that_is_there_in_time_is_never_overdue():
+@pytest.mark.parametrize(("minutes", "told"), [(70, []), (71, [overdue(FIRST)])])
+def test_an_aircraft_is_overdue_if_it_arrives_later_than_ten_minutes_late_already_and_an_hours_grace(
+    minutes, told
+):
     with Harness(app) as h:
         h.send(departures, FIRST)
-        h.send(arrivals, arrival(FIRST, 70))  # ten late already, and an hour's grace
-        assert h.timers(Aircraft, "N1") == {}
+        h.send(arrivals, arrival(FIRST, minutes))
         h.end_of_input()
-        assert h.emitted(aircraft_overdue) == []
+        assert h.timers(Aircraft, "N1") == {}
+        assert h.emitted(aircraft_overdue) == told
 
 
-def test_an_aircraft_that_arrives_too_late_was_overdue_though_event_time_has_not_come_that_far():
+def test_an_arrival_that_is_read_before_its_departure_ends_its_leg():
     with Harness(app) as h:
-        h.send(departures, FIRST)
-        assert h.send(arrivals, arrival(FIRST, 71)).to(aircraft_overdue) == [overdue(FIRST)]
-        assert h.end_of_input().to(aircraft_overdue) == []
+        h.send(arrivals, arrival(FIRST, 0), arrival(SECOND, 0))
+        h.send(departures, FIRST, SECOND)
+        h.send(airframes, Airframe("N1", 0, "BOEING", "737", 149, None))
+        told = h.end_of_input().to(legs_finished)
+        assert [(leg.flight, leg.seats) for leg in told] == [(1, 149), (2, 149)]
+        h.replay()
+
+
+def test_the_registry_is_waited_for_until_it_has_been_silent_for_a_second():
+    with Harness(app) as h:
+        h.send(departures, FIRST, departure(7, NOON_MS + 3 * HOUR_MS, tail="N1"))
+        h.send(arrivals, arrival(FIRST, 0))
+        h.advance_clock_by("999ms")
+        assert h.emitted(movements) == []
+        h.advance_clock_by("1ms")
+        assert [one.flight for one in h.emitted(movements)] == [1]
 
 
 def test_an_aircraft_that_departs_again_is_lost_no_longer_and_was_overdue():
     with Harness(app) as h:
         h.send(departures, FIRST, SECOND)
+        h.advance_watermark(SECOND.departed_ms + TAXI_OUT_MS - 1)
         assert h.emitted(aircraft_overdue) == [overdue(FIRST)]
+        state = h.state(Aircraft, "N1")
+        assert state is not None
+        assert (list(state.open), state.lost) == ([FIRST.leg, SECOND.leg], 0)
+        h.advance_watermark(SECOND.departed_ms + TAXI_OUT_MS)
         state = h.state(Aircraft, "N1")
         assert state is not None
         assert (list(state.open), state.lost, state.overdue) == ([SECOND.leg], 1, 1)
         h.send(arrivals, arrival(FIRST, 400))
+        h.end_of_input()
         assert h.metrics["arrivals-without-departure"] == 1
         assert h.emitted(legs_finished) == []
         h.replay()
 
 
+def test_an_overdue_aircraft_that_arrives_before_it_takes_off_again_has_finished_its_leg():
+    with Harness(app) as h:
+        h.send(departures, FIRST, SECOND)
+        h.send(
+            arrivals,
+            arrival(FIRST, (SECOND.departed_ms + TAXI_OUT_MS - FIRST.scheduled_arrival_ms) // MINUTE_MS),
+        )
+        h.end_of_input()
+        assert [leg.flight for leg in h.emitted(legs_finished)] == [1]
+
+
 def test_a_departure_that_becomes_known_after_event_time_has_passed_it_is_handled():
     other = departure(7, NOON_MS + 3 * HOUR_MS, tail="N2")
     with Harness(app, partitions=1) as h:
-        h.send(departures, other)
-        h.send(arrivals, arrival(other, 0))
-        h.send(departures, FIRST)
-        assert h.late == 1
-        h.send(arrivals, arrival(FIRST, 0))
-        assert [leg.tail for leg in h.emitted(legs_finished)] == ["N2", "N1"]
+        h.send(departures, other, FIRST)
+        h.send(arrivals, arrival(FIRST, 0), arrival(other, 0))
         h.end_of_input()
+        assert h.late == 1
+        assert [leg.tail for leg in h.emitted(legs_finished)] == ["N1", "N2"]
         assert h.emitted(aircraft_overdue) == []
 
 

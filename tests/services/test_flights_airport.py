@@ -40,24 +40,24 @@ def busy(hour, delay, flights=CONGESTED_DEPARTURES):
     return [movement(flight, 60 * hour + flight, delay) for flight in range(flights)]
 
 
-def test_a_departure_waits_for_the_weather_of_its_hour():
+def test_a_departure_is_joined_with_the_weather_of_its_hour_whichever_is_read_first():
     on_time, late = movement(1, 0), movement(2, 59, 90)
     with Harness(app) as h:
-        assert h.send(movements, on_time, late) == []
-        assert h.send(weather, RAIN).to(departures_in_weather) == [joined(on_time, RAIN), joined(late, RAIN)]
-        again = movement(3, 30)
-        assert h.send(movements, again).to(departures_in_weather) == [joined(again, RAIN)]
-        assert h.end_of_input().to(departures_in_weather) == []
+        h.send(movements, on_time, late)
+        h.send(weather, RAIN)
+        assert h.end_of_input().to(departures_in_weather) == [joined(on_time, RAIN), joined(late, RAIN)]
         h.replay()
 
 
-def test_a_departure_goes_without_weather_when_event_time_has_passed_its_hour():
+def test_a_departure_goes_without_weather_if_there_is_none_of_its_hour():
     moved, following = movement(1, 59), movement(2, 60)
+    fine = Weather("EWR", NOON_MS + HOUR_MS, 50.0, None, None, 0.0, 10.0)
     with Harness(app) as h:
         h.send(movements, moved, following)
-        h.send(weather, Weather("EWR", NOON_MS + HOUR_MS, 50.0, None, None, 0.0, 10.0))
-        assert h.advance_watermark(NOON_MS + HOUR_MS - 2).to(departures_in_weather) == []
-        assert h.advance_watermark(NOON_MS + HOUR_MS - 1).to(departures_in_weather) == [joined(moved)]
+        h.send(weather, fine)
+        assert h.advance_watermark(moved.scheduled_ms - 1).to(departures_in_weather) == []
+        assert h.advance_watermark(moved.scheduled_ms).to(departures_in_weather) == [joined(moved)]
+        assert h.end_of_input().to(departures_in_weather) == [joined(following, fine)]
 
 
 def test_an_hours_statistics_are_told_when_event_time_has_passed_it():
@@ -90,12 +90,14 @@ def test_every_flight_that_becomes_known_later_makes_a_revision():
         h.send(movements, movement(1, 0, 5))
         h.advance_watermark(NOON_MS + 9 * HOUR_MS)
         late = movement(2, 1, 600)
-        out = h.send(movements, late)
+        assert h.send(movements, late) == []  # its turn comes right after the watermark
+        out = h.advance_watermark(NOON_MS + 9 * HOUR_MS + 1)
         assert [(s.revision, s.departures, s.delay_minutes) for s in out.to(hourly_statistics)] == [
             (2, 2, 605)
         ]
         assert out.to(departures_in_weather) == [joined(late)]
-        out = h.send(cancellations, Cancellation("EWR", "UA", 4, "ORD", NOON_MS))
+        h.send(cancellations, Cancellation("EWR", "UA", 4, "ORD", NOON_MS))
+        out = h.end_of_input()
         assert [(s.revision, s.cancelled) for s in out.to(hourly_statistics)] == [(3, 1)]
         h.replay()
 

@@ -152,6 +152,14 @@ output_option = click.option(
     default=STDOUT,
     help="Write to this file instead of standard output.",
 )
+log_format_option = click.option(
+    "--log-format",
+    cls=Setting,
+    type=click.Choice(["auto", "json", "text"]),
+    default="auto",
+    show_default=True,
+    help="Format of the logs on standard error; auto: text on a terminal, else JSON.",
+)
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Write JSON: one object, or one object per line."
 )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
+from tailrace.core.errors import OptionError, SetAsideError, TailraceError, UnknownAppError
 from tailrace.core.suggestions import did_you_mean
+
+_CODES: dict[type[TailraceError], int] = {OptionError: 2, UnknownAppError: 2, SetAsideError: 3}
+
+
+def exit_code_of(error: TailraceError) -> int:
+    """The exit code of a command that failed with an error; see ``main``."""
+    return _CODES.get(type(error), 1)
 
 
 class Command(click.Command):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ DEPENDENT = 1
     multiple=True,
     help="The order of outputs to this topic does not matter; may be repeated.",
 )
+@click.option(
+    "--idleness/--no-idleness",
+    default=True,
+    show_default=True,
+    help="Let inputs be silent for longer than their idle_after in some schedules.",
+)
 @json_option
 def explore(
     *,
@@ -59,6 +66,7 @@ def explore(
     schedule: int | None,
     records: int,
     unordered: tuple[str, ...],
+    idleness: bool,
     as_json: bool,
 ) -> int:
     """Run APP (package.module:app) over a log's events in many schedules, and compare the results by key.
@@ -69,7 +77,7 @@ def explore(
     plan = find_app(app).plan()
     free = [_topic(plan, name) for name in unordered]
     with opened_log(folder) as log:
-        feed = feed_of_log(plan, log, most=records)
+        feed = feed_of_log(plan, log, most=records, clock_ms=time.time_ns() // 1_000_000)
     with progress() as report_progress:
         report = explore_feed(
             plan,
@@ -78,6 +86,7 @@ def explore(
             seed=seed,
             schedule=schedule,
             unordered=free,
+            idleness=idleness,
             now_ms=feed.clock_ms,
             on_progress=lambda done, of: report_progress(f"schedule {done:,} of {of:,}", done, of),
         )
@@ -102,6 +111,11 @@ def _say(report: ExploreReport, feed: Feed, records: int) -> None:
         click.echo(one)
     if feed.count == records:
         click.echo(f"note: only the first {records:,} records were taken; --records takes more")
+    if feed.from_the_future:
+        click.echo(
+            f"note: {counted(feed.from_the_future, 'record')} left out: their event times are too far ahead of the "
+            "clock (ahead_of_clock)"
+        )
     if feed.redriven:
         click.echo(
             f"note: {counted(feed.redriven, 'redriven record')} left out: they are for other apps, or their "
@@ -113,6 +127,7 @@ def _say_json(report: ExploreReport, feed: Feed) -> None:
     said = {
         **msgspec.to_builtins(report),
         "redriven": feed.redriven,
+        "from_the_future": feed.from_the_future,
         "seconds": round(report.seconds, 3),
         "equal": report.equal,
         "errors": [_as_dict(one) for one in report.errors],

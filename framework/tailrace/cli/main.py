@@ -18,11 +18,13 @@ from collections.abc import Sequence
 import click
 
 from tailrace.cli.archive import archive
-from tailrace.cli.commands import Commands
+from tailrace.cli.commands import Commands, exit_code_of
 from tailrace.cli.compare import compare
 from tailrace.cli.console import show_waiting
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.explore import explore
+from tailrace.cli.faust import faust
+from tailrace.cli.get import get
 from tailrace.cli.graph import graph
 from tailrace.cli.log import log
 from tailrace.cli.migrate import migrate
@@ -30,20 +32,13 @@ from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
+from tailrace.cli.serve import serve
 from tailrace.cli.snapshot import snapshot
 from tailrace.cli.status import status
 from tailrace.cli.topics import topics
-from tailrace.core.errors import OptionError, SetAsideError, TailraceError, UnknownAppError
+from tailrace.core.errors import TailraceError
 
-FAILED = 1
-WRONG_ARGUMENTS = 2
-SET_ASIDE = 3
 INTERRUPTED = 130
-_CODES: dict[type[TailraceError], int] = {
-    OptionError: WRONG_ARGUMENTS,
-    UnknownAppError: WRONG_ARGUMENTS,
-    SetAsideError: SET_ASIDE,
-}
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,6 +53,8 @@ def tailrace() -> None:
 
 tailrace.add_command(run)
 tailrace.add_command(status)
+tailrace.add_command(get)
+tailrace.add_command(serve)
 tailrace.add_command(replay)
 tailrace.add_command(explore)
 tailrace.add_command(compare)
@@ -69,6 +66,7 @@ tailrace.add_command(topics)
 tailrace.add_command(dead_letters)
 tailrace.add_command(retire)
 tailrace.add_command(migrate)
+tailrace.add_command(faust)
 tailrace.add_command(graph)
 
 
@@ -83,7 +81,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         code = tailrace.main(arguments, prog_name="tailrace", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
-        return WRONG_ARGUMENTS
+        return error.exit_code
     except click.UsageError as error:
         return _complain(f"{_sentence(error.format_message())} See {_help_of(error)}.", error.exit_code)
     except click.ClickException as error:
@@ -91,7 +89,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         return INTERRUPTED
     except TailraceError as error:
-        return _complain(str(error), _CODES.get(type(error), FAILED))
+        return _complain(str(error), exit_code_of(error))
     return code if isinstance(code, int) else 0
 
 

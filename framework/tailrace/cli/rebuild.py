@@ -18,6 +18,7 @@ from tailrace.cli.rebuild_options import (
     failure_options,
     source_options,
 )
+from tailrace.cli.value_types import TimeType
 from tailrace.history.rebuilding.driver import rebuild as run_rebuild
 from tailrace.history.rebuilding.engines import Engine
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Order, Request, Source
@@ -25,6 +26,7 @@ from tailrace.history.rebuilding.work_folder import UnitProgress
 from tailrace.processes.app_loading import find_app
 
 _STAGES = {
+    "sends": "comparing messages",
     "task": "replaying",
     "first": "reading and dealing",
     "shard": "handling",
@@ -38,6 +40,13 @@ _STAGES = {
 @source_options
 @destination_options
 @limit_options
+@click.option(
+    "--as-of",
+    "as_of_ms",
+    type=TimeType(),
+    metavar="TIME",
+    help="The state at this event time: of the events up to it, and all that they have sent. In canonical order.",
+)
 @keys_option
 @click.option(
     "--order",
@@ -60,6 +69,7 @@ def rebuild(
     source: Source,
     to: Destination,
     limits: GivenLimits,
+    as_of_ms: int | None,
     keys: tuple[str, ...],
     order: Order,
     failures: Failures,
@@ -80,6 +90,7 @@ def rebuild(
         keys=keys,
         order=order,
         until=limits.of(find_app(app).plan()),
+        as_of_ms=as_of_ms,
         failures=failures,
         execution=execution,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import click
 import msgspec
@@ -75,12 +76,14 @@ def replay(
     """Replay the history of APP (package.module:app) along its tape. The service is not changed.
 
     --compare also compares with the state folder of the service, if it exists. If a running service uses the
-    folder, only its changelog is compared. --key, --trace and --break limit the replay to their keys: nothing
-    else is called or compared.
+    folder, only its changelog is compared. --key limits the replay to some keys, and --trace and --break to
+    theirs: nothing else is called or compared.
     """
     plan = find_app(app).plan()
     if workers > 1 and (traced or broken):
         raise click.UsageError("--trace and --break run in one process: use --workers 1.")
+    if keys and (traced or broken):
+        raise click.UsageError("--trace and --break name the keys of the replay: leave --key out.")
     if as_json and (traced or broken):
         raise click.UsageError("--trace and --break write text: leave --json out.")
     named = {text: _keys_of(plan, text) for text in (*keys, *traced, *broken)}
@@ -96,7 +99,7 @@ def replay(
         compare=compare,
         any_environment=any_environment,
         observer=tracer if traced or broken else None,
-        settings=TaskSettings(timezones=timezones_version()),
+        settings=TaskSettings(timezones=timezones_version(), scratch=TemporaryFile),
     )
     job = ReplayJob(app, folder, options, state_folder)
     differs = False

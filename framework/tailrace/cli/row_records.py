@@ -54,7 +54,7 @@ def typed(topic: Topic[Any, Any], timestamp: str | None, notice: Notice) -> Make
     stamp = None if timestamp is None else attrgetter(timestamp)
     decode = topic.decode if topic.settings.format == "json" else msgspec.json.Decoder[Any](topic.type).decode
     fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-    unknown = _noticed_once(topic.name, notice)
+    unknown = noticed_once(topic.name, notice)
 
     def read(row: Row) -> Any:
         if isinstance(row.content, dict):
@@ -120,7 +120,8 @@ UnknownField = Callable[[str, frozenset[str]], None]
 """Called with the path of a field that events do not have, and the names of those that they have."""
 
 
-def _noticed_once(topic: str, notice: Notice) -> UnknownField:
+def noticed_once(topic: str, notice: Notice) -> UnknownField:
+    """Calls ``notice`` the first time that a field is unknown."""
     noticed: set[str] = set()
 
     def unknown(path: str, known: frozenset[str]) -> None:
@@ -167,11 +168,11 @@ def _converted(declared: Any, cells: dict[str, Any], unknown: UnknownField, *, s
             f"{spell(declared)} is a pydantic model, which is made from JSON lines only, not from a table"
         )
     event = msgspec.convert(cells, declared, strict=strict)
-    _check(cells, event, "", unknown)
+    check_cell(cells, event, "", unknown)
     return event
 
 
-def _check(cell: Any, value: Any, path: str, unknown: UnknownField) -> None:
+def check_cell(cell: Any, value: Any, path: str, unknown: UnknownField) -> None:
     """Compare a cell with the value that was made from it, and with the values inside.
 
     Raises:
@@ -183,11 +184,15 @@ def _check(cell: Any, value: Any, path: str, unknown: UnknownField) -> None:
         if why is not None:
             raise BadRecordError(f"{path.lstrip('.')!r} is {shortened(cell)}: {why}")
         return
+    if type(value) in (dict, set, frozenset):
+        for one in cell:
+            if type(one) is int and one not in value:
+                raise BadRecordError(f"{path.lstrip('.')!r} has {one}: as a float it is {float(one)!r}")
     cells = _by_name(cell)
     is_event = kind_of(type(value)) is not None
     for name, part in inner.items():
         if name in cells:
-            _check(cells[name], part, f"{path}.{name}" if is_event else f"{path}[{name!r}]", unknown)
+            check_cell(cells[name], part, f"{path}.{name}" if is_event else f"{path}[{name!r}]", unknown)
     if is_event and len(known := names_in(value)):
         for name in cells.keys() - known:
             unknown(f"{path}.{name}".lstrip("."), known)
@@ -201,6 +206,8 @@ def _inside(value: Any) -> Mapping[Any, Any] | None:
         return dict(enumerate(parts) if is_list else zip(value.__struct_encode_fields__, parts, strict=True))
     if dataclasses.is_dataclass(value):
         return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    if isinstance(value, (set, frozenset)):
+        return {}
     return _by_name(value) if isinstance(value, (list, tuple, dict)) else None
 
 

@@ -12,13 +12,14 @@ import click
 from tailrace.cli.arguments import (
     any_log_option,
     app_argument,
+    log_format_option,
     new_topics_options,
     outside_of_log,
     refuse_new_topics_options,
     state_option,
     workers_option,
 )
-from tailrace.cli.commands import Command
+from tailrace.cli.commands import Command, exit_code_of
 from tailrace.cli.service_options import (
     AutomaticSnapshots,
     Changes,
@@ -30,7 +31,7 @@ from tailrace.cli.service_options import (
 from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.errors import SetAsideError
+from tailrace.core.errors import SetAsideError, TailraceError
 from tailrace.log.options import NewTopics
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
@@ -38,6 +39,8 @@ from tailrace.runtime.dead_letter_monitor import in_words
 from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.supervisor import Supervisor
+
+_log = logging.getLogger("tailrace.service")
 
 
 @click.command(cls=Command, short_help="Run an app until it is stopped.")
@@ -59,12 +62,19 @@ from tailrace.runtime.supervisor import Supervisor
     help="On Kafka: take over tasks from a version of the app that has replaced this one.",
 )
 @click.option(
-    "--until-end", is_flag=True, help="Stop when all records in the log have been read and handled."
+    "--until-end",
+    is_flag=True,
+    help="Stop when all records in the log have been read and handled. Event time stays, and a later run continues.",
+)
+@click.option(
+    "--end-of-input",
+    is_flag=True,
+    help="The same, but the inputs end for good: fire all event-time timers, then stop.",
 )
 @click.option(
     "--allow-dead-letters",
     is_flag=True,
-    help="With --until-end: exit with 0 instead of 3 if events went to the dead letters.",
+    help="With --until-end or --end-of-input: exit with 0 instead of 3 if events went to the dead letters.",
 )
 @click.option(
     "--create-topics/--no-create-topics",
@@ -83,14 +93,7 @@ from tailrace.runtime.supervisor import Supervisor
     "the copy, stop the original and run `tailrace retire`.",
 )
 @tuning_options
-@click.option(
-    "--log-format",
-    cls=Setting,
-    type=click.Choice(["auto", "json", "text"]),
-    default="auto",
-    show_default=True,
-    help="Format of the logs on standard error; auto: text on a terminal, else JSON.",
-)
+@log_format_option
 def run(
     *,
     app: str,
@@ -100,6 +103,7 @@ def run(
     standbys: int,
     downgrade: bool,
     until_end: bool,
+    end_of_input: bool,
     allow_dead_letters: bool,
     create_topics: bool,
     new_topics: NewTopics,
@@ -113,7 +117,7 @@ def run(
 
     On SIGTERM or Ctrl-C it commits and stops. On a second Ctrl-C it stops at once, and nothing is lost. If it
     is killed, the next start resumes from its last commit. --from-snapshot is for an app that has not begun.
-    With --until-end the exit code is 3 if events went to the dead letters.
+    With --until-end and --end-of-input the exit code is 3 if events went to the dead letters.
     """
     if changes.replace_state and not changes.from_snapshot:
         raise click.UsageError("--replace-state goes with --from-snapshot.")
@@ -130,10 +134,15 @@ def run(
         commit_interval_ms=tuning.commit_interval,
         store_every=tuning.store_every,
         memory_mib=tuning.memory_mib,
+        handler_warning_ms=tuning.handler_warning,
+        grace_ms=tuning.grace,
         until_end=until_end,
+        end_of_input=end_of_input,
+        after_end=changes.after_end,
         drop_state=frozenset(changes.drop_state),
         change_inputs=changes.change_inputs,
         after_deleted=changes.after_deleted,
+        accept_clock=changes.accept_clock,
         from_snapshot=changes.from_snapshot or "",
         replace_state=changes.replace_state,
         snapshots=automatic.schedule(folder),
@@ -141,13 +150,7 @@ def run(
         log_options=tuning.log_options(new_topics),
         log_format=log_format,
     )
-    letters = _serve(options, plan)
-    if until_end and letters and not allow_dead_letters:
-        raise SetAsideError(
-            f"{counted(letters.total(), 'event')} went to the dead letters in this run: {in_words(letters)}",
-            hint=f"See `tailrace dead-letters list {plan.app} --log {shlex.quote(str(folder))}`; "
-            "with --allow-dead-letters the exit code is 0.",
-        )
+    _serve(options, plan, allow_dead_letters=allow_dead_letters)
 
 
 def _reference(app: str, other_name: str | None) -> str:
@@ -175,12 +178,22 @@ def _check_places(plan: Plan, log: Path | str, state_folder: Path, workers: int)
         outside_of_log(state_folder, log, "--state")
 
 
-def _serve(options: ServiceOptions, plan: Plan) -> Any:
-    """Run the service until it stops. Returns the numbers of its dead letters by their kind."""
+def _serve(options: ServiceOptions, plan: Plan, *, allow_dead_letters: bool) -> None:
+    """Run the service until it stops. Its last line has the format of its logs."""
     handler = logs.configure(options.log_format)
     try:
-        if options.workers == 1:
-            return Host(options, plan).run()
-        return Supervisor(options, plan).run()
+        letters = Host(options, plan).run() if options.workers == 1 else Supervisor(options, plan).run()
+        if options.is_bounded and letters and not allow_dead_letters:
+            raise SetAsideError(
+                f"{counted(letters.total(), 'event')} went to the dead letters in this run: {in_words(letters)}",
+                hint=f"See `tailrace dead-letters list {plan.app} --log {shlex.quote(str(options.log))}`; "
+                "with --allow-dead-letters the exit code is 0.",
+            )
+    except TailraceError as error:
+        if not isinstance(handler.formatter, logs.JsonFormatter):
+            raise
+        code = exit_code_of(error)
+        _log.error("%s", error, extra={"app": plan.app, "exit_code": code})
+        raise click.exceptions.Exit(code) from None
     finally:
         logging.getLogger().removeHandler(handler)

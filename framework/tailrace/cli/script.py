@@ -27,6 +27,9 @@ from tailrace.core.suggestions import refuse_unknown
 from tailrace.processes.app_loading import name_of_script
 from tailrace.processes.main_guard import check_guarded
 
+_DURATIONS = ("commit_interval", "snapshot_every", "handler_warning", "grace")
+"""Options that are durations: a keyword may be a number of milliseconds or a ``timedelta``."""
+
 
 def run_app(app: App, options: Mapping[str, Any]) -> None:
     """Run an app like ``tailrace run``. Returns if the command exits with 0.
@@ -111,7 +114,7 @@ def arguments_of(app: App, options: Mapping[str, Any]) -> list[str]:
             if isinstance(value, str) or not isinstance(value, Sequence):
                 raise UsageError(f"{name}={value!r} is not a list", hint=f"Write {name}=[...].")
             arguments += [f"{flag}={one}" for one in cast("Sequence[object]", value)]
-        elif name in ("commit_interval", "snapshot_every") and isinstance(value, int | timedelta):
+        elif name in _DURATIONS and isinstance(value, int | timedelta):
             arguments.append(f"{flag}={duration(value)}ms")
         else:
             arguments.append(f"{flag}={os.fsdecode(value) if isinstance(value, bytes) else value}")

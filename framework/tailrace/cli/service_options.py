@@ -21,13 +21,15 @@ _LEAST_SNAPSHOT_MS = 1_000
 
 
 class Tuning(NamedTuple):
-    """Options that trade speed, memory and durability."""
+    """Options that trade speed, memory and durability, and the limits of handlers."""
 
     commit_interval: int
     store_every: int | None
     memory_mib: int
     max_record_bytes: int
     fsync: Any
+    handler_warning: int
+    grace: int
 
     def log_options(self, new_topics: NewTopics) -> LogOptions:
         """The options of the log."""
@@ -39,6 +41,8 @@ class Changes(NamedTuple):
 
     change_inputs: bool
     after_deleted: bool
+    accept_clock: bool
+    after_end: bool
     drop_state: tuple[str, ...]
     from_snapshot: str | None
     replace_state: bool
@@ -114,13 +118,39 @@ tuning_options = packed(
         show_default=True,
         help="When commits are on the disk, for power losses: at intervals of a second, or at every commit.",
     ),
+    click.option(
+        "--handler-warning",
+        cls=Setting,
+        type=DurationType(least_ms=10),
+        default="5s",
+        show_default=True,
+        help="Log a handler that runs for longer, with its key and record.",
+    ),
+    click.option(
+        "--grace",
+        cls=Setting,
+        type=DurationType(least_ms=100),
+        default="25s",
+        show_default=True,
+        help="Longest time from SIGTERM to the end. A handler that still runs then is given up, without a commit.",
+    ),
 )
 change_options = packed(
     "changes",
     Changes,
     click.option("--change-inputs", is_flag=True, help="Allow the app to read other topics than before."),
     click.option(
-        "--after-deleted", is_flag=True, help="Skip records that the log deleted before the app read them."
+        "--after-deleted",
+        is_flag=True,
+        help="Skip records that the log deleted before the app read them, or continue though an input lost its end.",
+    ),
+    click.option(
+        "--accept-clock",
+        is_flag=True,
+        help="Start although the clock is more than a day from the app's last reading of it.",
+    ),
+    click.option(
+        "--after-end", is_flag=True, help="Continue an app whose inputs were ended with --end-of-input."
     ),
     click.option(
         "--drop-state",

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from math import isfinite, isnan
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -23,7 +22,7 @@ from tailrace.core.durations import spelled, to_datetime
 from tailrace.core.engine.describe_rows import Change
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
-from tailrace.core.values.event_values import not_finite
+from tailrace.core.values.json_values import as_json_value
 from tailrace.history.comparing.differences import Difference
 
 AnyTopic = Topic[Any, Any]
@@ -127,7 +126,7 @@ def _value(value: bytes | None, topic: AnyTopic | None) -> dict[str, Any]:
         return {}
     if topic is not None:
         try:
-            return {"value": _as_builtins(topic.decode(value))}
+            return {"value": as_json_value(topic.decode(value))}
         except (msgspec.MsgspecError, TypeError):  # TypeError: it has keys that JSON cannot represent
             pass  # shown as it is
     try:
@@ -141,24 +140,6 @@ def _value(value: bytes | None, topic: AnyTopic | None) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         named = _named("value", value)
         return {"value_text": named["value"]} if "value" in named else named
-
-
-def _as_builtins(value: Any) -> Any:
-    """A value that JSON can represent; NaN and infinities as text."""
-    shown = msgspec.to_builtins(value, str_keys=True)
-    return shown if not_finite(shown) is None else _with_names(shown)
-
-
-def _with_names(shown: Any) -> Any:
-    if isinstance(shown, float):
-        return (
-            shown if isfinite(shown) else "NaN" if isnan(shown) else "Infinity" if shown > 0 else "-Infinity"
-        )
-    if isinstance(shown, dict):
-        return {name: _with_names(one) for name, one in cast("dict[str, Any]", shown).items()}
-    if isinstance(shown, (list, tuple)):
-        return [_with_names(one) for one in shown]  # pyright: ignore[reportUnknownVariableType]  # any JSON
-    return shown
 
 
 def _named(name: str, data: bytes) -> dict[str, Any]:

@@ -71,6 +71,10 @@ def _lines(report: AppReport) -> Iterator[str]:
         yield f"{counted(passed_over, 'record')} redriven for other apps, skipped"
     yield ""
     yield from _sources(tasks)
+    for one in tasks:
+        for source in one.sources:
+            if source.late_cause:
+                yield from wrapped(f"task {one.partition}: {source.late_cause}")
     for place in range(len(tasks[0].operators)):
         yield ""
         yield from _operator([(one.partition, one.operators[place]) for one in tasks])
@@ -122,11 +126,12 @@ def _about(source: SourceReport) -> str:
 
 def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
     first = some[0][1]
-    cells = [[number, instant(one.watermark_ms)] for number, one in some]
+    waits = any(one.waiting for _, one in some)
+    cells = [[number, instant(one.watermark_ms), *([_waiting(one)] if waits else [])] for number, one in some]
     yield f"{first.kind} {first.name}"
     if first.feedback:
         yield from wrapped(f"feedback, not waited for: {', '.join(first.feedback)}")
-    first_line, *lines = table(cells, ("task", "watermark"))
+    first_line, *lines = table(cells, ("task", "watermark", *(["waiting for their turn"] if waits else [])))
     yield first_line
     reasons = [_reason(one) for _, one in some]
     alike = len(reasons) > 1 and len(set(reasons)) == 1
@@ -138,9 +143,13 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
         yield from wrapped(f"all tasks: {reasons[0]}")
 
 
+def _waiting(one: OperatorReport) -> str:
+    return ", ".join(f"{count:,} of {name}" for name, count in one.waiting.items()) or "-"
+
+
 def _reason(one: OperatorReport) -> str:
     if one.held_by is None:
-        return "the run has ended" if one.ended else "all of its inputs are idle"
+        return "its input has ended for good" if one.ended else "all of its inputs are idle"
     return f"held by {one.held_by.source}: {one.held_by.text}"
 
 
