@@ -96,7 +96,7 @@ joined_totals = joining.topic("totals", Total, key="key")
 
 
 @joining.actor
-class Joined(tr.Actor):
+class Joined(tr.Actor, order="arrival"):
     count: int = 0
     total: int = 0
 
@@ -158,7 +158,7 @@ def by_order(payment: Payment, ctx: tr.Context[str]) -> None:
 
 
 @rekeying.actor
-class Order(tr.Actor):
+class Order(tr.Actor, order="arrival"):
     count: int = 0
     total: int = 0
     unpaid: int = 0

@@ -79,14 +79,16 @@ class KafkaHouse:
         group: str,
         records: Iterable[Output],
         *,
+        after: Iterable[Output] = (),
         look: Callable[[], None] = lambda: None,
     ) -> Taken:
         """Feed services of one group, and wait until all events are committed, and the services are idle again. ``look`` is called
-        now and then while they work.
+        now and then while they work. Events ``after`` them let an ordered actor handle the others, and are not waited for.
         """
         working = list(services)
         began_s = sum(one.processor_s() for one in working)
         fed, ends = self.feed(records)
+        self.feed(after)
         start = time.perf_counter()
         before, seen = self.taken(group, ends), list[tuple[int, float]]()
 

@@ -37,7 +37,9 @@ def _(how: Restart) -> None:
     assert lives.instance("a").count == 1
 
 
-def actor(cls: str, *topics: Any, step: int = 1, timer: bool = False, sets: bool = False) -> Any:
+def actor(
+    cls: str, *topics: Any, step: int = 1, timer: bool = False, sets: bool = False, order: str = "arrival"
+) -> Any:
     """An actor that counts by ``step``; ``sets`` a timer, and has a handler for it if ``timer``."""
 
     def take(self: Any, event: Set, ctx: tr.Context[str]) -> None:
@@ -56,7 +58,7 @@ def actor(cls: str, *topics: Any, step: int = 1, timer: bool = False, sets: bool
     }
     if timer:
         body["late"] = tr.on_timer("late")(late)
-    return cast(Any, type(tr.Actor))(cls, (tr.Actor,), body)
+    return cast(Any, type(tr.Actor))(cls, (tr.Actor,), body, order=order)
 
 
 def counting(cls: str | None = "Plane", *, on_error: Any = "stop", **options: Any) -> Plan:
@@ -101,6 +103,33 @@ def _(how: Restart) -> None:
     lives.restart(counting(None), how, "Plane")
     lives.commit()
     assert lives.state() == {}
+
+
+@line('an actor with `order="arrival"` gets `order="event-time"`')
+def _(how: Restart) -> None:
+    lives = counted()
+    assert lives.restart(counting(order="event-time"), how).stored.notices == ()
+    lives.take(Set("a", 5))
+    lives.commit()
+    assert lives.instance("a").count == 1
+    lives.take(Set("a", 6))
+    lives.commit()
+    assert lives.instance("a").count == 2
+
+
+@line('an actor with `order="event-time"` gets `order="arrival"`')
+def _(how: Restart) -> None:
+    lives = counted(order="event-time")
+    with pytest.raises(IncompatibleStateError, match="1 events of 'told' wait for their turn in Plane"):
+        lives.restart(counting(), how)
+    lives = counted(order="event-time")
+    lives.task.idle(0)
+    lives.drain()
+    lives.commit()
+    lives.restart(counting(), how)
+    lives.take(Set("a", 5))
+    lives.commit()
+    assert lives.instance("a").count == 2
 
 
 class Seen(msgspec.Struct):
