@@ -15,6 +15,7 @@ from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.runtime.preparing import prepare_log
 from tailrace.state.snapshots import Snapshots
+from tests.runtime.processes import wait_until
 from tests.runtime.served import make_app
 from tests.runtime.tallies import check_counts, ticks
 from tests.runtime.worker_house import KEYS, House
@@ -25,6 +26,12 @@ def house(tmp_path: Path) -> Iterator[House]:
     house = House(tmp_path)
     yield house
     house.log.close()
+
+
+def have_committed(house: House) -> bool:
+    """Whether each task has a commit: a snapshot of fewer is not one of what is under way between them."""
+    history = AppHistory(make_app().plan(), house.log)
+    return all(history.committed(number, with_rows=False).cut is not None for number in range(4))
 
 
 def left(house: House, name: str) -> list[tuple[str, dict[bytes, bytes]]]:
@@ -45,7 +52,7 @@ def test_several_workers_begin_with_what_was_under_way_and_none_works_before_the
     """Killed and started again as they begin, with a newer snapshot there, they come to the state of the first app."""
     house.feed(ticks(KEYS, 50))
     with house.run("--workers", 2, slow_ms=1) as service:
-        house.wait_for_more()
+        wait_until(lambda: have_committed(house), "each task has committed")
         service.signal(signal.SIGTERM)
         assert service.ended() == 0, service.lines
     plan, snapshots = make_app().plan(), Snapshots(str(house.folder / "snapshots"), "tally")

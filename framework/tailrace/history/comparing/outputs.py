@@ -81,42 +81,34 @@ class OutputComparison:
             place = f"app {self._plan.app!r} partition {self._partition}"
             where = f"output {number} of {place} is in the log twice"
             into.add(Difference(kind="output", partition=self._partition, where=where, topic=topic))
-        seen: set[tuple[str, bytes | None]] = set()
-        for first, stop, outputs in self._differing:
-            was = [(number, live[number]) for number in range(first, stop) if number in live]
-            now = list(enumerate(outputs, first))
-            before = len(seen)
-            for one in self._by_key(was, now, seen, into):
-                into.add(one)
-            if len(seen) == before and [one for _, one in was] != outputs and not seen:
-                # Every key has the same outputs, in another order or with other numbers.
-                pair = first_apart(was, now)
-                assert pair is not None
-                into.add(output_difference(self._plan, self._partition, *pair))
+        # Over all commits that differ: an output that is emitted earlier now may be in another commit.
+        was = [(number, live[number]) for number in sorted(self.wanted()) if number in live]
+        now = [one for first, _, outputs in self._differing for one in enumerate(outputs, first)]
+        found = self._by_key(was, now, into)
+        if not found and (pair := first_apart(was, now)) is not None:
+            # Every key has the same outputs, in another order or with other numbers.
+            found = [output_difference(self._plan, self._partition, *pair)]
+        for one in found:
+            into.add(one)
         into.count += self._more
         into.commits += self._more
 
-    def _by_key(
-        self, was: list[Numbered], now: list[Numbered], seen: set[tuple[str, bytes | None]], into: Differences
-    ) -> list[Difference]:
-        """The first difference of each key that is not ``seen`` yet. Counts the others, of all keys."""
+    def _by_key(self, was: list[Numbered], now: list[Numbered], into: Differences) -> list[Difference]:
+        """The first difference of each key. Counts the others, of all keys."""
         grouped: dict[tuple[str, bytes | None], tuple[list[Numbered], ...]]
         grouped = defaultdict(lambda: ([], []))
         for side, outputs in enumerate((was, now)):
             for number, one in outputs:
                 grouped[one.topic, one.key][side].append((number, one))
         found: list[tuple[int, Difference]] = []
-        for place, (before, after) in grouped.items():
+        for before, after in grouped.values():
             pair = first_apart(before, after, _bare)
             if pair is None:
                 continue
-            into.more_outputs += _number_apart(before, after)
-            if place not in seen:
-                into.more_outputs -= 1
-                seen.add(place)
-                either = pair[0] or pair[1]
-                assert either is not None
-                found.append((either[0], output_difference(self._plan, self._partition, *pair)))
+            into.more_outputs += _number_apart(before, after) - 1
+            either = pair[0] or pair[1]
+            assert either is not None
+            found.append((either[0], output_difference(self._plan, self._partition, *pair)))
         return [one for _, one in sorted(found, key=lambda numbered: numbered[0])]
 
 

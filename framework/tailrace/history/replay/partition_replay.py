@@ -65,6 +65,7 @@ class PartitionReplay(TapeSink):
         """Replay the partition, compare it, and add it to the report."""
         report, cut, number = self._report, self._cut, self._number
         report.partitions += 1
+        before = report.differences.count
         if cut is None:
             self._compare_state_at(0, None)
             return
@@ -89,7 +90,7 @@ class PartitionReplay(TapeSink):
         report.timers += totals.fired - start.fired
         for one in () if self._options.limits.any else self._live:
             report.note(f"{one.name} of partition {number} is not compared: it stands at another commit")
-        self._report_differences(replay)
+        self._report_differences(replay, before)
 
     def _replay(self, cut: tape.Cut, begun: Beginning, watch: Watch) -> Replay:
         options = self._options
@@ -197,18 +198,17 @@ class PartitionReplay(TapeSink):
             if name not in report.compared:
                 report.compared.append(name)
 
-    def _report_differences(self, replay: Replay) -> None:
-        """Report the differences in commits and outputs."""
+    def _report_differences(self, replay: Replay, before: int) -> None:
+        """Report the differences in outputs, and one in a commit that no output or row shows. ``before``: so many had been found."""
         found, outputs = self._report.differences, self._outputs
-        if replay.difference is not None:
+        if outputs is not None:
+            wanted = outputs.wanted()
+            live = self._history.outputs({self._number: wanted}) if wanted else {}
+            outputs.report(live.get(self._number, {}), found)
+        if replay.difference is not None and found.count == before:
             where = replay.difference.what
             found.add(Difference(kind="commit", partition=self._number, where=where))
-        if outputs is None:
-            return
-        wanted = outputs.wanted()
-        live = self._history.outputs({self._number: wanted}) if wanted else {}
-        outputs.report(live.get(self._number, {}), found)
-        if outputs.gone:
+        if outputs is not None and outputs.gone:
             self._report.note(f"{outputs.gone:,} outputs were not compared: the log has deleted them")
 
 
