@@ -32,7 +32,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1	/p' Makefile | expand -t 14
 
 .PHONY: demo
-demo: .venv/installed java $(if $(filter kafka,$(LOG)),kafka)  ## a year of flights through two services: a kill, a replay, a picture in out/
+demo: .venv/installed java browser $(if $(filter kafka,$(LOG)),kafka)  ## a year of flights through two services: a kill, a replay, a picture in out/
 	$(if $(filter kafka,$(LOG)),$(BIN)/python -m tests.kafka.broker) $(BIN)/python -m services.demo flights \
 	    $(if $(LOG),--log '$(if $(filter kafka,$(LOG)),kafka://{broker},$(LOG))')
 
@@ -102,6 +102,10 @@ race: .venv/installed  ## writers, readers and copiers on one log, killed, stopp
 .PHONY: java
 java:  ## a JDK for Spark: checked for, and installed on Debian as root
 	@.ci/java
+
+.PHONY: browser
+browser:  # a demo without a picture of the page is one, too
+	@.ci/chromium 2>/dev/null || true
 
 .PHONY: chromium
 chromium:  ## a Chromium for the tests of the page: checked for, and installed on Debian as root

@@ -26,7 +26,9 @@ def main() -> int:
     """Ask once. The certificate is not checked: it names the service for its clients, not for this container."""
     address = os.environ.get("TAILRACE_HTTP", "")
     if not address:
-        sys.stdout.write("TAILRACE_HTTP is not set, so nothing can be asked. Set it, or turn the health check off.")
+        sys.stdout.write(
+            "TAILRACE_HTTP is not set, so nothing can be asked. Set it, or turn the health check off."
+        )
         return 1
     context = ssl._create_unverified_context()  # noqa: S323  # see above
     try:

@@ -2,11 +2,12 @@
 
 The last days are loaded later, after Spark has rebuilt both states from the log. The services continue from these states.
 
-Five checks. The exit code is 1 if one fails:
+Six checks. The exit code is 1 if one fails:
 
     rebuild       the states that Spark rebuilds from the log equal the live ones byte for byte, before and after
     replay        state and outputs of a replay along the tape equal those of the live run byte for byte
     the tape      the replays did as much work as the live run
+    questions     what is asked over HTTP is what the outputs say
     schedules     the first events give the same results, whatever arrives first, and whenever tasks commit and crash
     accounts      every departure and cancellation of the history is in the outputs of the services exactly once
 """
@@ -29,6 +30,7 @@ from services.demo.console import Console
 from services.demo.explorations import explore
 from services.demo.live import LiveRun
 from services.demo.process import Folders, Service, ServiceFailed, kafka_url
+from services.demo.questions import Questions
 from services.demo.rebuilds import Rebuilt, compare, rebuild
 from services.demo.replays import Replayed, replay_all
 from services.demo.summary import row, summary
@@ -116,7 +118,7 @@ class Demo:
             ]
             self._live(services)
             failures = self._rebuild(services)
-            self._go_on(log, services, rest)
+            failures += self._go_on(log, services, rest)
             totals = [one.totals() for one in services]
             failures += self._replay(services, totals)
             failures += self._explore(services)
@@ -199,7 +201,9 @@ class Demo:
                     )
         return failures
 
-    def _go_on(self, log: EmbeddedLog | KafkaLog, services: Sequence[Service], rest: Sequence[Fact]) -> None:
+    def _go_on(
+        self, log: EmbeddedLog | KafkaLog, services: Sequence[Service], rest: Sequence[Fact]
+    ) -> list[str]:
         console, folders = self._console, self._folders
         console.title(
             "The last days: both services start from the rebuilt snapshots, with empty state folders"
@@ -208,11 +212,28 @@ class Demo:
         for service in services:
             service.state = folders.rebuilt
         live = LiveRun(services[0], services[1], console)
-        try:
-            found = live.go_on(self._snapshots)
-        finally:
-            live.end()
-        console.say(f"   {found.records:,} more records, exactly once, in {found.seconds:.0f} s")
+        with Questions(services[0], folders, console) as questions:
+            try:
+                found = live.go_on(self._snapshots)
+            finally:
+                live.end()
+            console.say(f"   {found.records:,} more records, exactly once, in {found.seconds:.0f} s")
+            return self._ask(log, questions)
+
+    def _ask(self, log: Log, questions: Questions) -> list[str]:
+        console = self._console
+        console.title("Questions: what is committed, asked over HTTP and compared with the outputs")
+        said = questions.compare(log)
+        console.say(
+            f"   {said.asked} aircraft asked for in {said.seconds:.1f} s: differences {len(said.errors)}; {said.example}"
+        )
+        picture = questions.picture(self._settings.out / "page.png")
+        console.say(
+            "   no picture of the page: no Chromium was found"
+            if picture is None
+            else f"   the page for people: {picture}"
+        )
+        return said.errors
 
     def _replay(self, services: Sequence[Service], totals: Sequence[Totals]) -> list[str]:
         console = self._console

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.flights import Cancellation, CongestionAlert, Departure, HourlyStatistics, Movement, Weather
 from services.demo import __main__ as command
-from services.demo import flights
+from services.demo import flights, questions
 from services.demo.accounts import Accounts, read
 from services.demo.console import Console
 from services.demo.live import LiveRun
@@ -55,6 +55,9 @@ def test_both_services_run_one_is_killed_all_is_replayed_and_nothing_differs(sho
     assert "both start from the rebuilt snapshots" in shown
     assert len(re.findall(r"schedules of 6,000 events, \d[\d,]* keys: differences 0 ", shown)) == 2
     assert "was forwarded, counted and joined exactly once" in shown
+    assert "100 aircraft asked for" in shown
+    assert re.search(r"differences 0; N\w+ is (on|overdue)", shown)
+    assert (out / "page.png").read_bytes()[:4] == b"\x89PNG"
     assert "All checks passed" in shown
     ET.parse(out / "flights.svg")
 
@@ -92,6 +95,18 @@ def test_a_service_whose_results_depend_on_the_order_of_arrival_fails_the_demo(s
         demo._console, demo._folders = Console(), Folders(out / "flights-2013")
         (failure,) = demo._explore(services[1:])
     assert failure.startswith("the results of airport depend on the schedule:\n   Airport '")
+
+
+def test_an_answer_that_is_not_what_the_outputs_say_fails_the_demo(shown, out, monkeypatch):
+    monkeypatch.setattr(questions, "ANSWERED_S", 0.2)
+    monkeypatch.setattr(questions, "ASKED", 3)
+    opened = log_of(out)
+    with opened as services:
+        finished = list(read(opened.log, aircraft.legs_finished))
+        monkeypatch.setattr(questions, "read", lambda *_: [*finished, *finished])
+        with questions.Questions(services[0], opened.folders, Console()) as asked:
+            errors = asked.compare(opened.log).errors
+    assert len(errors) == 3
 
 
 def test_a_failure_makes_the_exit_code_1(tmp_path, monkeypatch, capsys):
