@@ -13,6 +13,7 @@ import msgspec
 from tailrace.http.listening import Listen
 from tailrace.http.server import Server
 from tailrace.log.opening import open_log
+from tailrace.processes.app_loading import find_app
 from tailrace.serve.answers import Questions
 from tailrace.serve.followers import Followers
 from tailrace.serve.page.history import Histories
@@ -20,7 +21,6 @@ from tailrace.serve.page.page import Page
 from tailrace.serve.web import Web
 from tailrace.state import MemoryStore
 from tests.runtime.processes import wait_until
-from tests.serve.depot import app
 from tests.serve.stocked import DEPOT
 
 
@@ -36,11 +36,13 @@ class Asked:
     def __init__(self, port: int) -> None:
         self.port = port
 
-    def ask(self, path: str, method: str = "GET") -> Said:
+    def ask(self, path: str, method: str = "GET", **headers: str) -> Said:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.putrequest(method, path, skip_host=True)
             connection.putheader("host", "localhost")
+            for name, value in headers.items():
+                connection.putheader(name, value)
             connection.endheaders()
             response = connection.getresponse()
             body = response.read()
@@ -48,7 +50,7 @@ class Asked:
             return Said(
                 response.status,
                 msgspec.json.decode(body) if is_json and body else body,
-                dict(response.headers),
+                {name: ", ".join(response.headers.get_all(name, [])) for name in response.headers},
             )
         finally:
             connection.close()
@@ -57,14 +59,19 @@ class Asked:
         wait_until(lambda: self.ask("/readyz").status == 200, "all partitions are followed")
 
 
+_HERE = Listen("127.0.0.1", 0)
+
+
 @contextmanager
-def serving(place: Path | str, numbers: Collection[int] = (0, 1)) -> Generator[Asked]:
+def serving(
+    place: Path | str, numbers: Collection[int] = (0, 1), app: str = DEPOT, listen: Listen = _HERE
+) -> Generator[Asked]:
     log = open_log(place)
-    plan = app.plan()
+    plan = find_app(app).plan()
     questions = Questions(plan)
     followers = Followers(plan, log, numbers, lambda _: MemoryStore())
-    page = Page(questions, followers, log, Histories(DEPOT, place))
-    server = Server(Web(questions, followers, page), Listen("127.0.0.1", 0))
+    page = Page(questions, followers, log, Histories(app, place), may_redrive=listen.knows_clients)
+    server = Server(Web(questions, followers, page), listen)
     try:
         yield Asked(server.start())
     finally:

@@ -79,7 +79,7 @@ def serve(
     handler = logs.configure(log_format)
     try:
         with opened_log(folder) as log, closing(Followers(plan, log, followed, open_copy)) as followers:
-            page = Page(questions, followers, log, Histories(app, folder))
+            page = Page(questions, followers, log, Histories(app, folder), may_redrive=listen.knows_clients)
             process.serve(listen, questions, followers, page)
     finally:
         logging.getLogger().removeHandler(handler)

@@ -42,6 +42,11 @@ class Listen:
     """PEM file with the certificates of the authorities that sign those of clients: others are turned away."""
 
     @property
+    def knows_clients(self) -> bool:
+        """Whether a request shows who asks: by the token, or by a certificate."""
+        return bool(self.token or self.client_ca)
+
+    @property
     def is_loopback(self) -> bool:
         """Whether only processes of this machine can connect."""
         return ip_address(self.host).is_loopback

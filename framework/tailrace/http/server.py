@@ -20,7 +20,9 @@ import json
 import socket
 import ssl
 import threading
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, cast
 
@@ -125,7 +127,7 @@ class Server:
 
 
 class _Guarded:
-    """Turns requests away that do not carry the token.
+    """Turns requests away that do not carry the token: as a bearer, or as the password of any name, which a browser asks for.
 
     On the loopback interface without a token, it turns those away that name another host than this machine: a page in a browser
     could otherwise ask under a name of its own that it lets point here (DNS rebinding).
@@ -133,14 +135,14 @@ class _Guarded:
 
     def __init__(self, app: App, listen: Listen, open_paths: Collection[str]) -> None:
         self._app = app
-        self._wanted = f"bearer {listen.token}".encode() if listen.token else b""
+        self._token = listen.token.encode()
         self._local = listen.is_loopback and not listen.token
         self._open = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in self._open:
             await self._app(scope, receive, send)
-        elif self._wanted and not self._is_known(_values(scope, b"authorization")):
+        elif self._token and not self._is_known(_values(scope, b"authorization")):
             await _refuse(
                 send, 401, "the request has no token, or another one: send Authorization: Bearer TOKEN"
             )
@@ -155,7 +157,13 @@ class _Guarded:
         if len(given) != 1:
             return False
         scheme, _, token = given[0].partition(b" ")
-        return hmac.compare_digest(scheme.lower() + b" " + token.strip(), self._wanted)
+        token = token.strip()
+        if scheme.lower() == b"basic":
+            with suppress(ValueError):
+                token = b64decode(token, validate=True).partition(b":")[2]
+        elif scheme.lower() != b"bearer":
+            return False
+        return hmac.compare_digest(token, self._token)
 
 
 def _values(scope: Scope, header: bytes) -> list[bytes]:
@@ -174,7 +182,7 @@ def _is_here(host: bytes) -> bool:
 async def _refuse(send: Send, status: int, reason: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
     if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+        headers += [(b"www-authenticate", b"Bearer"), (b"www-authenticate", b'Basic realm="tailrace"')]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": json.dumps({"error": reason}).encode()})
 

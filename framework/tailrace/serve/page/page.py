@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -14,14 +15,14 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from tailrace.core.durations import spelled
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import TailraceError
 from tailrace.graph.model import graph_of
-from tailrace.history.dead_letters.letters import dead_letters, notes
+from tailrace.history.dead_letters.letters import dead_letters, notes, parse_id, redrive
 from tailrace.history.status.inspection import AppReport, inspect_app
 from tailrace.log.interface import ServiceLog
 from tailrace.log.tasks import owner_of
@@ -37,7 +38,7 @@ _LETTERS: Final = 50
 _HEADERS: Final = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'",
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with none, a browser does not say that a form is of this page
     "cache-control": "no-store",
 }
 
@@ -51,11 +52,18 @@ class _Seen(NamedTuple):
 
 
 class Page:
-    """The page of an app. ``log`` is only read."""
+    """The page of an app. ``log`` is only read, but that dead letters are redriven if ``may_redrive``: if who asks is known."""
 
     def __init__(
-        self, questions: Questions, followers: Followers, log: ServiceLog, histories: Histories
+        self,
+        questions: Questions,
+        followers: Followers,
+        log: ServiceLog,
+        histories: Histories,
+        *,
+        may_redrive: bool = False,
     ) -> None:
+        self._may_redrive = may_redrive
         self._questions, self._followers, self._log = questions, followers, log
         self._histories = histories
         self._plan = questions.plan
@@ -80,6 +88,7 @@ class Page:
             Route("/keys", self._key),
             Route("/history", self._history),
             Route("/dead-letters", self._letters),
+            Route("/dead-letters/redrive", self._redrive, methods=["POST"]),
         ]
 
     async def _overview(self, _request: Request) -> Response:
@@ -123,12 +132,45 @@ class Page:
         plan = self._questions.actors.get(actor)
         return key if plan is not None and plan.key_codec.type is bytes else quote(key, safe="")
 
-    async def _letters(self, _request: Request) -> Response:
+    async def _letters(self, request: Request) -> Response:
         async def content() -> dict[str, Any]:
             letters, noted = await run_in_threadpool(self._read_letters)
-            return {"letters": letters, "noted": noted, "most": _LETTERS}
+            return {
+                "letters": letters,
+                "noted": noted,
+                "most": _LETTERS,
+                "may_redrive": self._may_redrive,
+                "redriven": request.query_params.get("redriven", ""),
+            }
 
         return await self._shown("letters.html", content)
+
+    async def _redrive(self, request: Request) -> Response:
+        """Redrive one letter, and show all again. Only for a form of this page: a browser also posts those of others."""
+        id_ = request.query_params.get("id", "")
+        origin = request.headers.get("origin", "").partition("://")[2]
+
+        async def content() -> dict[str, Any]:
+            if not self._may_redrive:
+                raise Unanswered(
+                    "dead letters are redriven here only for who is known",
+                    status=HTTPStatus.FORBIDDEN,
+                    hint="Start tailrace serve with --http-token-file or --http-client-ca, or use tailrace dead-letters redrive.",
+                )
+            if not origin or origin != request.headers.get("host"):
+                raise Unanswered("this was not sent by the page itself", status=HTTPStatus.FORBIDDEN)
+            if parse_id(id_) is None or not await run_in_threadpool(self._sent, id_):
+                raise Unanswered(
+                    f"no dead letter {id_!r} is left to redrive",
+                    status=HTTPStatus.CONFLICT,
+                    hint="There is none, it was redriven before, or it has no record: that of a timer.",
+                )
+            return {}
+
+        shown = await self._shown("error.html", content)
+        if shown.status_code != HTTPStatus.OK:
+            return shown
+        return RedirectResponse(f"/dead-letters?redriven={id_}", HTTPStatus.SEE_OTHER, headers=_HEADERS)
 
     async def _shown(self, template: str, content: Callable[[], Any]) -> Response:
         """A page; or the error in its place, with its status."""
@@ -164,6 +206,10 @@ class Page:
     def _read_letters(self) -> tuple[list[Any], set[str]]:
         found = deque(dead_letters(self._log, self._plan.app), maxlen=_LETTERS)
         return [*reversed(found)], {*notes(self._log, self._plan.app)}
+
+    def _sent(self, id_: str) -> list[str]:
+        now_ms = time.time_ns() // 1_000_000
+        return redrive(self._log, self._plan.app, lambda one: one.id == id_, now_ms=now_ms).sent
 
     def _drawn(self, seen: _Seen) -> Drawing:
         facts: dict[str, tuple[str, ...]] = {}
