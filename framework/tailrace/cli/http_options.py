@@ -40,7 +40,9 @@ class Http(NamedTuple):
                     raise click.UsageError(f"--{name.replace('_', '-')} goes with --http.")
             return None
         if missing := [
-            name for name in ("uvicorn", "httptools", "starlette", "jinja2") if find_spec(name) is None
+            name
+            for name in ("uvicorn", "httptools", "starlette", "jinja2", "prometheus_client")
+            if find_spec(name) is None
         ]:
             raise MissingExtraError(
                 f"answers over HTTP need the package {missing[0]}, which is not installed",

@@ -47,7 +47,7 @@ _JSON: Final = "application/json"
 
 
 class HttpAnswers(Companion):
-    """See the head of this file. It is essential: a service that was given to answer does not run without."""
+    """See the head of this file. It is essential: a service that is to answer does not run without."""
 
     name = "the answers over HTTP"
     essential = True
