@@ -20,6 +20,7 @@ ROOM_OF = {
     "framework/tailrace/faust/service.py": "faust",
     "framework/tailrace/serve/web.py": "http",
     "framework/tailrace/http/": "http",
+    "framework/tailrace/runtime/http_answers.py": "http",
     "framework/tailrace/serve/page/": "http",
 }
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tailrace.core.engine.at_work import AtWork
 from tailrace.http.listening import Listen
 from tailrace.runtime.handler_watch import HandlerWatch
 from tailrace.runtime.http_answers import STUCK_S, HttpAnswers
@@ -148,16 +149,16 @@ def test_who_has_no_token_gets_probes_only_and_wrong_paths_and_methods_are_refus
 
 @pytest.mark.parametrize(("for_s", "status"), [(STUCK_S - 30, 200), (STUCK_S + 1, 503)])
 def test_a_process_with_a_handler_that_hangs_is_not_alive_after_a_minute(for_s: float, status: int) -> None:
-    watch = HandlerWatch(1_000, 1_000)
+    watch = HandlerWatch("measured", 1_000, 1_000)
     answers = HttpAnswers(Listen("127.0.0.1", 0), Measuring(), watch, b"{}")
-    watch.stuck = "Shop.sold of the key 'a'", "sales[0] at 7", time.monotonic() - for_s
+    watch.stuck = AtWork("Shop.sold", "a", 0, "sales", 7), time.monotonic() - for_s
     found, _, body = answers._answer({"path": "/livez", "method": "GET", "headers": []})
     assert found == status
-    assert msgspec.json.decode(body)["handles"] == "sales[0] at 7"
+    assert {"handler": "Shop.sold", "key": "'a'", "offset": 7}.items() <= msgspec.json.decode(body).items()
 
 
 def test_a_process_that_has_not_joined_is_not_ready() -> None:
-    answers = HttpAnswers(Listen("127.0.0.1", 0), Measuring(), HandlerWatch(1_000, 1_000), b"{}")
+    answers = HttpAnswers(Listen("127.0.0.1", 0), Measuring(), HandlerWatch("measured", 1_000, 1_000), b"{}")
     assert answers._answer({"path": "/readyz", "method": "GET", "headers": []})[0] == 503
 
 

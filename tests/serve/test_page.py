@@ -15,7 +15,7 @@ from tailrace.serve.page.drawing import drawing_of
 from tests.runtime.processes import wait_until
 from tests.serve.asking import Asked, serving
 from tests.serve.depot import DAY, Arrival, app, arrivals
-from tests.serve.stocked import ODD, RAW, append, run_on, stocked
+from tests.serve.stocked import ODD, RAW, append, run_on, stock, stocked
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -84,6 +84,13 @@ def test_the_history_of_a_key_is_its_trace(server: Asked) -> None:
     assert "<script" not in page
     shown(server, "/history?actor=Depot&key=%00", 500)
     shown(server, "/history?actor=Number&key=--help", 400)
+
+
+def test_the_status_is_that_of_the_command(server: Asked) -> None:
+    said = server.ask("/status").body
+    assert (said["app"], len(said["tasks"])) == ("depot", 2)
+    positions = [source["position"] for task in said["tasks"] for source in task["sources"]]
+    assert sum(positions) == len(stock()) + 1
 
 
 def test_there_may_be_no_dead_letters(server: Asked) -> None:

@@ -20,6 +20,7 @@ from tailrace.cli.arguments import (
     workers_option,
 )
 from tailrace.cli.commands import Command, exit_code_of
+from tailrace.cli.http_options import Http, http_options
 from tailrace.cli.service_options import (
     AutomaticSnapshots,
     Changes,
@@ -32,6 +33,7 @@ from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import SetAsideError, TailraceError
+from tailrace.http.listening import Listen
 from tailrace.log.options import NewTopics
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
@@ -93,6 +95,7 @@ _log = logging.getLogger("tailrace.service")
     "the copy, stop the original and run `tailrace retire`.",
 )
 @tuning_options
+@http_options
 @log_format_option
 def run(
     *,
@@ -111,6 +114,7 @@ def run(
     automatic: AutomaticSnapshots,
     other_name: str | None,
     tuning: Tuning,
+    http: Http,
     log_format: Any,
 ) -> None:
     """Run APP, given as package.module:app, until it is stopped.
@@ -149,8 +153,20 @@ def run(
         create_topics=create_topics,
         log_options=tuning.log_options(new_topics),
         log_format=log_format,
+        http=_listen(http, workers),
     )
     _serve(options, plan, allow_dead_letters=allow_dead_letters)
+
+
+def _listen(http: Http, workers: int) -> Listen | None:
+    """Where the process answers over HTTP."""
+    listen = http.listen()
+    if listen is not None and workers > 1:
+        raise click.UsageError(
+            "--http goes with one worker process: each answers for itself. Run one service per container, on Kafka as many as are "
+            "needed, or ask `tailrace serve` and `tailrace status` for the app as a whole."
+        )
+    return listen
 
 
 def _reference(app: str, other_name: str | None) -> str:

@@ -60,6 +60,8 @@ class HandlerWatch:
         self._now: AtWork | None = None
         self._since_s = 0.0
         self._is_named = False
+        self.stuck: tuple[AtWork, float] | None = None
+        """The handler that was named, until it returns, and its start by ``time.monotonic``."""
 
     def __enter__(self) -> Self:
         self._nothing = os.open(os.devnull, os.O_WRONLY)
@@ -97,6 +99,7 @@ class HandlerWatch:
                 self._now, self._since_s, self._is_named = found, now_s, False
             elif found is not None and not self._is_named and now_s - self._since_s >= self._warning_s:
                 self._is_named = True
+                self.stuck = found, self._since_s
                 self._name(found, now_s)
             if self._leave_by_s is not None and now_s >= self._leave_by_s:
                 self._give_up(found)
@@ -116,6 +119,7 @@ class HandlerWatch:
         )
 
     def _returned(self, now_s: float) -> None:
+        self.stuck = None
         if self._now is not None and self._is_named:
             _log.warning(
                 "%s has returned after %.1f s",

@@ -30,6 +30,7 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
+from tailrace.graph.model import graph_of
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
 from tailrace.log.interface import StoredLog
@@ -43,6 +44,7 @@ from tailrace.runtime.companions import Companion, Companions
 from tailrace.runtime.dead_letter_monitor import Kind
 from tailrace.runtime.handler_watch import HandlerWatch
 from tailrace.runtime.housekeeping import Housekeeping
+from tailrace.runtime.measuring import Measuring
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare
 from tailrace.runtime.reports import Reporting
@@ -187,6 +189,12 @@ class Host:
                     clock=system_clock,
                 )
             )
+        if options.http is not None:
+            from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
+
+            measuring = Measuring()
+            graph = graph_of([self.plan]).as_json()
+            found += [measuring, HttpAnswers(options.http, measuring, self._watch, graph)]
         found.append(Housekeeping(self.log, options.log_options, options.log_format, options.look_s))
         if options.snapshots is not None:
             found.append(

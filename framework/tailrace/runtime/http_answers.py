@@ -105,8 +105,8 @@ class HttpAnswers(Companion):
         now_s, stuck = time.monotonic(), self._watch.stuck
         said: dict[str, object] = {"seconds_since_turn": round(now_s - self._measuring.turn_s, 1)}
         if stuck is not None:
-            said |= {"handler": stuck[0], "handles": stuck[1], "running_s": round(now_s - stuck[2], 1)}
-        is_stuck = stuck is not None and now_s - stuck[2] >= STUCK_S
+            said |= {**stuck[0].fields(), "running_s": round(now_s - stuck[1], 1)}
+        is_stuck = stuck is not None and now_s - stuck[1] >= STUCK_S
         return 503 if is_stuck else 200, _JSON, msgspec.json.encode(said)
 
     def _ready(self) -> tuple[int, str, bytes]:
@@ -135,7 +135,7 @@ class _Collected(Collector):
             (
                 "tailrace_handler_stuck_seconds",
                 "For how long a handler has been running that was warned of; else 0.",
-                0.0 if stuck is None else now_s - stuck[2],
+                0.0 if stuck is None else now_s - stuck[1],
             ),
         ):
             gauge = GaugeMetricFamily(name, said, labels=["app"])

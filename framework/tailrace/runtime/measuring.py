@@ -82,12 +82,17 @@ class Measuring(Companion):
         self._cuts: dict[int, Cut] = {}
         self._committed_s: dict[int, float] = {}
         self._own = UserMetrics()
+        self._assigned = 0
         self._published_s = 0.0
 
     def begin(self, host: Host, /) -> None:
         """See ``Companion.begin``."""
         super().begin(host)
         self.turn_s = time.monotonic()
+
+    def assigned(self, numbers: Collection[int], /) -> None:
+        """See ``Companion.assigned``."""
+        self._assigned += len(numbers)
 
     def committed(self, number: int, batch: CommitBatch, /) -> None:
         """See ``Companion.committed``."""
@@ -127,6 +132,8 @@ class Measuring(Companion):
             if slot.running is not None
         ]
         yield Family("gauge", "tailrace_lag_records", "Records to read.", ("partition",), tuple(lags))
+        given = (((), float(self._assigned)),)
+        yield Family("counter", "tailrace_tasks_assigned", "Tasks that this process was given.", (), given)
 
     def _of_cuts(self) -> Iterator[Family]:
         cuts = sorted(self._cuts.items())

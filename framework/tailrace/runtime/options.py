@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from tailrace.core.engine.task import TaskSettings
+from tailrace.http.listening import Listen
 from tailrace.log.options import LogOptions
 from tailrace.processes.environment import timezones_version
 from tailrace.processes.logs import LogFormat
@@ -66,6 +67,8 @@ class ServiceOptions:
     """Where tasks move: number of standbys of each task, see ``standbys``."""
     downgrade: bool = False
     """Where tasks move: take tasks of a version over that has replaced this one, see ``task_notes``."""
+    http: Listen | None = None
+    """Where the process answers over HTTP, see ``http_answers``; None: nowhere. For one worker."""
     declared: frozenset[str] | None = None
     """What the app declares in the process that starts the others; see ``supervisor``."""
 

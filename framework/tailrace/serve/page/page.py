@@ -87,6 +87,7 @@ class Page:
             Route("/", self._overview),
             Route("/keys", self._key),
             Route("/history", self._history),
+            Route("/status", self._status),
             Route("/dead-letters", self._letters),
             Route("/dead-letters/redrive", self._redrive, methods=["POST"]),
         ]
@@ -102,6 +103,15 @@ class Page:
             }
 
         return await self._shown("overview.html", content)
+
+    async def _status(self, _request: Request) -> Response:
+        """As ``tailrace status --json``."""
+        try:
+            said, status = msgspec.json.encode((await self._look()).report), HTTPStatus.OK
+        except TailraceError as why:
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            said = msgspec.json.encode({"status": status, "error": str(why)})
+        return Response(said, status, media_type="application/json")
 
     async def _key(self, request: Request) -> Response:
         given = request.query_params
