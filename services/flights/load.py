@@ -2,10 +2,13 @@
 
 for topic, event in records(): ...
 load(log, facts())
+python -m services.flights.load --log kafka://localhost:9092/flights.    # the year, if the log has nothing of it yet
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from itertools import islice
@@ -17,8 +20,10 @@ from services.flights import aircraft, airport
 from services.flights.history import Event, Fact, facts
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
-from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.kafka import KafkaLog
+from tailrace.history.reading.stretches import scan
+from tailrace.log import Log
+from tailrace.log.interface import StoredLog
+from tailrace.log.opening import open_log
 
 Topic = tr.Topic[Any, str]
 
@@ -54,9 +59,7 @@ def timed_records(history: Iterable[Fact]) -> Iterator[Record]:
         yield Record(TOPIC_OF[type(event)], event, known_ms)
 
 
-def load(
-    log: EmbeddedLog | KafkaLog, history: Iterable[Fact], on_progress: Callable[[int], None] = lambda _: None
-) -> int:
+def load(log: StoredLog, history: Iterable[Fact], on_progress: Callable[[int], None] = lambda _: None) -> int:
     """Append the history to a log, and create its topics. Returns the number of records, also passed to ``on_progress``."""
     for app in (aircraft.app, airport.app):
         prepare_topics(log, app.plan(), create_declared=True)
@@ -70,3 +73,38 @@ def load(
         loaded += len(batch)
         on_progress(loaded)
     return loaded
+
+
+def main(arguments: list[str]) -> int:
+    """Append the history to a log that has nothing of it. Returns the exit code: 1 if only a part of it is there."""
+    parser = argparse.ArgumentParser(prog="services.flights.load", description="Load the flights of 2013.")
+    parser.add_argument("--log", default="data/log", help="folder, or URL of a log on Kafka")
+    parser.add_argument("--since", type=date.fromisoformat, default=date(2013, 1, 1), help="the first day")
+    parser.add_argument(
+        "--until", type=date.fromisoformat, default=date(2014, 1, 1), help="the day after the last"
+    )
+    given = parser.parse_args(arguments)
+    log = open_log(given.log, create=True)
+    try:
+        for app in (aircraft.app, airport.app):
+            prepare_topics(log, app.plan(), create_declared=True)
+        there = sum(_records_of(log, topic.name) for topic in TOPIC_OF.values())
+        history = facts(given.since, given.until)
+        if there in (0, len(history)):
+            loaded = 0 if there else load(log, history)
+            sys.stdout.write(f"{loaded:,} records loaded, {there:,} were there\n")
+            return 0
+    finally:
+        log.close()
+    said = f"{there:,} of {len(history):,} records are there: delete the topics and load them again\n"
+    sys.stderr.write(said)
+    return 1
+
+
+def _records_of(log: Log, topic: str) -> int:
+    """Number of records. Offsets do not say it: on Kafka, markers of transactions have some."""
+    return sum(len(list(scan(log, topic, number))) for number in range(log.partitions(topic)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

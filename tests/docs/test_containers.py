@@ -1,29 +1,46 @@
-"""The image holds what its services need. No engine is here to build it: what can be told from the files is told."""
+"""The image holds what its services need, and what is deployed with it fits: commands, ports, paths, metrics."""
 
+import importlib.util
+import os
 import re
+import subprocess
+import sys
 from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tailrace.cli.main import tailrace
+from tailrace.core.durations import duration
+from tailrace.http.listening import LEAST_TOKEN
+from tailrace.processes.app_loading import find_app
 from tests.docs.page import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
 LET_THROUGH = [
     line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")
 ]
+COMPOSE: Any = import_module("yaml").safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+OURS: dict[str, Any] = {
+    name: one for name, one in COMPOSE["services"].items() if one["image"] == "tailrace-services"
+}
+TOKEN = "http-token"
 LOCKED = re.compile(r"^([\w.-]+)==", re.MULTILINE)
 
 
 def copied() -> list[str]:
     """What the Dockerfile copies into the image, from the root of the repository."""
-    lines = [line.split()[1:-1] for line in DOCKERFILE.splitlines() if line.startswith("COPY ")]
+    lines = [line.split()[1:-1] for line in DOCKERFILE.splitlines() if re.match(r"COPY (?!--from)", line)]
     return [source for sources in lines for source in sources]
 
 
 def installed() -> set[str]:
-    """The locks that the image installs in full."""
-    return set(re.findall(r"-r (requirements/\w+\.txt)", DOCKERFILE))
+    """The locks that the image installs in full, and that of the flights' data, which is built into wheels."""
+    return {
+        f"requirements/{name}" for name in re.findall(r"--require-hashes.*? -r (\w+\.txt)", DOCKERFILE)
+    } - {"requirements/tools.txt"}
 
 
 def locked(lock: str) -> set[str]:
@@ -38,9 +55,10 @@ def test_what_is_copied_is_there_and_let_through() -> None:
 
 
 def test_every_lock_that_is_installed_is_copied_first() -> None:
+    assert len(installed()) == 2
     for lock in installed():
         assert lock in copied()
-        assert DOCKERFILE.index(f"{lock} ") < DOCKERFILE.index(f"-r {lock}")
+        assert DOCKERFILE.index(f"{lock} ") < DOCKERFILE.index(f"-r {Path(lock).name}")
 
 
 def test_the_image_has_what_the_framework_declares_and_what_the_flights_are_read_from() -> None:
@@ -49,27 +67,67 @@ def test_the_image_has_what_the_framework_declares_and_what_the_flights_are_read
     assert names <= set.union(*map(locked, installed()))
 
 
-def test_each_command_names_a_module_that_is_in_the_image() -> None:
-    compose = (ROOT / "docker-compose.yml").read_text("utf-8")
-    modules = re.findall(r'"-m", "([\w.]+)"', DOCKERFILE + compose)
-    assert {"services.demo", "tailrace"} <= set(modules)
-    for module in modules:
-        at = Path(*module.split("."))
-        found = [top / at for top in (ROOT, ROOT / "framework") if (top / at / "__main__.py").exists()]
-        assert found, f"python -m {module}: there is no such module"
-        assert found[0].relative_to(ROOT).parts[0] in copied()
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_each_service_of_the_compose_file_is_a_command_that_is_understood(name: str) -> None:
+    """Options are parsed as the command line does, with what its environment sets; apps and modules are there."""
+    service = OURS[name]
+    module = service.get("entrypoint", ["python", "-m", "tailrace"])[2]
+    assert importlib.util.find_spec(module) is not None, f"python -m {module}"
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    if module != "tailrace":
+        assert service["healthcheck"] == {"disable": True}, "it ends by itself"
+        return
+    command, *arguments = service["command"]
+    environment = {key: str(value) for key, value in service.get("environment", {}).items()}
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in environment.items():
+            patch.setenv(key, value)
+        with tailrace.commands[command].make_context(command, [*arguments]) as context:
+            plan = find_app(context.params["app"]).plan()
+            http = context.params["http"]
+            grace_ms = context.params.get("grace", 0)
+    assert plan.partitions >= service.get("deploy", {}).get("replicas", 1), "each has a task"
+    assert grace_ms < duration(service.get("stop_grace_period", "10s"))
+    assert http is None or http.endswith(":8080")
+    assert environment.get("TAILRACE_HTTP_TOKEN_FILE", f"/run/secrets/{TOKEN}") == f"/run/secrets/{TOKEN}"
+
+
+def test_the_token_and_the_files_that_are_mounted_are_there() -> None:
+    assert len((ROOT / COMPOSE["secrets"][TOKEN]["file"]).read_text()) >= LEAST_TOKEN
+    for service in COMPOSE["services"].values():
+        for volume in service.get("volumes", ()):
+            assert not volume.startswith(".") or (ROOT / volume.partition(":")[0]).is_dir(), volume
+
+
+def test_all_ports_are_of_this_machine_alone() -> None:
+    ports = [one for service in COMPOSE["services"].values() for one in service.get("ports", ())]
+    assert len(ports) == 4
+    assert all(one.startswith("127.0.0.1:") for one in ports)
 
 
 def test_a_volume_is_mounted_only_where_the_user_of_the_services_may_write() -> None:
-    compose = (ROOT / "docker-compose.yml").read_text("utf-8")
-    mounted = re.findall(r'volumes: \["\w+:/tailrace/(\w+)"\]', compose)
-    made = re.search(r"install -d -o tailrace -g tailrace ([\w ]+)", DOCKERFILE)
+    made = re.search(r"install -d -m 0750 -o 10001 -g 10001 ([\w/ ]+)", DOCKERFILE)
     assert made
-    assert set(mounted) == set(made[1].split())
+    assert "USER 10001:10001" in DOCKERFILE
+    for service in OURS.values():
+        for volume in service.get("volumes", ()):
+            assert volume.rpartition(":")[2] in made[1].split()
+
+
+def test_the_dockerfile_breaks_no_rule_of_hadolint() -> None:
+    found = subprocess.run(
+        ["hadolint", "--no-color", str(ROOT / "Dockerfile")],
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (0, "")
 
 
 def test_the_broker_is_of_the_version_of_the_tests_and_listens_for_this_machine_alone() -> None:
-    compose: Any = import_module("yaml").safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
+    compose = COMPOSE
     kafka = compose["services"]["kafka"]
     pom = (ROOT / "tests" / "kafka" / "broker" / "pom.xml").read_text("utf-8")
     (version,) = set(re.findall(r"<version>(4\.[\d.]+)</", pom))
@@ -87,5 +145,6 @@ def test_the_broker_is_of_the_version_of_the_tests_and_listens_for_this_machine_
         one.partition(":")[0]
         for service in compose["services"].values()
         for one in service.get("volumes", ())
+        if one[0] not in "./"
     }
     assert used == set(compose["volumes"])
