@@ -37,11 +37,11 @@ demo: .venv/installed java browser $(if $(filter kafka,$(LOG)),kafka)  ## a year
 	    $(if $(LOG),--log '$(if $(filter kafka,$(LOG)),kafka://{broker},$(LOG))')
 
 .PHONY: test
-test: .venv/installed java kafka chromium  ## lint, types, and the tests on each Python found
+test: .venv/installed java kafka chromium promtool  ## lint, types, and the tests on each Python found
 	@$(BIN)/python .ci/suite.py --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
 
 .PHONY: quick
-quick: .venv/installed kafka chromium  ## the tests on the main Python that take little, with few seeds: under two minutes
+quick: .venv/installed kafka chromium promtool  ## the tests on the main Python that take little, with few seeds: under two minutes
 	$(BIN)/python .ci/suite.py --quick --seeds 5
 
 .PHONY: lint lint-format lint-rules lint-imports
@@ -110,6 +110,10 @@ browser:  # a demo without a picture of the page is one, too
 .PHONY: chromium
 chromium:  ## a Chromium for the tests of the page: checked for, and installed on Debian as root
 	@.ci/chromium
+
+.PHONY: promtool
+promtool:  ## promtool, for the tests of the alert rules: checked for, and taken from Debian's package as root
+	@.ci/promtool
 
 .PHONY: kafka
 kafka: .venv/installed java  ## the jars of the tests' Kafka broker: fetched once by Maven, which is installed on Debian as root

@@ -70,6 +70,8 @@ MAIN_ONLY = (
     # What it does with brokers is in confluent-kafka, whatever the Python.
     "tests/kafka/bad_input",
     "tests/kafka/security",
+    # Files for other programs.
+    "tests/deploy",
     # A page in a browser, and processes whose parts have tests of their own.
     "tests/serve/test_page.py",
     "tests/serve/test_serve_command.py",

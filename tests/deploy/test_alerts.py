@@ -1,0 +1,102 @@
+"""The alert rules, the dashboard and the table of metrics are about metrics that a service has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.docs.page import ROOT
+from tests.http.asking import ask
+from tests.runtime.processes import wait_until
+from tests.runtime.test_http_answers import port_of, service
+
+RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
+DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "tailrace.json"
+PAGE = ROOT / "docs" / "operating.md"
+ROW = re.compile(r"^\| `(tailrace_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+OF_EVERY_METRIC = {"app", "instance", "job"}
+
+
+def promtool(*arguments: object, folder: Path = ROOT) -> str:
+    done = subprocess.run(
+        ["promtool", *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def in_the_page() -> dict[str, tuple[str, set[str]]]:
+    """Type and further labels of each metric in the table."""
+    text = PAGE.read_text("utf-8")
+    return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in ROW.findall(text)}
+
+
+def expressions() -> list[str]:
+    """All that is asked of Prometheus by the rules and the dashboard."""
+    rules = [part.split("labels:")[0] for part in RULES.read_text("utf-8").split("expr:")[1:]]
+    panels = re.findall(r'"expr": "((?:[^"\\]|\\.)*)"', DASHBOARD.read_text("utf-8"))
+    assert len(rules) == 10
+    assert panels
+    return [*rules, *panels]
+
+
+def test_each_rule_fires_on_its_fault_and_none_on_a_healthy_service(tmp_path: Path) -> None:
+    for one in (RULES, Path(__file__).with_name("alerts_test.yml")):
+        (tmp_path / one.name).write_bytes(one.read_bytes())
+    assert "10 rules found" in promtool("check", "rules", "alerts.yml", folder=tmp_path)
+    promtool("test", "rules", "alerts_test.yml", folder=tmp_path)
+
+
+@pytest.mark.parametrize("was", ["0x5 60+60x55", "1100000x60", "0x25 3x35"])
+def test_without_its_fault_a_rule_does_not_fire(tmp_path: Path, was: str) -> None:
+    tests = Path(__file__).with_name("alerts_test.yml").read_text("utf-8")
+    assert was in tests
+    (tmp_path / "alerts_test.yml").write_text(tests.replace(was, "0x60"))
+    (tmp_path / "alerts.yml").write_bytes(RULES.read_bytes())
+    with pytest.raises(AssertionError, match="FAILED"):
+        promtool("test", "rules", "alerts_test.yml", folder=tmp_path)
+
+
+def test_the_page_has_the_metrics_of_a_service_with_their_types_and_labels(tmp_path: Path) -> None:
+    with service(tmp_path) as running:
+        port = port_of(running)
+        wait_until(lambda: ask(port, "/readyz").status == 200, "it is ready")
+        text = ask(port, "/metrics").body.decode()
+    kinds, labels = dict[str, str](), dict[str, set[str]]()
+    for family in text_string_to_metric_families(text):
+        if family.name.startswith("tailrace_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            kinds[name] = family.type
+            for sample in family.samples:
+                labels[name] = {*sample.labels} - {"app"}
+    assert kinds == {name: kind for name, (kind, _) in in_the_page().items()}
+    assert {"tailrace_task_running", "tailrace_tasks_assigned_total", "tailrace_app_info"} <= labels.keys()
+    for name, found in labels.items():
+        assert found == in_the_page()[name][1], name
+
+
+def test_rules_and_dashboard_ask_for_metrics_and_labels_of_the_page() -> None:
+    known = in_the_page()
+    for one in expressions():
+        names = set(re.findall(r"\b(?:tailrace|process)_\w+", one))
+        assert names <= {*known, "process_resident_memory_bytes", "process_cpu_seconds_total"}, one
+        of_metrics = [known[name][1] for name in names if name in known]
+        labels = OF_EVERY_METRIC.union(*of_metrics)
+        for listed in re.findall(r"(?:by|on) \(([^)]*)\)", one):
+            assert set(re.split(r",\s*", listed)) <= labels, one
+
+
+def test_each_alert_has_a_row_in_the_page_that_says_what_to_do() -> None:
+    alerts = re.findall(r"alert: (\w+)", RULES.read_text("utf-8"))
+    assert re.findall(r"^\| `(Tailrace\w+)` \|", PAGE.read_text("utf-8"), re.MULTILINE) == alerts
+
+
+def test_the_dashboard_is_json_with_a_panel_for_each_question() -> None:
+    panels = msgspec.json.decode(DASHBOARD.read_bytes())["panels"]
+    assert len({one["title"] for one in panels}) == len(panels) >= 8
+    assert all(one["datasource"]["uid"] == "prometheus" for one in panels)
