@@ -62,6 +62,8 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "rebuild": [SHOP, "--to", tmp_path / "rebuilt", "--workers", 1],
         "replay": [SHOP],
         "retire": ["shop"],
+        "schemas check": ["services.sensors:app", "--lock", "schemas/schemas.lock.json"],
+        "schemas lock": [SHOP, "--lock", tmp_path / "lock"],
         "snapshot create": [SHOP, "--snapshots", tmp_path / "snapshots"],
         "snapshot delete": [SHOP, "--keep", 1, "--snapshots", place / "snapshots"],
         "snapshot list": [SHOP, "--snapshots", place / "snapshots"],
@@ -75,6 +77,8 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "compare",
         "graph",
         "migrate",
+        "schemas check",
+        "schemas lock",
         *(f"snapshot {one}" for one in ("delete", "list", "show", "verify")),
     )
     where = [] if command in alone else ["--log", place / "log"]

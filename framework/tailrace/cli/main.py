@@ -32,6 +32,7 @@ from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
+from tailrace.cli.schemas import schemas
 from tailrace.cli.serve import serve
 from tailrace.cli.snapshot import snapshot
 from tailrace.cli.status import status
@@ -68,6 +69,7 @@ tailrace.add_command(retire)
 tailrace.add_command(migrate)
 tailrace.add_command(faust)
 tailrace.add_command(graph)
+tailrace.add_command(schemas)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -78,6 +78,11 @@ def members_of(declared: Any) -> tuple[Any, ...]:
     return tuple(one for one in _alternatives(declared) if one not in _MISSING)
 
 
+def may_be_unset(declared: Any) -> bool:
+    """Whether a value of the type may be UNSET: an encoded event is then without the field."""
+    return msgspec.UnsetType in _alternatives(declared)
+
+
 def _alternatives(declared: Any) -> tuple[Any, ...]:
     bare = unwrapped(declared)
     if get_origin(bare) in (Union, UnionType):

@@ -1,4 +1,4 @@
-"""Types as data: a description of stored values that does not need their classes.
+"""Types as data: a description of stored values, or of events, that does not need their classes.
 
 A ``TypeSchema`` has exactly the properties that determine the bytes of a type: encoded names instead of
 attributes, enum values instead of members, tags instead of classes (``name`` is only for messages).
@@ -7,13 +7,15 @@ attributes, enum values instead of members, tags instead of classes (``name`` is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import inspect
 
 from tailrace.core.values.defaults import NOT_CERTAIN, VaryingDefaultError, encoded_default
+from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.guards import LIMITS, struct_class
+from tailrace.core.values.key_paths import may_be_unset
 
 _PLAIN: Final[dict[type[inspect.Type], str]] = {
     inspect.NoneType: "None",
@@ -29,6 +31,13 @@ _PLAIN: Final[dict[type[inspect.Type], str]] = {
     inspect.UUIDType: "UUID",
     inspect.DecimalType: "Decimal",
 }
+_OF_EVENTS: Final[dict[type[inspect.Type], str]] = {
+    inspect.AnyType: "Any",
+    inspect.RawType: "Any",
+    inspect.ByteArrayType: "bytes",
+    inspect.MemoryViewType: "bytes",
+}
+"""Types that events may have and stored values may not, beside sets, dataclasses and typed dicts."""
 
 
 # omit_defaults compares by identity. Each default here is the only object of its value, so the bytes are
@@ -40,6 +49,8 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     (values, all str or all int); ``union``, ``list``, ``tuple``, ``tuple...``, ``dict`` (of); ``namedtuple``,
     ``struct`` (name, fields, and ``past``: fields that old rows may still have); ``recursive`` (up: the
     number of enclosing structs between it and the struct that it is). ``limits`` are those of an annotation.
+    Only events have ``Any``, ``set`` and ``frozenset`` (of), and structs that ``forbid`` unknown fields; a
+    dataclass or a typed dict is a struct there.
     """
 
     kind: str
@@ -53,6 +64,7 @@ class TypeSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     array_like: bool = False
     limits: dict[str, str | int | float | bool] = {}
     up: int = 0
+    forbid: bool = False
 
     @property
     def members(self) -> tuple[TypeSchema, ...]:
@@ -76,7 +88,7 @@ class FieldSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """A field under its stored name: of a struct, or of an actor, where ``kind`` may be ``map`` or ``list``.
 
     ``required``: it has no default. ``absent``: some stored rows may not have it; they read the default,
-    which cannot be changed any more. ``default`` is the default as msgpack (see ``defaults``); None if there
+    which cannot be changed any more. Of an event: it may be written without the field. ``default`` is the default as msgpack (see ``defaults``); None if there
     is none or it is not known.
     """
 
@@ -112,46 +124,65 @@ class ActorSchema(msgspec.Struct, frozen=True):
     inputs: dict[str, str] = {}
 
 
+class _Scope(NamedTuple):
+    """Where a type is described: the classes around it, outermost first, and whether it is of an event."""
+
+    around: tuple[type, ...] = ()
+    events: bool = False
+
+    def inside(self, cls: type) -> _Scope:
+        return _Scope((*self.around, cls), self.events)
+
+
 def describe_type(declared: Any) -> TypeSchema:
     """The schema of a durable type (one that ``types.check_durable`` accepts)."""
-    return _described(inspect.type_info(declared), ())
+    return _described(inspect.type_info(declared), _Scope())
 
 
-def _described(node: inspect.Type, around: tuple[type, ...]) -> TypeSchema:
+def describe_event(declared: Any) -> TypeSchema:
+    """The schema of an event type that msgspec decodes. Raises TypeError for one that has custom types."""
+    return _described(inspect.type_info(declared), _Scope(events=True))
+
+
+def _described(node: inspect.Type, scope: _Scope) -> TypeSchema:
     limits = {name: value for name in LIMITS if (value := getattr(node, name, None)) is not None}
-    plain = _PLAIN.get(type(node))
+    plain = _PLAIN.get(type(node)) or (_OF_EVENTS.get(type(node)) if scope.events else None)
     if plain is not None:
         return TypeSchema(plain, limits=limits)
     match node:
         case inspect.Metadata():
-            return _described(node.type, around)
+            return _described(node.type, scope)
         case inspect.EnumType():
             return TypeSchema("enum", node.cls.__name__, values=tuple(sorted(one.value for one in node.cls)))
         case inspect.LiteralType():
             return _literal(node.values)
         case inspect.UnionType():
-            members = [member for part in node.types for member in _described(part, around).members]
+            members = [member for part in node.types for member in _described(part, scope).members]
             return TypeSchema("union", of=tuple(members))
         case inspect.ListType():
-            return TypeSchema("list", of=_all(around, node.item_type), limits=limits)
+            return TypeSchema("list", of=_all(scope, node.item_type), limits=limits)
         case inspect.VarTupleType():
-            return TypeSchema("tuple...", of=_all(around, node.item_type), limits=limits)
+            return TypeSchema("tuple...", of=_all(scope, node.item_type), limits=limits)
         case inspect.TupleType():
-            return TypeSchema("tuple", of=_all(around, *node.item_types))
+            return TypeSchema("tuple", of=_all(scope, *node.item_types))
         case inspect.DictType():
-            return TypeSchema("dict", of=_all(around, node.key_type, node.value_type), limits=limits)
+            return TypeSchema("dict", of=_all(scope, node.key_type, node.value_type), limits=limits)
+        case inspect.SetType() | inspect.FrozenSetType() if scope.events:
+            kind = "set" if isinstance(node, inspect.SetType) else "frozenset"
+            return TypeSchema(kind, of=_all(scope, node.item_type), limits=limits)
         case inspect.NamedTupleType():
-            return TypeSchema(
-                "namedtuple", node.cls.__name__, fields=_fields(node.fields, (*around, node.cls))
-            )
+            fields = _fields(node.fields, node.cls, scope)
+            return TypeSchema("namedtuple", node.cls.__name__, fields=fields)
         case inspect.StructType():
-            return _struct(node, around)
+            return _struct(node, scope)
+        case inspect.DataclassType() | inspect.TypedDictType() if scope.events:
+            return _like_a_struct(node, scope)
         case _:
-            raise TypeError(f"{node} is not a durable type")
+            raise TypeError(f"{node} is not a {'type of events' if scope.events else 'durable type'}")
 
 
-def _all(around: tuple[type, ...], *nodes: inspect.Type) -> tuple[TypeSchema, ...]:
-    return tuple(_described(node, around) for node in nodes)
+def _all(scope: _Scope, *nodes: inspect.Type) -> tuple[TypeSchema, ...]:
+    return tuple(_described(node, scope) for node in nodes)
 
 
 def _literal(values: Iterable[Any]) -> TypeSchema:
@@ -163,18 +194,26 @@ def _literal(values: Iterable[Any]) -> TypeSchema:
     return parts[0] if len(parts) == 1 else TypeSchema("union", of=tuple(parts))
 
 
-def _struct(node: inspect.StructType, around: tuple[type, ...]) -> TypeSchema:
+def _struct(node: inspect.StructType, scope: _Scope) -> TypeSchema:
     # Compare the full alias: a generic struct may contain itself with another argument.
-    if node.cls in around:
-        return TypeSchema("recursive", struct_class(node).__name__, up=around[::-1].index(node.cls))
+    if node.cls in scope.around:
+        return TypeSchema("recursive", struct_class(node).__name__, up=scope.around[::-1].index(node.cls))
     return TypeSchema(
         "struct",
         struct_class(node).__name__,
-        fields=_fields(node.fields, (*around, node.cls)),
+        fields=_fields(node.fields, node.cls, scope),
         tag_field=node.tag_field,
         tag=node.tag,
         array_like=node.array_like,
+        forbid=scope.events and node.forbid_unknown_fields,
     )
+
+
+def _like_a_struct(node: inspect.DataclassType | inspect.TypedDictType, scope: _Scope) -> TypeSchema:
+    name = getattr(node.cls, "__origin__", node.cls).__name__
+    if node.cls in scope.around:
+        return TypeSchema("recursive", name, up=scope.around[::-1].index(node.cls))
+    return TypeSchema("struct", name, fields=_fields(node.fields, node.cls, scope))
 
 
 def _default(field: inspect.Field) -> bytes | None:
@@ -185,16 +224,31 @@ def _default(field: inspect.Field) -> bytes | None:
         return NOT_CERTAIN
 
 
-def _fields(fields: Iterable[inspect.Field], around: tuple[type, ...]) -> tuple[FieldSchema, ...]:
+def _fields(fields: Iterable[inspect.Field], cls: type, scope: _Scope) -> tuple[FieldSchema, ...]:
+    inner = scope.inside(cls)
     return tuple(
         FieldSchema(
             field.encode_name,
-            _described(field.type, around),
+            _described(field.type, inner),
             required=field.required,
-            # msgspec's inspection shows a default of UNSET as a field that is not required and has no
-            # default.
-            absent=not field.required and field.default is field.default_factory is msgspec.NODEFAULT,
+            absent=_may_be_absent(field, cls, events=scope.events),
             default=_default(field),
         )
         for field in fields
     )
+
+
+def _may_be_absent(field: inspect.Field, cls: type, *, events: bool) -> bool:
+    if field.required:
+        return False
+    # msgspec's inspection shows a default of UNSET as a field that is not required and has no default.
+    if field.default is field.default_factory is msgspec.NODEFAULT:
+        return True
+    if not events:
+        return False
+    declared = event_fields(cls).get(field.name)
+    if declared is not None and may_be_unset(declared.type):
+        return True
+    config = getattr(getattr(cls, "__origin__", cls), "__struct_config__", None)
+    is_omitted = field.default_factory in (msgspec.NODEFAULT, list, dict, set)
+    return config is not None and config.omit_defaults and is_omitted

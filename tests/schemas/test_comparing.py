@@ -1,0 +1,283 @@
+"""An app against its lock: topics, keys, messages, types that contain themselves; and the lock as a file."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from pydantic import BaseModel
+
+import tailrace as tr
+from tailrace.core.errors import DefinitionError, NewerFormatError, OptionError
+from tailrace.core.values.type_schemas import describe_event
+from tailrace.schemas.comparing import Break, Mode, breaks
+from tailrace.schemas.lock import plain_of, read_lock, shape_of, write_lock
+from tailrace.schemas.reading import misreads
+
+
+class Line(msgspec.Struct):
+    sku: str
+    pieces: int
+
+
+class NewLine(msgspec.Struct):
+    sku: str
+    pieces: int
+    cents: int
+
+
+class Order(msgspec.Struct):
+    id: str
+    lines: list[Line] = []
+
+
+class NewOrder(msgspec.Struct):
+    id: str
+    lines: list[NewLine] = []
+
+
+class RenamedOrder(msgspec.Struct):
+    name: str = msgspec.field(name="id")
+    lines: list[Line] = []
+
+
+def an_app(type_: Any = Order, **options: Any) -> tr.App:
+    app = tr.App("orders")
+    options.setdefault("key", "name" if type_ is RenamedOrder else "id")
+    app.topic("orders", type_, **options)
+    return app
+
+
+def found(before: tr.App, after: tr.App, mode: Mode = "backward") -> list[Break]:
+    return breaks("orders", shape_of(before.plan()), shape_of(after.plan()), mode)
+
+
+def test_a_break_names_topic_type_field_reader_and_the_way_on() -> None:
+    (one,) = found(an_app(), an_app(NewOrder))
+    assert str(one) == (
+        "topic orders, Order.lines[].cents: the new code cannot read what the old code has written: the field "
+        "is required, and is absent. Give the field a default. If it was renamed, add its old name: "
+        "msgspec.field(name=...)."
+    )
+    assert found(an_app(), an_app(NewOrder), "forward") == []
+    assert found(an_app(), an_app(NewOrder), "full") == [one]
+    (other,) = found(an_app(NewOrder), an_app(), "full")
+    assert other.direction == "forward"
+    assert "the old code cannot read what the new code writes" in str(other)
+
+
+def test_a_field_that_keeps_its_name_in_events_may_be_renamed_in_the_code() -> None:
+    assert found(an_app(), an_app(RenamedOrder), "full") == []
+
+
+def test_another_format_breaks_all() -> None:
+    (one,) = found(an_app(), an_app(format="msgpack"))
+    assert "records are json, and are read as msgpack" in one.why
+
+
+@pytest.mark.parametrize(("key", "shown"), [(None, "none"), (lambda event: event.id, "a function (str)")])
+def test_another_key_breaks_all(key: Any, shown: str) -> None:
+    changed = {"key": key} if key is None else {"key": key, "key_type": str}
+    (one,) = found(an_app(), an_app(**changed))
+    assert one.why == f"the key is id (str), and is read as {shown}"
+
+
+def test_a_topic_that_only_one_side_has_breaks_nothing() -> None:
+    assert found(tr.App("orders"), an_app(), "full") == found(an_app(), tr.App("orders"), "full") == []
+
+
+# --- messages ---
+
+
+class Ask(msgspec.Struct, frozen=True):
+    what: str
+
+
+class AskMore(msgspec.Struct, frozen=True):
+    what: str
+    more: str
+
+
+def with_messages(type_: Any = Ask) -> tr.App:
+    app = tr.App("orders")
+
+    @app.actor
+    class Desk(tr.Actor):
+        asked: int = 0
+
+        @tr.on_message(name="ask")
+        def ask(self, message: type_, ctx: tr.Context[str]) -> None: ...  # pyright: ignore[reportInvalidTypeForm]  # a variable
+
+    return app
+
+
+def with_two_messages() -> tr.App:
+    app = tr.App("orders")
+
+    @app.actor
+    class Desk(tr.Actor):
+        asked: int = 0
+
+        @tr.on_message(name="ask")
+        def ask(self, message: Ask, ctx: tr.Context[str]) -> None: ...
+
+        @tr.on_message(name="other")
+        def other(self, message: Line, ctx: tr.Context[str]) -> None: ...
+
+    return app
+
+
+def test_messages_are_compared_by_actor_and_name() -> None:
+    (one,) = found(with_messages(), with_messages(AskMore))
+    assert (one.where, one.field) == ("message ask to Desk", "Ask.more")
+    assert found(with_messages(AskMore), with_messages()) == []
+
+
+def test_a_message_that_is_taken_no_more_may_still_be_in_the_inbox() -> None:
+    (one,) = found(with_two_messages(), with_messages())
+    assert (one.where, one.direction) == ("message other to Desk", "backward")
+    (back,) = found(with_messages(), with_two_messages(), "full")
+    assert back.direction == "forward"
+
+
+# --- types ---
+
+
+class Tree(msgspec.Struct):
+    name: str
+    children: list[Tree] = []
+
+
+class DeepTree(msgspec.Struct):
+    name: str
+    children: list[DeepTree] = []
+    leaf: bool = True
+
+
+class OtherTree(msgspec.Struct):
+    name: str
+    children: list[tuple[OtherTree, int]] = []
+
+
+class Owner(msgspec.Struct):
+    tree: dict[str, Tree]
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "expected"),
+    [
+        (Tree, DeepTree, []),
+        (DeepTree, Tree, []),
+        (Tree, Tree, []),
+        (Owner, Owner, []),
+        (Tree, OtherTree, ["Tree.children[]"]),
+        (OtherTree, Tree, ["OtherTree.children[]"]),
+    ],
+)
+def test_types_that_contain_themselves_are_read_once(written: type, read: type, expected: list[str]) -> None:
+    lost = misreads(describe_event(written), describe_event(read), json=True)
+    assert [one.path for one in lost] == expected
+
+
+class Whatever(msgspec.Struct):
+    x: Any
+
+
+class Raw(msgspec.Struct):
+    x: msgspec.Raw
+
+
+class Nothing(msgspec.Struct):
+    x: Annotated[str, msgspec.Meta(pattern="^a")]
+
+
+class Text(msgspec.Struct):
+    x: str
+
+
+class Day(msgspec.Struct):
+    x: date
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "json", "reads"),
+    [
+        (Whatever, Raw, True, True),
+        (Text, Whatever, True, True),
+        (Whatever, Text, True, False),
+        (Nothing, Text, True, True),
+        (Nothing, Nothing, True, True),
+        (Text, Nothing, True, False),
+        (Day, Text, True, True),
+        (Text, Day, True, False),
+        (dict[str, int], Text, True, False),
+    ],
+)
+def test_what_has_no_shape_and_patterns(written: Any, read: Any, json: bool, reads: bool) -> None:
+    lost = misreads(describe_event(written), describe_event(read), json=json)
+    assert bool(lost) != reads
+
+
+# --- pydantic ---
+
+
+class Model(BaseModel):
+    id: str
+
+
+class LargerModel(BaseModel):
+    id: str
+    size: int = 0
+
+
+def test_a_pydantic_model_is_compared_as_a_whole() -> None:
+    assert found(an_app(Model), an_app(Model), "full") == []
+    (one,) = found(an_app(Model), an_app(LargerModel))
+    assert "compared as a whole" in one.why
+
+
+# --- the file ---
+
+
+def test_the_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
+    shape = shape_of(an_app(NewOrder).plan())
+    write_lock(tmp_path / "lock", {"orders": plain_of(shape)})
+    locked = read_lock(tmp_path / "lock")["orders"]
+    assert locked.plain == plain_of(shape)
+    assert breaks("orders", locked.shape, shape, "full") == []
+    text = (tmp_path / "lock").read_text()
+    write_lock(tmp_path / "lock", {"orders": locked.plain})
+    assert (tmp_path / "lock").read_text() == text
+    assert '{"name": "cents", "type": {"kind": "int"}, "required": true}' in text
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1, "apps": {"a": {"topics": 3}}}'])
+def test_what_is_no_lock_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lock").write_text(text)
+    with pytest.raises(OptionError, match="is no lock of schemas"):
+        read_lock(tmp_path / "lock")
+
+
+def test_a_lock_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text(json.dumps({"format": 2, "apps": {}}))
+    with pytest.raises(NewerFormatError):
+        read_lock(tmp_path / "lock")
+
+
+class Own:
+    """A type that msgspec decodes with a hook alone."""
+
+
+class Holder(msgspec.Struct):
+    id: str
+    own: Own
+
+
+def test_a_type_without_a_description_is_refused_by_name() -> None:
+    with pytest.raises(DefinitionError, match="the topic 'orders' cannot be described"):
+        shape_of(an_app(Holder).plan())
