@@ -203,19 +203,87 @@ def test_a_changelog_that_grows_while_it_is_imported_is_an_error(folder: Path) -
             list(found)
 
 
-def test_inputs_begin_at_the_committed_offsets(folder: Path) -> None:
+def handed_over(folder: Path, committed: int = 2) -> tuple[TopicPartition, Ended]:
+    """Faust has counted 5, and has read some of 4 orders; its table is imported."""
     places = [TopicPartition("orders", number) for number in range(3)]
-    write(folder, [(0, b'"a"', b"5")])
     with closing(EmbeddedLog(folder)) as log:
         orders = [
             Output("orders", b"a", b'{"key":"a","at_ms":%d}' % (AT_MS + n), AT_MS + n) for n in range(4)
         ]
         (place,) = log.append_all(orders)
-        writer = log.writer("outside")
-        writer.commit({one: (2 if one == place else 0) for one in places}, "shop")
-        writer.close()
-    (ended,) = take(folder, "--json").lines
-    assert ended["begins"]["orders"][str(place.partition)] == 2
+        commit(log, "shop", {one: (committed if one == place else 0) for one in places})
+    write(folder, [(0, b'"a"', b"5")])
+    return place, take(folder, "--json")
+
+
+def commit(log: EmbeddedLog, group: str, offsets: dict[TopicPartition, int]) -> None:
+    writer = log.writer("outside")
+    writer.commit(offsets, group)
+    writer.close()
+
+
+def totals(folder: Path) -> list[int]:
+    return [json.loads(one.value)["count"] for _, one in records(folder, "totals")]
+
+
+def test_inputs_begin_at_the_committed_offsets(folder: Path) -> None:
+    place, ended = handed_over(folder)
+    assert ended.lines[0]["begins"]["orders"][str(place.partition)] == 2
     done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
-    totals = [json.loads(one.value)["count"] for _, one in records(folder, "totals")]
-    assert totals == [5, 6, 7]
+    assert totals(folder) == [5, 6, 7]
+
+
+def test_they_do_so_in_canonical_order_and_for_every_app_that_reads_the_rows(folder: Path) -> None:
+    """The oracle is the table and the orders that Faust had not read: 5 and 2."""
+    handed_over(folder)
+    done("run", f"{APP}@second", "--until-end", "--log", folder, "--state", folder.parent / "second")
+    assert totals(folder) == [5, 6, 7]
+    done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
+    made = ("--to", folder.parent / "made", "--order", "canonical", "--workers", 1)
+    for name in (APP, f"{APP}@new"):
+        done("rebuild", name, "--log", folder, *made)
+    again = ("--from-snapshot", folder.parent / "made", "--until-end", "--log", folder)
+    done("run", f"{APP}@new", *again, "--state", folder.parent / "new")
+    (said,) = done("get", f"{APP}@new", "Customer", "a", "count", "--json", "--log", folder).lines
+    assert said["value"] == 7
+    assert done("compare", APP, folder, folder.parent / "made").code == 0
+
+
+def test_they_do_so_if_the_log_has_forgotten_the_offsets_of_its_groups(folder: Path) -> None:
+    place, _ = handed_over(folder)
+    with closing(EmbeddedLog(folder)) as log:
+        commit(log, "takeover#begun", dict.fromkeys((place,), 0))
+        commit(log, "shop", dict.fromkeys((place,), 0))
+    done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
+    assert totals(folder) == [5, 6, 7]
+
+
+def test_they_do_so_on_the_log_that_the_app_has_moved_to(folder: Path) -> None:
+    handed_over(folder)
+    done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
+    target = folder.parent / "target"
+    done("migrate", "--app", APP, "--from", folder, "--to", target)
+    done(
+        "rebuild",
+        APP,
+        "--log",
+        target,
+        "--to",
+        folder.parent / "made",
+        "--order",
+        "canonical",
+        "--workers",
+        1,
+    )
+    assert done("compare", APP, target, folder.parent / "made").code == 0
+
+
+def test_two_tables_of_different_moments_are_refused(folder: Path) -> None:
+    place, _ = handed_over(folder)
+    with closing(EmbeddedLog(folder)) as log:
+        commit(log, "shop", {place: 3})
+    write(folder, [(0, b'"a"', b"{}")], "shop-kept-changelog")
+    ended = take(folder, table="kept")
+    assert ended.code == 1
+    assert "stand for 'orders' partition" in ended.err
+    assert "up to offset 2, and those of 'kept' up to 3" in ended.err

@@ -159,6 +159,9 @@ def test_a_faust_app_hands_over_and_each_order_counts_once(kafka_url: str, tmp_p
     assert {one["key"]: one["count"] for one in values(bootstrap, f"{prefix}totals")} == counted(
         before + after
     )
+    rebuild = ("rebuild", APP, "--order", "canonical", "--workers", "1", "--to", str(tmp_path / "made"))
+    tailrace(*rebuild, environment=environment)
+    tailrace("compare", APP, kafka_url, str(tmp_path / "made"), environment=environment)
     windows = Counter((one["key"], HOUR_MS * (one["at_ms"] // HOUR_MS)) for one in before)
     found = values(bootstrap, f"{prefix}hours")
     assert {(one["key"], one["start_ms"]): one["value"] for one in found} == windows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 
 from tailrace.cli import showing
 from tailrace.cli.append import Appending
-from tailrace.cli.append_notes import APPENDED, Source
+from tailrace.cli.append_notes import Source
 from tailrace.cli.arguments import (
     LogType,
     any_log_option,
@@ -34,10 +35,10 @@ from tailrace.core.records import Output
 from tailrace.core.values.event_fields import event_fields, kind_of
 from tailrace.core.values.types import shortened
 from tailrace.faust.changelog import FaustTable, TableLayout, TableRow
-from tailrace.faust.handover import HandOver, check_not_begun, check_stopped, note_hand_over, plan_hand_over
+from tailrace.faust.handover import HandOver, check_not_begun, check_stopped, plan_hand_over
+from tailrace.history.reading.handed_over import note_handed_over, noted
 from tailrace.history.reading.residence import check_lives_here
-from tailrace.history.reading.stretches import scan
-from tailrace.log.interface import Log, StoredLog
+from tailrace.log.interface import StoredLog
 from tailrace.processes.app_loading import find_app
 
 _SCHEME = "faust://"
@@ -143,9 +144,11 @@ def import_(
             raise click.UsageError("--new-input is for a Faust app on the log of APP: leave it out.")
         hand_over = HandOver({}, None)
         if is_here:
-            hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *_imported(log)})
+            hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *noted(log, log.topics())})
         importing.read(hand_over)
-        note_hand_over(log, plan, hand_over)
+        inputs = [one.name for one in plan.inputs]
+        now_ms = time.time_ns() // 1_000_000
+        note_handed_over(log, target.name, hand_over.positions, inputs, now_ms)
         report = stack.enter_context(progress())
         appending = Appending(log, target.name, importing.make, report, skip_invalid=False)
         try:
@@ -277,14 +280,6 @@ def _checked_fields(topic: Topic[Any, Any], *, is_windowed: bool) -> set[str]:
     return fields
 
 
-def _imported(log: Log) -> set[str]:
-    """The topics that have rows of tables of Faust, by the notes of imports."""
-    if APPENDED not in log.topics():
-        return set()
-    keys = [(one.key or b"").decode(errors="replace") for one in scan(log, APPENDED, 0)]
-    return {key.partition(" ")[0] for key in keys if f" {_SCHEME}" in key}
-
-
 def _report(topic: str, appending: Appending, hand_over: HandOver, *, is_here: bool, as_json: bool) -> None:
     begins: dict[str, dict[int, int]] = {}
     for place, offset in sorted(hand_over.positions.items()):
@@ -297,10 +292,5 @@ def _report(topic: str, appending: Appending, hand_over: HandOver, *, is_here: b
     for name, offsets in begins.items():
         where = ", ".join(f"{offset} in partition {number}" for number, offset in offsets.items())
         click.echo(f"{name} begins where Faust has stopped: at offset {where}.", err=True)
-    if begins:
-        click.echo(
-            "Run the app within a week: then Kafka forgets where it begins (offsets.retention.minutes).",
-            err=True,
-        )
-    elif not is_here:
+    if not is_here:
         click.echo("Faust is on another log, so no input begins at its offsets.", err=True)

@@ -1,8 +1,8 @@
 """The hand-over of a stopped Faust app: where it has read its inputs up to, the app begins.
 
 Theory. A Faust app commits the offsets up to which its tables hold what it has read. The imported tables stand for all before these,
-so the app must begin exactly there, and must handle the rows of the tables before the events that follow. The first is noted as
-the app's first positions (``<app>#begun``), which a task without a commit begins at. The second is a matter of event time:
+so the app must begin exactly there, and must handle the rows of the tables before the events that follow. The first is noted in
+the log (``history.reading.handed_over``). The second is a matter of event time:
 
 =================================  =======================================================================
 rule                               why
@@ -25,7 +25,6 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine.merge import TOLERANCE_MS
 from tailrace.core.errors import OffsetsDisagreeError, TailraceError, TaskOwnedError, UsageError
-from tailrace.core.names import begun_group
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import Log, StoredLog, TopicPartition
@@ -107,17 +106,6 @@ def plan_hand_over(
             )
         positions.update(found)
     return HandOver(positions, _before(log, inputs, positions))
-
-
-def note_hand_over(log: Log, plan: Plan, hand_over: HandOver) -> None:
-    """Note the positions as those at which the app begins. On Kafka they expire a week after (``offsets.retention.minutes``)."""
-    if hand_over.positions:
-        group = begun_group(plan.app)
-        writer = log.writer(group)
-        try:
-            writer.commit(hand_over.positions, group)
-        finally:
-            writer.close()
 
 
 def _check_complete(

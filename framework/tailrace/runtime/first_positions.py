@@ -5,6 +5,8 @@ not committed yet has none. So before an app runs for the first time, and when i
 offset of each input partition is *noted*: as offsets of a consumer group of its own, ``<app>#begun``. A task without a commit begins
 there. If the log has deleted records from there on, they were deleted unread, and the task does not start (``restore``).
 
+If the rows of another topic stand for the past of an input, the app begins behind that (``history.reading.handed_over``).
+
 On Kafka such notes expire after a week (``offsets.retention.minutes``). Then 0 is taken for an input of which other tasks have
 committed positions, as whatever is deleted may be missing. The cuts of all tasks say which inputs these are.
 """
@@ -12,13 +14,14 @@ committed positions, as whatever is deleted may be missing. The cuts of all task
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import FencedError
 from tailrace.core.names import begun_group
 from tailrace.history.reading.changelog import last_cut
+from tailrace.history.reading.handed_over import handed_over
 from tailrace.log.interface import Log, TopicPartition
 
 _log = logging.getLogger("tailrace.service")
@@ -50,9 +53,14 @@ def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
             _tell(plan, new)
 
 
-def first_positions(app: str, log: Log, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """What was noted, by input partition."""
-    return log.committed_offsets(begun_group(app), places)
+def first_positions(plan: Plan, log: Log, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """Where the app begins, by input partition, as far as it was noted."""
+    inputs = {one.name for one in plan.inputs}
+    begun = handed_over(log, inputs, {one.topic for one in places})
+    found = dict(log.committed_offsets(begun_group(plan.app), places))
+    return found | {
+        place: max(offset, found.get(place, 0)) for place, offset in begun.items() if place in places
+    }
 
 
 def inputs_read(plan: Plan, log: Log) -> set[str]:

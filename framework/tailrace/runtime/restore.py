@@ -364,7 +364,7 @@ class Restore:
 
     def _first_positions(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Where to begin in inputs that the task has never read. What was noted of them may have expired."""
-        noted = first_positions(self.plan.app, self.log, places)
+        noted = first_positions(self.plan, self.log, places)
         unknown = [place for place in places if place not in noted]
         read = inputs_read(self.plan, self.log) if unknown else set[str]()
         return {

@@ -27,6 +27,7 @@ What is not moved: consumer groups of others, state folders, the versions of the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, TypeAlias
@@ -45,6 +46,7 @@ from tailrace.history.moving.copying import (
 )
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.handed_over import note_handed_over, noted
 from tailrace.history.reading.left_inputs import abandoned_inputs
 from tailrace.history.reading.residence import Move, Step, last_move, note_move
 from tailrace.history.reading.same_topics import check_history, still_there
@@ -134,6 +136,7 @@ class _Moving:
         finally:
             placer.close()
         self._commit_positions()
+        self._note_handed_over()
         self._compare_ends(names)
         note_move(self._target, self._apps, _move("arrived", self._source))
         return Moved(self._apps, copy.report(), rows)
@@ -247,6 +250,17 @@ class _Moving:
                     writer.commit(self._source.committed_offsets(group, places), group)
                 finally:
                     writer.close()
+
+    def _note_handed_over(self) -> None:
+        """On the target, rows stand for the same records: they have the same offsets there."""
+        now_ms = time.time_ns() // 1_000_000
+        for plan in self._plans:
+            inputs = [one.name for one in plan.inputs]
+            for rows, before in noted(self._source, inputs).items():
+                places = {
+                    TopicPartition(one, n): at for one, offsets in before.items() for n, at in offsets.items()
+                }
+                note_handed_over(self._target, rows, places, inputs, now_ms)
 
     def _compare_ends(self, names: Sequence[str]) -> None:
         for topic, ends in self._source.ends(names).offsets.items():

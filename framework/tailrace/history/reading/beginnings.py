@@ -36,6 +36,7 @@ from tailrace.core.records import CHANNEL
 from tailrace.core.storage import Store
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.commit_identity import Standing, standing
+from tailrace.history.reading.handed_over import handed_over
 from tailrace.history.reading.stretches import first
 from tailrace.history.reading.tape_records import tape_record
 from tailrace.log.interface import TopicPartition
@@ -125,12 +126,15 @@ def taped_beginning(
 def canonical_beginning(
     history: AppHistory, partition: int, end: bytes | None, asked: Snapshot | None, inputs: Iterable[str]
 ) -> Beginning:
-    """The beginning in canonical order, after deleted records. ``end``: the service's last cut, if any.
+    """The beginning in canonical order, after deleted records and those that imported rows stand for. ``end``: the service's last cut, if any.
     Raises SnapshotMismatchError: the snapshot is of an end of the history that the log has lost.
     """
     app = history.plan.app
     lineage = lineage_of(app, partition) if end is None else tape.decode_cut(end).lineage
     positions = {name: history.log.start_offset(name, partition) for name in inputs}
+    for place, offset in handed_over(history.log, positions, positions).items():
+        if place.partition == partition:
+            positions[place.topic] = max(offset, positions[place.topic])
     cut = b"" if asked is None else asked.manifest.task(partition).cut
     if asked is not None:
         abandoned = asked.manifest.task(partition).abandoned
