@@ -37,7 +37,7 @@ demo: .venv/installed java browser $(if $(filter kafka,$(LOG)),kafka)  ## a year
 	    $(if $(LOG),--log '$(if $(filter kafka,$(LOG)),kafka://{broker},$(LOG))')
 
 .PHONY: test
-test: .venv/installed java kafka chromium promtool  ## lint, types, and the tests on each Python found
+test: .venv/installed java kafka chromium promtool containers  ## lint, types, and the tests on each Python found
 	@$(BIN)/python .ci/suite.py --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
 
 .PHONY: quick
@@ -110,6 +110,10 @@ browser:  # a demo without a picture of the page is one, too
 .PHONY: chromium
 chromium:  ## a Chromium for the tests of the page: checked for, and installed on Debian as root
 	@.ci/chromium
+
+.PHONY: containers
+containers:  ## what builds and runs an image without an engine, for its tests: installed on Debian as root
+	@.ci/containers
 
 .PHONY: promtool
 promtool:  ## promtool, for the tests of the alert rules: checked for, and taken from Debian's package as root

@@ -45,7 +45,7 @@ def port_of(running: Running) -> int:
 class Metrics:
     """The samples of an answer, without the label of the app: by name and other labels."""
 
-    def __init__(self, port: int, token: str = "") -> None:
+    def __init__(self, port: int, token: str = "", app: str = "measured") -> None:
         found = ask(port, "/metrics", token)
         assert found.status == 200, found
         self.samples: dict[tuple[str, ...], float] = {}
@@ -53,7 +53,7 @@ class Metrics:
             for one in family.samples:
                 labels = {**one.labels}
                 if not one.name.startswith("process_"):
-                    assert labels.pop("app") == "measured"
+                    assert labels.pop("app") == app
                 self.samples[one.name, *labels.values()] = one.value
 
     def total(self, name: str) -> float:
