@@ -182,4 +182,4 @@ def test_where_an_app_begins_is_noted_once(tmp_path: Path) -> None:
     declare(tmp_path)
     with opened(tmp_path) as log:
         places = [TopicPartition("orders", number) for number in range(2)]
-        assert first_positions("ledger", log, places) == dict.fromkeys(places, 0)
+        assert first_positions(PLAN, log, places) == dict.fromkeys(places, 0)
