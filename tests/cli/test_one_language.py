@@ -36,6 +36,7 @@ SILENT = {
     "log retain": "says nothing",
     "log copy": "says nothing",
     "log dump": "writes JSON lines",
+    "schemas export": "writes a JSON document",
 }
 
 

@@ -251,7 +251,7 @@ def _built(one: Planned) -> Any:
             made = datetime
         case "enum":
             members = {f"m{value}": value for value in one.choices}
-            made = Enum("E", members)  # type: ignore[misc, no-redef]  # only known here
+            made = Enum(f"E{id(one)}", members)  # type: ignore[misc, no-redef]  # only known here
         case "literal":
             return Literal[tuple(one.choices)]
         case "list":
@@ -291,7 +291,7 @@ def _members(one: Planned) -> Iterator[Planned]:
 
 def _named_tuple(one: Planned, parts: list[Any]) -> Any:
     fields: Any = [(f"f{at}", part) for at, part in enumerate(parts)]
-    made: Any = NamedTuple("N", fields)  # type: ignore[misc]
+    made: Any = NamedTuple(f"N{id(one)}", fields)  # type: ignore[misc]
     defaults = [values(each)[0] for each in one.of]
     made.__new__.__defaults__ = tuple(defaults[one.choices[0] :])
     made._field_defaults = {f"f{at}": defaults[at] for at in range(one.choices[0], len(parts))}
@@ -316,11 +316,13 @@ def _struct(one: Planned) -> Any:
             else:
                 each.default = [default]
                 fields.append((each.name, made, default))
+    if not one.fields:
+        one.options["array_like"] = False  # msgspec has no JSON Schema for it
     options = {name: value for name, value in one.options.items() if value is not None}
     defaults = [member for each in one.fields if each.mode == "default" for member in _members(each.type)]
     if any(each.kind in ("enum", "literal") for each in defaults):
         options["omit_defaults"] = False  # the default would never be written
-    return msgspec.defstruct("S", fields, **options, frozen=True)
+    return msgspec.defstruct(f"S{id(one)}", fields, **options, frozen=True)
 
 
 def _first(one: Planned) -> Any:
