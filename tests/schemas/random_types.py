@@ -271,6 +271,8 @@ def _built(one: Planned) -> Any:
             kinds = [each.kind for each in flat]
             if any(kinds.count(kind) > 1 for kind in ("int", "float", "str", "bytes", "datetime")):
                 raise TypeError("the limits of which one count is not defined")
+            if "literal" in kinds and any(each.limits for each in flat):
+                raise TypeError("it may have values that it does not read itself")
             if "tuple" in kinds and any(each.limits for each in flat):
                 raise TypeError("msgspec 0.22 reads memory that is not its own for such a type")
             return Union[tuple(parts)]  # noqa: UP007  # its members are only known here

@@ -305,9 +305,11 @@ def _text(
     form: _Form, found: Mapping[str, Node], members: Iterable[Node], path: str, read: Node
 ) -> Iterator[Misread]:
     limits = found["str"].schema.limits if "str" in found else None
-    if form.values is not None:
-        others = [one for one in form.values if limits is None or not _fits_text(str(one), limits)]
-        yield from _values(form._replace(values=tuple(others)), members, path, read)
+    if form.values is not None and limits is not None:
+        if not all(_fits_text(str(one), limits) for one in form.values):
+            yield _other(form, read, path)
+    elif form.values is not None:
+        yield from _values(form, members, path, read)
     elif limits is not None:
         fits = form.kind == "str" and limits.get("pattern") in (None, form.limits.get("pattern"))
         if limits and not (fits and _holds_lengths(form, found["str"].schema)):
@@ -325,10 +327,8 @@ def _text(
 def _number(
     form: _Form, found: Mapping[str, Node], members: Iterable[Node], path: str, read: Node
 ) -> Iterator[Misread]:
-    values = {value for one in members for value in one.schema.values if type(value) is int}
-    if form.sort == "int" and values and form.values is not None:
-        form = form._replace(values=tuple(one for one in form.values if one not in values))
-    if form.sort == "int" and values and "int" not in found:
+    has_values = any(type(value) is int for one in members for value in one.schema.values)
+    if form.sort == "int" and has_values and "int" not in found:
         yield from _values(form, members, path, read)
         return
     taken = next((found[kind] for kind in (form.sort, "float", "Decimal") if kind in found), None)
