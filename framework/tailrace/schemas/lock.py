@@ -93,9 +93,12 @@ def plain_of(shape: AppShape) -> Any:
 
 
 def write_lock(path: Path, apps: dict[str, Any]) -> None:
-    """Write the apps, given as they are in the file."""
+    """Write the apps, given as they are in the file. Raises OptionError if it cannot be written."""
     written = {"format": FORMAT, "apps": dict(sorted(apps.items()))}
-    path.write_text("\n".join(_lines(written)) + "\n", encoding="utf-8")
+    try:
+        path.write_text("\n".join(_lines(written)) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"the lock {path} cannot be written: {error.strerror}") from None
 
 
 def read_lock(path: Path) -> dict[str, Locked]:
