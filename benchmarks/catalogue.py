@@ -8,7 +8,7 @@ from benchmarks.kafka import gap as kafka_gap
 from benchmarks.kafka import latency as kafka_latency
 from benchmarks.kafka import state as kafka_state
 from benchmarks.kafka import throughput as kafka
-from benchmarks.served import growth, latency, memory, recovery, replaying, splitting, throughput
+from benchmarks.served import answers, growth, latency, memory, recovery, replaying, splitting, throughput
 from benchmarks.spark import rebuilds, starts
 
 CASES: dict[str, Case] = {
@@ -35,6 +35,7 @@ CASES: dict[str, Case] = {
     "split": splitting.splitting,
     "growth-served": growth.growth_served,
     "burst": memory.burst,
+    "answers": answers.answers,
 }
 
 KAFKA: dict[str, Case] = {

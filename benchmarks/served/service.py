@@ -79,6 +79,11 @@ class Service:
         """Number of partitions restored so far."""
         return sum(one["message"] == "a partition runs" for one in self._logged())
 
+    def port(self) -> int:
+        """The port at which it answers over HTTP, once it does."""
+        wait_until(lambda: port_of(self._logged()) > 0, "it answers over HTTP", self)
+        return port_of(self._logged())
+
     def wait_for_tasks(self, count: int) -> None:
         """Wait until the group has given exactly this number of tasks to this process, on Kafka. They may not run yet."""
         wait_until(lambda: self.tasks() == count, "the group has given its tasks", self)
@@ -134,8 +139,18 @@ class Service:
         return started or [self._process.pid]
 
     def _logged(self) -> list[dict[str, Any]]:
-        lines = self._said.read_bytes().splitlines(keepends=True)
-        return [msgspec.json.decode(line) for line in lines if line.startswith(b"{") and line.endswith(b"\n")]
+        return logged(self._said)
+
+
+def logged(said: Path) -> list[dict[str, Any]]:
+    """The log lines that a process has written to a file so far."""
+    lines = said.read_bytes().splitlines(keepends=True)
+    return [msgspec.json.decode(line) for line in lines if line.startswith(b"{") and line.endswith(b"\n")]
+
+
+def port_of(lines: Iterable[Mapping[str, Any]]) -> int:
+    """The port at which a process answers over HTTP; 0 if it does not say it yet."""
+    return next((one["port"] for one in lines if one["message"] == "answering"), 0)
 
 
 class GroupTasks(NamedTuple):
