@@ -18,8 +18,10 @@ import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import StateUnavailableError
 from tailrace.core.records import Output
+from tailrace.core.rows import CUT_ROW
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.changelog import fold
+from tailrace.history.reading.stretches import last as last_record
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.tasks import Tasks
@@ -190,6 +192,7 @@ def test_whenever_it_is_looked_at_a_following_standby_has_whole_commits(
     standbys = world.standbys()
     world.brought_up(standbys)
     seen: dict[tuple[int, bytes], dict[bytes, bytes]] = {}
+    ends = set[tuple[int, int]]()
 
     def look() -> None:
         for number, store in world.stores.items():
@@ -197,10 +200,15 @@ def test_whenever_it_is_looked_at_a_following_standby_has_whole_commits(
             assert cut.toward is None
             assert cut.core is not None
             rows = {row: value for row, value in store.rows() if row[:1] != b"i"}
+            place = TopicPartition(PLAN.changelog_topic, number)
+            if (number, cut.changelog_position) not in ends:
+                ends.add((number, cut.changelog_position))
+                ended = last_record(world.log, *place, stop=cut.changelog_position)
+                assert ended is not None
+                assert ended.key == CUT_ROW, "the store ends with a commit"
             if (before := seen.setdefault((number, cut.core), rows)) is not rows:
                 assert rows == before
                 continue
-            place = TopicPartition(PLAN.changelog_topic, number)
             then = fold(world.log, place, 0, cut.changelog_position)
             assert then.cut == cut.core
             assert rows == {row: value for row, value in then.rows.items() if value is not None}

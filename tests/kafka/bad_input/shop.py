@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 import msgspec
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -225,8 +225,18 @@ class Shop:
     def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
         """As retention does."""
         at = At(self.prefix + topic, partition, offset)
-        for done in self.admin.delete_records([at]).values():
-            done.result()
+
+        def is_done() -> bool:
+            try:
+                for done in self.admin.delete_records([at]).values():
+                    done.result()
+            except KafkaException as error:
+                if error.args[0].name() != "POLICY_VIOLATION":
+                    raise
+                return False  # the broker has not applied yet that the topic is no longer compacted
+            return True
+
+        wait_until(is_done, "the records are deleted")
 
     def delete(self, *topics: str) -> None:
         """Delete topics, behind the back of the service."""

@@ -45,4 +45,9 @@ class RunOptions(TypedDict, total=False):
     fsync: Literal["interval", "commit"]
     handler_warning: str | int | timedelta
     grace: str | int | timedelta
+    http: str
+    http_token_file: str | PathLike[str]
+    http_certificate: str | PathLike[str]
+    http_key: str | PathLike[str]
+    http_client_ca: str | PathLike[str]
     log_format: Literal["auto", "json", "text"]

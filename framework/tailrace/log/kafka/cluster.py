@@ -34,8 +34,10 @@ _PAUSE_S: Final = 0.1
 _MOMENT_S: Final = 1.0
 _STUCK_S: Final = 10.0
 """How long after its own time-out a question counts as one that is never answered."""
-_RENEW_S: Final = 15.0
-"""After so long without an answer another client asks: this one may have lost the addresses of all brokers, see ``reader``."""
+_RENEW_S: Final = 8.0
+"""After so long without an answer another client asks: this one may have lost the addresses of all brokers, see ``reader``. It is no
+multiple of the times after which brokers appear and disappear: a client made at a wrong moment must not be followed by another.
+"""
 _NO_OFFSET: Final = -1
 """What brokers answer if no record has the time that is asked for."""
 _OLD_METADATA: Final = frozenset({"FENCED_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "UNKNOWN_LEADER_EPOCH"})
