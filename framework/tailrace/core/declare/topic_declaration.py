@@ -25,7 +25,7 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.key_paths import Path, key_getter, key_type_of
 from tailrace.core.values.keys import key_codec_for
-from tailrace.core.values.types import check_unions, spell
+from tailrace.core.values.types import spell
 
 IDLE_AFTER: Final = "60s"
 """The default of ``idle_after``."""
@@ -163,7 +163,6 @@ def _check_type(type: Any, where: str) -> None:
             ) from None
         return
     try:
-        check_unions(type)
         msgspec.json.Decoder[Any](type)
     except (TypeError, NameError) as error:
         hint = "Give its fields types that msgspec can decode, and define those in a module."

@@ -19,7 +19,7 @@ from msgspec import inspect
 
 from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError, UnsetFieldError
 from tailrace.core.values.codec import ValueCodec
-from tailrace.core.values.guards import LIMITS, NoGuardError, Scope, is_plain_frozen, struct_class
+from tailrace.core.values.guards import NoGuardError, Scope, is_plain_frozen, struct_class
 
 CODEC_ERRORS: Final = (msgspec.MsgspecError, OverflowError, UnicodeEncodeError, RecursionError, TypeError)
 """Errors of encoding or strictly decoding a value of the wrong type, for ``except``; see ``explain``."""
@@ -132,31 +132,9 @@ def _objection(part: inspect.Type) -> tuple[str, str]:
             return f"{spell(struct_class(part))} has omit_defaults", _NO_OMISSION
         case inspect.StructType() if part.forbid_unknown_fields:
             return f"{spell(struct_class(part))} has forbid_unknown_fields", _NO_FORBIDDING
-        case inspect.UnionType() if _is_misread(part):
-            return _MISREAD_UNION
         case _:
             pass
     return "", ""
-
-
-_MISREAD_UNION = (
-    "msgspec reads wrong memory for a union of a tuple and a type with limits",
-    "Make the tuple a NamedTuple, or remove the limits.",
-)
-
-
-def check_unions(declared: Any) -> None:
-    """Raise TypeError for a union that msgspec 0.22 takes apart wrongly: its decoder may end the process."""
-    if any(map(_is_misread, parts_of(inspect.type_info(declared), set()))):
-        raise TypeError(_MISREAD_UNION[0])
-
-
-def _is_misread(part: inspect.Type) -> bool:
-    if not isinstance(part, inspect.UnionType):
-        return False
-    members = [one.type if isinstance(one, inspect.Metadata) else one for one in part.types]
-    has_limits = any(getattr(one, name, None) is not None for one in members for name in LIMITS)
-    return has_limits and any(isinstance(one, inspect.TupleType) and one.item_types for one in members)
 
 
 def parts_of(node: inspect.Type, seen: set[type]) -> Iterator[inspect.Type]:
