@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from http.client import HTTPConnection
 from itertools import islice
 from random import Random
@@ -37,10 +37,13 @@ def answers(scale: Scale) -> list[Row]:
             house.take(service, islice(events, scale.keys), "totals")
             scraped = _scraped(service, scale)
             alone, followed = list[Taken](), list[Taken]()
-            for _ in range(scale.repeats):
-                alone.append(house.take(service, islice(events, scale.served_events), "totals"))
-                with _serving(house):
-                    followed.append(house.take(service, islice(events, scale.served_events), "totals"))
+            # In turn: a log and a state that grow must not count for one side alone.
+            for number in range(2 * scale.repeats):
+                first = number % 2 == 0
+                for beside in (first, not first):
+                    with _serving(house) if beside else nullcontext():
+                        taken = house.take(service, islice(events, scale.served_events), "totals")
+                        (followed if beside else alone).append(taken)
         with _serving(house) as port:
             names = apps.keys(scale.keys)
             runs = [_asked(port, names, scale.latency_s) for _ in range(scale.repeats)]
