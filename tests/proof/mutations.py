@@ -276,7 +276,7 @@ MUTATIONS: dict[str, Mutation] = {
         "runtime.restore:Restore._step_over", "not self.after_deleted", "False", law=8, tests=_OFFSETS
     ),
     "a-task-without-a-commit-that-begins-with-what-is-left": Mutation(
-        "runtime.restore:Restore._first_positions", "noted = first_positions(self.plan.app, self.log, places)\n    unknown = [place for place in places if place not in noted]\n    read = inputs_read(self.plan, self.log) if unknown else set[str]()", "noted, unknown, read = ({}, places, set())", law=8, tests=_OFFSETS
+        "runtime.restore:Restore._first_positions", "noted = first_positions(self.plan, self.log, places)\n    unknown = [place for place in places if place not in noted]\n    read = inputs_read(self.plan, self.log) if unknown else set[str]()", "noted, unknown, read = ({}, places, set())", law=8, tests=_OFFSETS
     ),
     "an-input-that-lost-its-end-read-on": Mutation(
         "history.reading.last_reads:is_replaced", "return is_there or read.offset >= log.end_offset(name, partition) or (not log.topics()[name].compacted)", "return False", law=8, tests=_LOST_INPUTS

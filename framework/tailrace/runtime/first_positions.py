@@ -55,6 +55,8 @@ def note_first_positions(plan: Plan, log: Log, *, told: bool = True) -> None:
 
 def first_positions(plan: Plan, log: Log, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
     """Where the app begins, by input partition, as far as it was noted."""
+    if not places:
+        return {}
     inputs = {one.name for one in plan.inputs}
     begun = handed_over(log, inputs, {one.topic for one in places})
     found = dict(log.committed_offsets(begun_group(plan.app), places))

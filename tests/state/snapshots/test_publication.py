@@ -166,3 +166,9 @@ def test_an_app_whose_name_is_no_folder_has_no_snapshots(tmp_path: Path) -> None
     for name in ("../flights", "_work", "", "a/b"):
         with pytest.raises(UsageError):
             Snapshots(str(tmp_path), name)
+
+
+def test_ids_sort_by_their_start_however_soon_one_follows_another(tmp_path: Path) -> None:
+    snapshots = Snapshots(str(tmp_path), "app")
+    ids = [snapshots.begin().id for _ in range(200)]
+    assert ids == sorted(ids)

@@ -88,8 +88,10 @@ class Snapshots:
     # --- making one ---
 
     def begin(self, id: str | None = None, created_ms: int | None = None) -> Draft:
-        """A new, empty draft. Ids sort by their start. Give a known id to continue its draft."""
-        now_ms = time.time_ns() // 1_000_000 if created_ms is None else created_ms
+        """A new, empty draft. Ids sort by their start, which is in another millisecond than that of any other draft of the process.
+        Give a known id to continue its draft.
+        """
+        now_ms = _another_ms() if created_ms is None else created_ms
         if id is None:
             moment = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S")
             own = f"{moment}{now_ms % 1000:03d}-{secrets.token_hex(4)}"
@@ -377,6 +379,15 @@ def _by_age(found: list[Manifest]) -> list[Manifest]:
         return created_ms, depth, manifest.id
 
     return sorted(found, key=age)
+
+
+_began_ms = [0]
+
+
+def _another_ms() -> int:
+    """The time, later than at the call before."""
+    _began_ms[0] = max(time.time_ns() // 1_000_000, _began_ms[0] + 1)
+    return _began_ms[0]
 
 
 def _id_and_name(manifest: Manifest) -> str:
