@@ -37,6 +37,10 @@ def containers(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from one["spec"]["template"]["spec"]["containers"]
 
 
+def has_settings(container: dict[str, Any]) -> bool:
+    return any("configMapRef" in one for one in container["envFrom"])
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_manifest_is_valid_with_no_field_that_is_unknown(path: Path) -> None:
     for one in documents(path):
@@ -53,7 +57,7 @@ def test_a_field_that_is_unknown_would_be_found() -> None:
 def test_a_command_is_understood(one: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for container in containers(one):
         environment = {each["name"]: each["value"] for each in container.get("env", ())}
-        for name, value in (SETTINGS if "envFrom" in container else environment).items():
+        for name, value in (SETTINGS if has_settings(container) else environment).items():
             monkeypatch.setenv(name, value)
         command, *arguments = container["args"]
         with tailrace.commands[command].make_context(command, [*arguments]) as context:
@@ -82,7 +86,7 @@ def test_a_container_has_no_rights_and_what_it_writes_to_is_mounted(one: dict[st
         assert "/tmp" in mounted  # of the container
         if one["kind"] == "StatefulSet":
             assert SETTINGS["TAILRACE_STATE"] in mounted
-        if "envFrom" in container:
+        if has_settings(container):
             token = Path(SETTINGS["TAILRACE_HTTP_TOKEN_FILE"])
             assert str(token.parent) in mounted
             assert container["ports"] == [{"name": "http", "containerPort": HTTP_PORT}]

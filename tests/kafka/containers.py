@@ -21,7 +21,7 @@ import msgspec
 from tests.docs.page import ROOT
 
 BASE = "localhost/tailrace-base"
-IMAGE = "localhost/tailrace-services-test"
+IMAGE = f"localhost/tailrace-services-test-{os.getpid()}"
 USER = 10001
 _OF_HOST = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt", os.environ.get("PIP_FIND_LINKS", ""))
 """With what pip is set up here: the build uses it, too."""
