@@ -12,11 +12,12 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tailrace.core.declare.user_metrics import Measurement
 from tailrace.core.engine.at_work import AtWork
 from tailrace.http.listening import Listen
 from tailrace.runtime.handler_watch import HandlerWatch
 from tailrace.runtime.http_answers import STUCK_S, HttpAnswers
-from tailrace.runtime.measuring import BUCKETS, Measuring
+from tailrace.runtime.measuring import BUCKETS, Measuring, UserMetrics
 from tests.cli.commands import run
 from tests.http.asking import ask
 from tests.runtime.measured import Sale
@@ -102,16 +103,18 @@ def test_the_metrics_are_what_plain_python_counts_before_and_after_a_kill(tmp_pa
         assert set(by_partition.values()) == {1}
         assert found.total("process_cpu_seconds_total") > 0
         late = found.total("tailrace_late_events_total")
-        running.signal(signal.SIGKILL)
+        append(tmp_path / "log", second[:100])
+        running.signal(signal.SIGKILL)  # in mid-work
         running.ended()
-    append(tmp_path / "log", second)
+    append(tmp_path / "log", second[100:])
     with service(tmp_path) as running:
         port = port_of(running)
         everything = len(first) + len(second)
         wait_until(lambda: Metrics(port).total("tailrace_records_total") == everything, "all are committed")
         found = Metrics(port)
-        # The service's own go on; those of handlers begin again, and have no event twice.
-        assert found.total("sales_seen_total") == sum(one.amount >= 0 for one in second)
+        # The service's own go on, and have each event once; those of handlers begin again.
+        assert found.total("tailrace_failed_units_total") == sum(one.amount < 0 for one in [*first, *second])
+        assert found.total("sales_seen_total") <= sum(one.amount >= 0 for one in second)
         assert found.total("tailrace_late_events_total") >= late
         graph = ask(port, "/graph").json
         assert {"sales", "Shop", "reports"} <= {one["name"] for one in graph["nodes"]}
@@ -131,6 +134,34 @@ def test_a_metric_whose_name_is_taken_is_named_and_left_out(tmp_path: Path) -> N
         assert said.startswith(
             "the metric 'sales_seen', a gauge, is not reported: its name is that of 'sales-seen', a counter"
         )
+
+
+def test_a_task_has_its_counters_before_its_first_commit_in_a_process(tmp_path: Path) -> None:
+    """Prometheus sees no increase in a counter that begins with it."""
+    with service(tmp_path) as running:
+        port = port_of(running)
+        wait_until(lambda: ask(port, "/readyz").status == 200, "it is ready")
+        found = Metrics(port)
+        assert found.samples["tailrace_failed_units_total", "0"] == 0
+        assert found.samples["tailrace_last_commit_timestamp_seconds", "0"] > 1_700_000_000
+        append(tmp_path / "log", sales(3, 50))
+        wait_until(lambda: Metrics(port).total("tailrace_records_total") == 50, "all are committed")
+        running.signal(signal.SIGTERM)
+        assert running.ended() == 0
+    with service(tmp_path) as running:
+        port = port_of(running)
+        wait_until(lambda: ask(port, "/readyz").status == 200, "it is ready")
+        assert Metrics(port).total("tailrace_records_total") == 50
+
+
+@pytest.mark.parametrize(
+    "taken", [("observe", "amount", 1.0), ("count", "process_cpu", 1.0), ("gauge", "tailrace_lag", 1.0)]
+)
+def test_names_of_samples_are_taken_too(taken: Measurement) -> None:
+    own = UserMetrics()
+    for one in (("gauge", "amount_sum", 1.0), taken, ("gauge", "fine", 2.0)):
+        own.add(Measurement(*one))
+    assert [one.name for one in own.families()] == ["amount_sum", "fine"]
 
 
 def test_who_has_no_token_gets_probes_only_and_wrong_paths_and_methods_are_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 | path | answer | token |
 |---|---|---|
-| ``/livez`` | 200 while the worker's thread moves. 503, with what it does, if one handler has run for ``STUCK_S`` | no |
+| ``/livez`` | 200. 503, with what it does, if one handler was warned of and has run for ``STUCK_S`` | no |
 | ``/readyz`` | 200 if the process has joined, and its tasks are restored and at work; else 503. A silent broker changes nothing | no |
 | ``/metrics`` | what ``measuring`` has published, as Prometheus or OpenMetrics text | yes |
 | ``/graph`` | the app as a graph, as ``tailrace graph --json`` | yes |

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from tailrace.core.declare.user_metrics import Measurement
 from tailrace.core.durations import is_instant
-from tailrace.core.engine.tape import Cut, decode_cut
+from tailrace.core.engine.tape import Cut, Totals, decode_cut
 from tailrace.core.engine.task import CommitBatch
 from tailrace.runtime.companions import Companion
 
@@ -38,6 +38,15 @@ BUCKETS: Final = tuple(one * 10.0**power for power in range(-4, 6) for one in (1
 """Upper bounds of the buckets of a histogram."""
 Kind = Literal["counter", "gauge", "histogram"]
 _KINDS: dict[str, Kind] = {"count": "counter", "gauge": "gauge", "observe": "histogram"}
+
+
+_SAMPLES: Final[dict[Kind, tuple[str, ...]]] = {
+    "counter": ("_total", "_created"),
+    "gauge": (),
+    "histogram": ("_sum", "_count", "_bucket", "_created"),
+}
+"""What the names of its samples end with, beside its own."""
+_OF_OTHERS: Final = ("tailrace_", "process_", "python_")
 
 
 class Observed(NamedTuple):
@@ -93,6 +102,8 @@ class Measuring(Companion):
     def assigned(self, numbers: Collection[int], /) -> None:
         """See ``Companion.assigned``."""
         self._assigned += len(numbers)
+        tasks = tuple(sorted({*self.published.tasks, *numbers}))
+        self.published = self.published._replace(tasks=tasks)  # at once: it is not ready until they run
 
     def committed(self, number: int, batch: CommitBatch, /) -> None:
         """See ``Companion.committed``."""
@@ -113,6 +124,12 @@ class Measuring(Companion):
         running = tuple(slot.number for slot in worker.slots if slot.running is not None)
         for number in self._cuts.keys() - set(tasks):
             del self._cuts[number], self._committed_s[number]
+        for slot in worker.slots:
+            if slot.running is not None and slot.number not in self._cuts:
+                # A counter that began with its first commit would hide that from who asks for its increase.
+                core = slot.running.committed_cut
+                self._cuts[slot.number] = _NOTHING if core is None else decode_cut(core)
+                self._committed_s[slot.number] = time.time()
         families = (*self._of_tasks(tasks, running), *self._of_cuts(), *self._own.families())
         self.published = Published(now_s, host.tasks.joined, tasks, running, families)
 
@@ -127,9 +144,9 @@ class Measuring(Companion):
             tuple(((str(one),), float(one in running)) for one in tasks),
         )
         lags = [
-            ((str(slot.number),), float(host.worker.lag(slot)))
+            ((str(slot.number),), float(lag))
             for slot in host.worker.slots
-            if slot.running is not None
+            if slot.running is not None and (lag := host.worker.lag(slot)) is not None
         ]
         yield Family("gauge", "tailrace_lag_records", "Records to read.", ("partition",), tuple(lags))
         given = (((), float(self._assigned)),)
@@ -150,7 +167,7 @@ class Measuring(Companion):
         yield Family(
             "gauge",
             "tailrace_last_commit_timestamp_seconds",
-            "Time of the last commit of a task.",
+            "Time of the last commit of a task; before the first of this process, when the task began to run.",
             ("partition",),
             tuple(((str(number),), self._committed_s[number]) for number, _ in cuts),
         )
@@ -195,9 +212,9 @@ class Measuring(Companion):
             "Events that were late because their source had been idle.",
             ("partition", "source"),
             tuple(
-                ((str(number), name), float(one.late))
+                ((str(number), name), float(cut.idleness[name].late if name in cut.idleness else 0))
                 for number, cut in cuts
-                for name, one in sorted(cut.idleness.items())
+                for name in sorted({*cut.watermarks, *cut.idleness})
             ),
         )
         yield Family(
@@ -214,6 +231,8 @@ class Measuring(Companion):
         )
 
 
+_NOTHING: Final = Cut(0, "", 0, b"", {}, {}, [], 0, 0, Totals(), 0)
+"""Of a task that has never committed."""
 _TOTALS: Final = (
     ("tailrace_records", "records", "Records that a task has taken."),
     ("tailrace_timers", "fired", "Timers fired, and entries expired."),
@@ -231,6 +250,8 @@ class UserMetrics:
     def __init__(self) -> None:
         self._kinds: dict[str, tuple[Kind, str]] = {}
         """By name in the exposition: its kind, and the name in the code."""
+        self._taken: dict[str, tuple[Kind, str]] = {}
+        """The same, with the names of all samples."""
         self._names: dict[tuple[str, str], str | None] = {}
         """By kind and name in the code: the other one; None if it was refused."""
         self._numbers: dict[str, float] = {}
@@ -258,8 +279,11 @@ class UserMetrics:
         name = f"_{name}" if not name or name[0].isdigit() else name
         if kind == "counter":
             name = name.removesuffix("_total")
-        taken = self._kinds.setdefault(name, (kind, code))
-        if taken == (kind, code) and not name.startswith("tailrace_"):
+        names = [name, *(f"{name}{one}" for one in _SAMPLES[kind])]
+        taken = next((self._taken[one] for one in names if one in self._taken), (kind, code))
+        if taken == (kind, code) and not name.startswith(_OF_OTHERS):
+            self._taken |= dict.fromkeys(names, taken)
+            self._kinds[name] = taken
             return name
         _log.warning(
             "the metric %r, a %s, is not reported: its name is that of %r, a %s. Give it another name",

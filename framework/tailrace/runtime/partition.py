@@ -187,11 +187,17 @@ class Partition:
             return False
         return True
 
+    @property
+    def committed_cut(self) -> bytes | None:
+        """The last cut that is durable; None before the first commit."""
+        data = self._store.cut
+        return None if data is None else decode_store_cut(data).core
+
     def _rewound(self) -> Restored:
         """The last commit, as the store has it."""
-        before, data = self._restored, self._store.cut
+        before = self._restored
         assert before is not None
-        core = None if data is None else decode_store_cut(data).core
+        core = self.committed_cut
         return before if core == before.cut else replace(before, cut=core, positions={}, stepped_over={})
 
     def _run_from(self, found: Restored) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import LogUnavailableError
@@ -69,13 +69,15 @@ class Slot:
         inputs = partition.plan.inputs
         return all(reader.idle.get(TopicPartition(one.name, self.number), False) for one in inputs)
 
-    def lag(self, log: Log, reader: WatchedReader) -> int:
-        """The number of offsets to read, of the inputs whose ends the log gives; the partition is at work."""
+    def lag(self, log: Log, reader: WatchedReader, *, whole: bool = False) -> int:
+        """The number of offsets to read, of the inputs whose ends the log gives; the partition is at work.
+        Raises LogUnavailableError with ``whole``: it does not give all.
+        """
         assert self.running is not None
         lag = 0
         for name, position in self.running.task.positions.items():
             place = TopicPartition(name, self.number)
-            with suppress(LogUnavailableError):
+            with nullcontext() if whole else suppress(LogUnavailableError):
                 lag += max(0, log.end_offset(*place) - max(position, reader.past_gaps.get(place, 0)))
         return lag
 

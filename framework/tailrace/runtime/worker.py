@@ -310,7 +310,7 @@ class Worker:
         """How far it has come; asks the log for the ends of the inputs."""
         running = [slot for slot in self.slots if slot.running is not None]
         marks = [slot.running.task.watermark for slot in running if slot.running is not None]
-        lags = [self.lag(slot) for slot in running]
+        lags = [slot.lag(self.log, self._reader) for slot in running]
         return Status(
             partitions=len(self.slots),
             running=len(running),
@@ -323,9 +323,12 @@ class Worker:
             started=self.started,
         )
 
-    def lag(self, slot: Slot) -> int:
-        """Number of records that a running task has not read yet."""
-        return slot.lag(self.log, self._reader)
+    def lag(self, slot: Slot) -> int | None:
+        """Number of records that a running task has not read yet; None if the log does not say it."""
+        try:
+            return slot.lag(self.log, self._reader, whole=True)
+        except LogUnavailableError:
+            return None
 
     def _attempt(self, slot: Slot, do: Callable[[Slot], bool]) -> bool:
         """Do something with a partition. If it fails for a cause that passes, it is tried again later. Returns whether it did anything."""
