@@ -201,7 +201,8 @@ class TestAHandlerThatFails:
         bench.commit()
         before = bench.state()
         pile = bench.app.plan().actors[0].cls
-        QueryReader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", "inside")
+        with pytest.raises(QueryError, match="has changed the instance"):
+            QueryReader(bench.app.plan(), 0, bench.store).query(pile, "k", "spoil", "inside")
         bench.commit()
         assert bench.state() == before
 

@@ -86,6 +86,27 @@ def test_another_key_breaks_all(key: Any, shown: str) -> None:
     assert one.why == f"the key is id (str), and is read as {shown}"
 
 
+class Timed(msgspec.Struct):
+    id: str
+    at: int = 0
+    began: int = 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("at", "began", "at, and is read from began"),
+        ("at", tr.RECORD_TIME, "at, and is read from <record>"),
+        (tr.ARRIVAL_TIME, lambda event: event.at, "<arrival>, and is read from a function"),
+    ],
+)
+def test_another_event_time_breaks_all(before: Any, after: Any, shown: str) -> None:
+    """The event time of the record itself and that of a field are others for the same events."""
+    (one,) = found(an_app(Timed, event_time=before), an_app(Timed, event_time=after))
+    assert one.why.startswith(f"the event time is {shown}")
+    assert found(an_app(Timed, event_time=after), an_app(Timed, event_time=after), "full") == []
+
+
 def test_a_topic_that_only_one_side_has_breaks_nothing() -> None:
     assert found(tr.App("orders"), an_app(), "full") == found(an_app(), tr.App("orders"), "full") == []
 

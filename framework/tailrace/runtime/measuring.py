@@ -278,7 +278,7 @@ class UserMetrics:
         name = re.sub(r"[^a-zA-Z0-9_]", "_", code)
         name = f"_{name}" if not name or name[0].isdigit() else name
         if kind == "counter":
-            name = name.removesuffix("_total")
+            name = name.removesuffix("_total") or "_"
         names = [name, *(f"{name}{one}" for one in _SAMPLES[kind])]
         taken = next((self._taken[one] for one in names if one in self._taken), (kind, code))
         if taken == (kind, code) and not name.startswith(_OF_OTHERS):

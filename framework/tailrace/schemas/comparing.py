@@ -78,6 +78,10 @@ def _topic(written: TopicShape, read: TopicShape) -> Iterator[tuple[str, str, st
             for one in (written, read)
         ]
         yield "", f"the key is {keys[0]}, and is read as {keys[1]}", _OTHER_TOPIC
+    if written.event_time != read.event_time:
+        times = [one.event_time or "a function" for one in (written, read)]
+        why = f"the event time is {times[0]}, and is read from {times[1]}: the same events would have other times"
+        yield "", why, _OTHER_TOPIC
     if written.type is not None and read.type is not None:
         yield from misreads(written.type, read.type, json=written.format == "json")
     elif written.model != read.model:

@@ -30,11 +30,13 @@ class TopicShape(msgspec.Struct, frozen=True, omit_defaults=True):
     """A topic: its ``format``, and the type of its events; for a pydantic model its JSON Schema in its place.
 
     ``key`` is the fields of the key by their names in events, "" for a function; None for a topic without one.
+    ``event_time`` is the field with the event time by its name in events, "" for a function; ``<record>`` or ``<arrival>``.
     """
 
     format: str
     key: str | None
     key_type: TypeSchema | None
+    event_time: str
     type: TypeSchema | None = None
     model: dict[str, Any] | None = None
 
@@ -70,11 +72,15 @@ def _topic(topic: Topic[Any, Any]) -> TopicShape:
     key = topic.settings.key
     path = None if key is None else "" if callable(key) else stored_path(topic.type, key)
     key_type = None if key is None else describe_type(topic.key_codec.type)
+    time, kind = topic.settings.event_time, topic.settings.time_kind
+    event_time = (
+        f"<{kind}>" if kind != "field" else stored_path(topic.type, time) if isinstance(time, str) else ""
+    )
     model: Any = getattr(topic.type, "model_json_schema", None)
     if model is not None:
-        return TopicShape(topic.settings.format, path, key_type, model=model())
+        return TopicShape(topic.settings.format, path, key_type, event_time, model=model())
     described = _described(topic.type, f"the topic {topic.name!r}")
-    return TopicShape(topic.settings.format, path, key_type, described)
+    return TopicShape(topic.settings.format, path, key_type, event_time, described)
 
 
 def _described(declared: Any, where: str) -> TypeSchema:

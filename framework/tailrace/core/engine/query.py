@@ -49,7 +49,7 @@ class QueryReader:
                 )
         return pending
 
-    def query(self, actor: type[Any], key: Any, name: str, *arguments: Any, **named: Any) -> Any:
+    def query(self, actor: type[Any], key: Any, name: str, /, *arguments: Any, **named: Any) -> Any:
         """Run a query on an instance; it never changes the state. Raises QueryError if the query or the key
         does not exist, or if the query fails.
         """
@@ -70,7 +70,8 @@ class QueryReader:
             raise QueryError(
                 f"the query failed with {type(error).__name__}: {error}", actor=plan.name, query=name, key=key
             ) from error
-        if table.encode(instance) != before:
+        entries = table.parts(instance).collections()
+        if table.encode(instance) != before or any(one.is_changed_in_place for one in entries):
             raise QueryError(
                 "the query has changed the instance",
                 actor=plan.name,

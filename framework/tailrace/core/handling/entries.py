@@ -125,6 +125,16 @@ class Entries:
         value = self._live.get(name, self)
         return value if value is not self else self._decode(rows.unpack_entry(self._stored(name) or b"")[0])
 
+    @property
+    def is_changed_in_place(self) -> bool:
+        """Whether a value that was read is another one than the stored one by now. For a query, which touches nothing."""
+        encode = self.plan.encode
+        return not self.plan.immutable and any(
+            value is not MISSING
+            and encode(value) != encode(self._decode(rows.unpack_entry(self._stored(name) or b"")[0]))
+            for name, value in self._live.items()
+        )
+
     def _decode(self, data: bytes) -> Any:
         try:
             return self.plan.decode(data)
