@@ -151,14 +151,14 @@ class Shop:
         wait_until(is_appended, "the orders are appended")
         outside.close()
 
-    def work(self, until: Callable[[], object] | None = None) -> None:
+    def work(self, until: Callable[[], object] | None = None, patience_s: float = PATIENCE_S) -> None:
         """Take turns until a condition holds; by default, until all orders and messages are handled and committed."""
 
         def done() -> bool:
             self.worker.turn()
             return bool((until or self.settled)())
 
-        wait_until(done, "the service has done its work")
+        wait_until(done, "the service has done its work", patience_s)
 
     def settled(self) -> bool:
         """Whether everything is read and committed."""

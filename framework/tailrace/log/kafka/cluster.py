@@ -32,8 +32,10 @@ MOST_REQUEST_S: Final = 5.0
 """For how long one request is waited for, unless the patience is shorter."""
 _PAUSE_S: Final = 0.1
 _MOMENT_S: Final = 1.0
-_STUCK_S: Final = 10.0
-"""How long after its own time-out a question counts as one that is never answered."""
+_STUCK_S: Final = 6.0
+"""How long after its own time-out a question counts as one that is never answered. See ``_RENEW_S`` for why it is no 10 s: both together
+would be a heartbeat of some brokers, so that each question would meet the same moment.
+"""
 _RENEW_S: Final = 8.0
 """After so long without an answer another client asks: this one may have lost the addresses of all brokers, see ``reader``. It is no
 multiple of the times after which brokers appear and disappear: a client made at a wrong moment must not be followed by another.
