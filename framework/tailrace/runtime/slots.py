@@ -81,6 +81,13 @@ class Slot:
                 lag += max(0, log.end_offset(*place) - max(position, reader.past_gaps.get(place, 0)))
         return lag
 
+    def known_lag(self, log: Log, reader: WatchedReader) -> int | None:
+        """The same; None if the log does not give all ends."""
+        try:
+            return self.lag(log, reader, whole=True)
+        except LogUnavailableError:
+            return None
+
     def on_committed(self, batch: CommitBatch, /) -> None:
         """A commit is durable."""
         if self.on_commit is not None:

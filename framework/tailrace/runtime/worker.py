@@ -325,10 +325,7 @@ class Worker:
 
     def lag(self, slot: Slot) -> int | None:
         """Number of records that a running task has not read yet; None if the log does not say it."""
-        try:
-            return slot.lag(self.log, self._reader, whole=True)
-        except LogUnavailableError:
-            return None
+        return slot.known_lag(self.log, self._reader)
 
     def _attempt(self, slot: Slot, do: Callable[[Slot], bool]) -> bool:
         """Do something with a partition. If it fails for a cause that passes, it is tried again later. Returns whether it did anything."""
