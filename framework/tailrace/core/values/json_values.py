@@ -23,7 +23,7 @@ def as_json_value(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> A
 
 def _size(value: Any) -> int:
     """The number of values in a value."""
-    kind = type(value)
+    kind: Any = value.__class__
     if kind is dict:
         return sum(map(_size, value.values()), len(value))
     return sum(map(_size, value)) if kind in (list, tuple) else 0
