@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import tailrace as tr
 from tailrace.core import rows
@@ -122,7 +124,7 @@ def test_a_commit_is_answered_whole_or_not_at_all(
     by.followers.close()
 
 
-def test_state_that_another_version_has_written_meanwhile_is_refused(log: Path, opened: EmbeddedLog) -> None:
+def test_state_that_another_version_has_written_meanwhile_is_refused(opened: EmbeddedLog) -> None:
     other = tr.App("depot")
 
     class Depot(tr.Actor):
@@ -133,7 +135,31 @@ def test_state_that_another_version_has_written_meanwhile_is_refused(log: Path, 
             self.count = event.what
 
     other.actor(Depot)
-    schemas = encode_schemas({one.name: one.schema for one in other.plan().actors})
+    is_refused(opened, encode_schemas({one.name: one.schema for one in other.plan().actors}), "declaration")
+
+
+@pytest.mark.parametrize("field", ["count", "by_what", "last.weight"])
+def test_state_that_another_version_stores_under_another_name_is_refused(
+    opened: EmbeddedLog, field: str
+) -> None:
+    """The version is made from the schema of the stored one: the field is among the past ones, another is there."""
+    (mine,) = [one.schema for one in app.plan().actors if one.name == "Depot"]
+    is_refused(opened, encode_schemas({"Depot": renamed(mine, field)}), f"has no field '{field}'")
+
+
+def renamed(schema: Any, field: str) -> Any:
+    """The schema that a version stores in which the field has another name."""
+    first, _, rest = field.partition(".")
+    (before,) = [one for one in schema.fields if one.name == first]
+    if rest:
+        of = tuple(renamed(one, rest) if one.fields else one for one in before.type.members)
+        after = replace(before, type=replace(before.type, of=of))
+        return replace(schema, fields=tuple(after if one is before else one for one in schema.fields))
+    fields = tuple(replace(one, name="other") if one is before else one for one in schema.fields)
+    return replace(schema, fields=fields, past=(before,))
+
+
+def is_refused(opened: EmbeddedLog, schemas: bytes, why: str) -> None:
     found = AppHistory(app.plan(), opened).committed(0, with_rows=True)
     assert found.cut is not None
     assert found.rows is not None
@@ -141,8 +167,9 @@ def test_state_that_another_version_has_written_meanwhile_is_refused(log: Path, 
     question = Questions(app.plan()).question("Depot", "north", "count", {})
     assert answering.answer(question, found.cut, 0, 0, 0).value == 2
     found.rows.write({rows.SCHEMA_ROW: schemas}, b"")
-    with pytest.raises(IncompatibleStateError, match="Depot"):
-        answering.answer(question, found.cut, 0, 0, 0)
+    for _ in range(2):
+        with pytest.raises(IncompatibleStateError, match=why):
+            answering.answer(question, found.cut, 0, 0, 0)
 
 
 def test_a_log_that_does_not_answer_makes_the_answers_older_and_the_report_says_why(

@@ -280,8 +280,20 @@ def _past(schema: ActorSchema, declared: ActorSchema) -> EarlierDeclaration:
 
 
 def past_of(plan: Plan, state: StateReader) -> Mapping[str, EarlierDeclaration]:
-    """The ``past`` of ``stored_state``, for a caller that only reads the state."""
+    """The ``past`` of ``stored_state``, for a caller that only reads the state.
+
+    Raises IncompatibleStateError also if the version that writes the state does not declare a field of the plan any more.
+    """
     row = state.get(rows.SCHEMA_ROW)
     before = {} if row is None else decode_schemas(row)
     after, _ = _merged(plan, before)
+    for actor in plan.actors:
+        for change in evolve(before.get(actor.name, actor.schema), actor.schema)[1]:
+            if change.kind == "returned":
+                raise IncompatibleStateError(
+                    f"the version of the app that writes the state has no field {change.field!r}, so its values are old",
+                    actor=actor.name,
+                    field=change.field,
+                    hint="Read the state with that version of the code.",
+                )
     return {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before}

@@ -32,7 +32,8 @@ import msgspec
 from tailrace.core.values.defaults import NOT_CERTAIN, are_same, shown_default
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
 
-ChangeKind = Literal["added", "removed", "widened", "ttl", "default", "key", "incompatible"]
+ChangeKind = Literal["added", "returned", "removed", "widened", "ttl", "default", "key", "incompatible"]
+"""``returned``: a field that earlier rows may have, and the version that has stored the schema does not declare."""
 ABSENT = "absent in some rows"
 """The stored side of a change that adds a required field."""
 NO_TTL = "no ttl"
@@ -75,8 +76,9 @@ def evolve_fields(
     for field in declared:
         ghosts = [ghost for ghost in past if ghost.name == field.name]
         there = before.get(field.name)
-        if there is None and not ghosts:
-            changes.append(Change("added", _dotted(path, field.name), "", str(field)))
+        if there is None:
+            kind: ChangeKind = "returned" if ghosts else "added"
+            changes.append(Change(kind, _dotted(path, field.name), "", str(field)))
         one = field
         ancestors = [*ghosts, *([there] if there is not None else [])]
         for at, ancestor in enumerate(ancestors, 1):
