@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tailrace.cli import append as appending
-from tailrace.cli.append_notes import APPENDED
 from tailrace.core.errors import AppMovedError
 from tailrace.core.records import Output
+from tailrace.history.reading.handed_over import APPENDED
 from tailrace.history.reading.residence import Move, check_lives_here, note_move
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import EmbeddedWriter

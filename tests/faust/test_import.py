@@ -13,6 +13,7 @@ import pytest
 from faust.serializers import codecs
 
 from tailrace.cli import append as appending
+from tailrace.cli import faust as cli
 from tailrace.cli.append_notes import FileNotes
 from tailrace.core.errors import BadRecordError, OptionError
 from tailrace.core.records import Output
@@ -254,6 +255,26 @@ def test_they_do_so_if_the_log_has_forgotten_the_offsets_of_its_groups(folder: P
     with closing(EmbeddedLog(folder)) as log:
         commit(log, "takeover#begun", dict.fromkeys((place,), 0))
         commit(log, "shop", dict.fromkeys((place,), 0))
+    done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
+    assert totals(folder) == [5, 6, 7]
+
+
+def test_a_log_that_has_lost_the_offsets_is_refused_until_the_import_is_repeated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log is as after its topic was deleted, which only Kafka can do."""
+    with monkeypatch.context() as lost:
+        lost.setattr(cli, "note_handed_over", lambda *_: None)
+        handed_over(folder)
+    for command in (
+        ("run", APP, "--until-end", "--state", folder.parent / "state"),
+        ("rebuild", APP, "--to", folder.parent / "made", "--order", "canonical", "--workers", 1),
+    ):
+        ended = run(*command, "--log", folder)
+        assert ended.code != 0
+        assert "rows of Faust were imported into 'counts'" in ended.err, ended.err
+    assert totals(folder) == []
+    assert take(folder, "--json").lines[0]["appended"] == 0
     done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
     assert totals(folder) == [5, 6, 7]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -29,10 +29,9 @@ from tailrace.cli.row_files import Row
 from tailrace.core.counting import offsets
 from tailrace.core.errors import ForeignLogError, LogUnavailableError, TopicReplacedError
 from tailrace.core.records import Output
+from tailrace.history.reading.handed_over import APPENDED
 from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import StoredLog, TopicPartition, TopicSettings
-
-APPENDED: Final = "tailrace.appended"
 
 
 class Note(msgspec.Struct, frozen=True):

@@ -36,13 +36,12 @@ from tailrace.core.values.event_fields import event_fields, kind_of
 from tailrace.core.values.types import shortened
 from tailrace.faust.changelog import FaustTable, TableLayout, TableRow
 from tailrace.faust.handover import HandOver, check_not_begun, check_stopped, plan_hand_over
-from tailrace.history.reading.handed_over import note_handed_over, noted
+from tailrace.history.reading.handed_over import FAUST, imported, note_handed_over
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.log.interface import StoredLog
 from tailrace.processes.app_loading import find_app
 
-_SCHEME = "faust://"
-_PLACE = re.compile(r"faust://([^/]+)/([^/]+)")
+_PLACE = re.compile(rf"{FAUST}([^/]+)/([^/]+)")
 
 
 class TableType(click.ParamType):
@@ -144,7 +143,7 @@ def import_(
             raise click.UsageError("--new-input is for a Faust app on the log of APP: leave it out.")
         hand_over = HandOver({}, None)
         if is_here:
-            hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *noted(log, log.topics())})
+            hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *imported(log)})
         importing.read(hand_over)
         inputs = [one.name for one in plan.inputs]
         now_ms = time.time_ns() // 1_000_000
@@ -176,8 +175,8 @@ class Import:
         """The row that is being appended."""
         self._at_ms = 0
         self.source = Source(
-            f"{_SCHEME}{table.app}/{table.name}",
-            f"{_SCHEME}{table.app}/{table.name} {log.identity.hex()}",
+            f"{FAUST}{table.app}/{table.name}",
+            f"{FAUST}{table.app}/{table.name} {log.identity.hex()}",
             self._rows,
             "row",
             "correct the options or the type of the events, and run the command again: it continues.",

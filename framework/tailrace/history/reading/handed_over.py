@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import closing, suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -22,6 +22,13 @@ from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, StoredLog, TopicPartition, TopicSettings
 
 HANDED_OVER: Final = "tailrace.handed-over"
+APPENDED: Final = "tailrace.appended"
+"""How far rows were appended, by topic and source: see ``cli.append_notes``. It shows that there was an import."""
+FAUST: Final = "faust://"
+
+
+class _Appended(msgspec.Struct, frozen=True):
+    topic: bytes
 
 
 class _Past(msgspec.Struct, frozen=True):
@@ -31,6 +38,9 @@ class _Past(msgspec.Struct, frozen=True):
     before: dict[str, dict[int, int]]
 
 
+_Note = TypeVar("_Note", _Appended, _Past)
+
+
 def note_handed_over(
     log: StoredLog, rows: str, before: Mapping[TopicPartition, int], inputs: Collection[str], now_ms: int
 ) -> None:
@@ -38,7 +48,7 @@ def note_handed_over(
 
     Raises OffsetsDisagreeError: other rows among the inputs stand for other records.
     """
-    for place, offset in handed_over(log, {*inputs} - {rows}, {*inputs}).items():
+    for place, offset in _begins(_past_of(log, {*inputs} - {rows}), {*inputs}).items():
         if before.get(place, offset) != offset:
             raise OffsetsDisagreeError(
                 f"rows that were imported before stand for {place.topic!r} partition {place.partition} up to offset {offset}, and "
@@ -56,32 +66,64 @@ def note_handed_over(
 
 
 def handed_over(log: Log, rows: Collection[str], inputs: Collection[str]) -> dict[TopicPartition, int]:
-    """Where an app begins in some inputs, by what the topics of rows that it reads stand for."""
+    """Where an app begins in some inputs, by what the topics of rows that it reads stand for. Raises OffsetsDisagreeError: see ``noted``."""
+    return _begins(noted(log, rows), inputs)
+
+
+def noted(log: Log, rows: Collection[str]) -> dict[str, dict[str, dict[int, int]]]:
+    """What topics of rows stand for, by topic of rows, topic and partition.
+
+    Raises OffsetsDisagreeError: rows were imported, and the log does not have what they stand for.
+    """
+    here = _past_of(log, rows)
+    if lost := sorted(imported(log) & {*rows} - here.keys()):
+        raise OffsetsDisagreeError(
+            f"rows of Faust were imported into {lost[0]!r}, and the topic {HANDED_OVER!r} does not say which records they stand for: "
+            "it was deleted",
+            hint="Run the same import again: it appends no row twice, and notes the offsets. For an app that has run, import for it under "
+            "another name (package.module:app@name): the note is for all that read these rows.",
+        )
+    return here
+
+
+def imported(log: Log) -> set[str]:
+    """The topics that rows of Faust were imported into."""
+    keys = [key.partition(" ") for key in _notes(log, APPENDED, _Appended)]
+    return {topic for topic, _, source in keys if source.startswith(FAUST)}
+
+
+def _past_of(log: Log, rows: Collection[str]) -> dict[str, dict[str, dict[int, int]]]:
+    return {name: note.before for name, note in _notes(log, HANDED_OVER, _Past).items() if name in rows}
+
+
+def _begins(
+    notes: Mapping[str, dict[str, dict[int, int]]], inputs: Collection[str]
+) -> dict[TopicPartition, int]:
     return {
         TopicPartition(name, number): offset
-        for before in noted(log, rows).values()
+        for before in notes.values()
         for name, offsets in before.items()
         if name in inputs
         for number, offset in offsets.items()
     }
 
 
-def noted(log: Log, rows: Collection[str]) -> dict[str, dict[str, dict[int, int]]]:
-    """What topics of rows stand for, by topic of rows, topic and partition."""
-    found: dict[str, _Past] = {}
-    if HANDED_OVER not in log.topics():
-        return {}
-    for record in scan(log, HANDED_OVER, 0):
+def _notes(log: Log, topic: str, kind: type[_Note]) -> dict[str, _Note]:
+    """The last note of each key, without those of topics that were deleted. A key begins with the name of its topic."""
+    found: dict[str, _Note] = {}
+    for record in scan(log, topic, 0) if topic in log.topics() else ():
         try:
-            found[(record.key or b"").decode()] = msgspec.json.decode(record.value or b"", type=_Past)
-        except (UnicodeError, msgspec.MsgspecError) as error:
+            found[(record.key or b"").decode(errors="surrogateescape")] = msgspec.json.decode(
+                record.value or b"", type=kind
+            )
+        except msgspec.MsgspecError as error:
             raise ForeignLogError(
-                f"the topic {HANDED_OVER!r} has a record at offset {record.offset} which is no note of a hand-over: {error}",
+                f"the topic {topic!r} has a record at offset {record.offset} which is no note of it: {error}",
                 hint="Find the program that writes to it.",
             ) from error
-    here: dict[str, dict[str, dict[int, int]]] = {}
-    for name in found.keys() & set(rows):
+    here: dict[str, _Note] = {}
+    for key, note in found.items():
         with suppress(TopicReplacedError):
-            log.resume(found[name].topic, {TopicPartition(name, 0): 0})
-            here[name] = found[name].before
+            log.resume(note.topic, {TopicPartition(key.partition(" ")[0], 0): 0})
+            here[key] = note
     return here
