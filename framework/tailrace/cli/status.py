@@ -65,6 +65,9 @@ def _lines(report: AppReport) -> Iterator[str]:
     yield f"{what}, {runs}, {counted(lag, 'record')} to read"
     for problem in report.problems:
         yield from wrapped(f"problem: {problem}")
+    if (failed := report.last_failure) is not None:
+        where = f" ({failed.place})" if failed.place else ""
+        yield from wrapped(f"last failure: {instant(failed.at_ms)}: {failed.error}{where}")
     yield ""
     yield from _tasks(report)
     if passed_over := sum(one.for_others for one in tasks):

@@ -48,9 +48,15 @@ def moves_of(app: str) -> str:
     return f"{app}.moves"
 
 
+def last_failure_of(app: str) -> str:
+    """The topic that notes why a process of the app has ended last."""
+    return f"{app}.last-failure"
+
+
 def own_topics_of(app: str) -> set[str]:
     """The topics that an app alone may write, but for those behind inputs that are keyed again."""
-    return {of(app) for of in (changelog_of, tape_of, inbox_of, dead_letters_of, redriven_of)}
+    names = (changelog_of, tape_of, inbox_of, dead_letters_of, redriven_of, last_failure_of)
+    return {of(app) for of in names}
 
 
 def apps_in(topics: Iterable[str]) -> list[str]:

@@ -33,6 +33,7 @@ from tailrace.core.storage import Store
 from tailrace.graph.model import graph_of
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
+from tailrace.history.status.last_failure import note_failure
 from tailrace.log.interface import StoredLog
 from tailrace.log.opening import open_log
 from tailrace.log.tasks import AppTasks, Tasks
@@ -233,8 +234,10 @@ class Host:
     def _live(self) -> None:
         try:
             self.worker.live(self._begin)
-        except BaseException:
+        except BaseException as error:
             self.stopped = True
+            if isinstance(error, Exception):
+                note_failure(self.log, self.plan.app, error)
             raise
         finally:
             self._companions.close()

@@ -29,7 +29,7 @@ from tailrace.core.declare.schema import describe
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
 from tailrace.core.handling.entries import CollectionPlan, MapPlan
-from tailrace.core.names import by_key_of, changelog_of, dead_letters_of, inbox_of, redriven_of, tape_of
+from tailrace.core.names import by_key_of, changelog_of, dead_letters_of, inbox_of, own_topics_of, tape_of
 from tailrace.core.records import CHANNEL
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.event_values import canonical_writer
@@ -94,7 +94,7 @@ def make_plan(app: Declarations) -> Plan:
         published=_published(flow, numbers, topics),
         circles=flow.circles,
     )
-    _check_internal_names(app, plan)
+    _check_internal_names(app)
     return plan
 
 
@@ -158,13 +158,11 @@ def _published(
     )
 
 
-def _check_internal_names(app: Declarations, plan: Plan) -> None:
-    internal = (plan.changelog_topic, plan.tape_topic, plan.dead_letters_topic)
-    for name in (inbox_of(app.name), redriven_of(app.name), *internal):
-        if name in app.topics:
-            raise DefinitionError(
-                f"the topic {name!r} has the name of an internal topic of its app", hint="Rename it."
-            )
+def _check_internal_names(app: Declarations) -> None:
+    for name in sorted(own_topics_of(app.name) & app.topics.keys()):
+        raise DefinitionError(
+            f"the topic {name!r} has the name of an internal topic of its app", hint="Rename it."
+        )
 
 
 def _handlers(app: Declarations) -> Iterator[Handler]:

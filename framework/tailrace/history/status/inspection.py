@@ -28,6 +28,7 @@ from tailrace.history.reading.stretches import batches, last
 from tailrace.history.reading.tape_records import tape_record
 from tailrace.history.status.holding import Held, Holding, lag_of
 from tailrace.history.status.kept_too_short import kept_too_short
+from tailrace.history.status.last_failure import LastFailure, last_failure
 from tailrace.history.status.late_after_idle import cause_of
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Owner
@@ -103,6 +104,8 @@ class AppReport(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     """What is wrong with the app's topics: those that were replaced, those that keep records for too short a time, and
     records that no task has written."""
+    last_failure: LastFailure | None = None
+    """Why a process has ended, until its task commits again."""
 
 
 def inspect_app(plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None]) -> AppReport:
@@ -111,7 +114,9 @@ def inspect_app(plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Own
     tasks = [_Task(plan, number, log, owner_of) for number in range(plan.partitions)]
     clocks = [one.clock_ahead(now_ms) for one in tasks]
     problems = (*_problems(plan, log), *kept_too_short(plan, log, now_ms), *filter(None, clocks))
-    return AppReport(plan.app, plan.version, now_ms, tuple(one.report() for one in tasks), problems)
+    reports = tuple(one.report() for one in tasks)
+    failure = last_failure(log, plan.app, ((one.partition, one.committed_ms) for one in reports))
+    return AppReport(plan.app, plan.version, now_ms, reports, problems, failure)
 
 
 def _problems(plan: Plan, log: Log) -> Iterator[str]:
