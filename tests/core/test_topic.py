@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.core.errors import BadRecordError
+from tailrace.core.errors import BadRecordError, DefinitionError
 
 
 class Plane(msgspec.Struct, frozen=True):
@@ -154,6 +154,15 @@ def test_a_union_of_tagged_structs_is_one_topic() -> None:
     assert topic.decode(topic.encode(Square("blue"))) == Square("blue")
     with pytest.raises(msgspec.ValidationError):
         topic.decode(b'{"type": "Triangle", "colour": "red"}')
+
+
+def test_a_union_in_which_msgspec_corrupts_memory_is_refused() -> None:
+    class Sale(msgspec.Struct):
+        shop: str
+        amounts: list[tuple[int, int] | Annotated[int, msgspec.Meta(ge=0)]]
+
+    with pytest.raises(DefinitionError, match="msgspec cannot read a union of a tuple"):
+        tr.App("shop").topic("sales", Sale, key="shop")
 
 
 def test_only_events_that_cannot_change_may_be_encoded_later() -> None:

@@ -45,6 +45,7 @@ from tests.core.durable import (
 T = TypeVar("T")
 Tail = NewType("Tail", str)
 Positive = Annotated[int, msgspec.Meta(ge=0)]
+Code = Annotated[str, msgspec.Meta(pattern="[A-Z]+")]
 PARIS = ZoneInfo("Europe/Paris")
 
 
@@ -173,6 +174,13 @@ def test_aliases_generics_and_recursive_structs_are_durable(declared: Any) -> No
         (Strict, "remove the option"),
         (complex, "msgspec.Struct"),
         ("Unknown", "with names"),
+        (tuple[int, float] | Positive, "check them in the handler"),
+        (
+            list[dict[str, Annotated[str, msgspec.Meta(max_length=3)] | tuple[int, str]]],
+            "check them in the handler",
+        ),
+        (list[int] | Code, "into a msgspec.Struct"),
+        (Code | dict[str, int] | None, "into a msgspec.Struct"),
     ],
 )
 def test_another_type_is_refused_with_class_field_type_and_hint(declared: Any, hint: str) -> None:
@@ -183,6 +191,24 @@ def test_another_type_is_refused_with_class_field_type_and_hint(declared: Any, h
     assert "'last'" in text
     assert spell(declared) in text
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        (list[int] | Positive, [[1], 1]),
+        (tuple[int, ...] | Annotated[str, msgspec.Meta(max_length=3)], [(1,), "ab"]),
+        (
+            tuple[int, float] | Annotated[dt.datetime, msgspec.Meta(tz=True)],
+            [(1, 1.0), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)],
+        ),
+        (Box[tuple[int, float]] | Code, [Box((1, 1.0)), "AB"]),
+    ],
+)
+def test_a_union_with_limits_that_is_not_refused_is_read(declared: Any, values: list[Any]) -> None:
+    check_durable(declared, owner="Aircraft", field="last")
+    for _ in range(100):
+        assert [ValueCodec[Any](declared).settle(value)[1] for value in values] == values
 
 
 def test_a_type_is_spelled_as_it_is_written() -> None:

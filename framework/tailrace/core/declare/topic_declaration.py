@@ -25,6 +25,7 @@ from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.key_paths import Path, key_getter, key_type_of
 from tailrace.core.values.keys import key_codec_for
+from tailrace.core.values.misread import INSTEAD, misread
 from tailrace.core.values.types import spell
 
 IDLE_AFTER: Final = "60s"
@@ -162,6 +163,8 @@ def _check_type(type: Any, where: str) -> None:
                 hint="Define what it names at the top of the module.",
             ) from None
         return
+    if why := misread(type, []):
+        raise DefinitionError(f"{where} is to hold {spell(type)}: {why}", hint=INSTEAD)
     try:
         msgspec.json.Decoder[Any](type)
     except (TypeError, NameError) as error:

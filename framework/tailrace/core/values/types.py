@@ -20,6 +20,7 @@ from msgspec import inspect
 from tailrace.core.errors import DefinitionError, DurableTypeError, DurableValueError, UnsetFieldError
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.guards import NoGuardError, Scope, is_plain_frozen, struct_class
+from tailrace.core.values.misread import INSTEAD, misread
 
 CODEC_ERRORS: Final = (msgspec.MsgspecError, OverflowError, UnicodeEncodeError, RecursionError, TypeError)
 """Errors of encoding or strictly decoding a value of the wrong type, for ``except``; see ``explain``."""
@@ -77,6 +78,10 @@ def check_durable(declared: Any, *, owner: str, field: str) -> None:
     enums of str or int, Literal, list, dict, tuple and NamedTuple of durable types, msgspec structs with
     durable fields, and unions of them whose members msgspec can distinguish.
     """
+    if why := misread(declared, []):
+        raise DurableTypeError(
+            f"{spell(declared)} cannot be stored: {why}", owner=owner, field=field, hint=INSTEAD
+        )
     try:
         node = inspect.type_info(declared)
     except (TypeError, NameError, NotImplementedError, ValueError) as error:
