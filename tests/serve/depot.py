@@ -56,6 +56,7 @@ class Depot(tr.Actor):
     count: int = 0
     heaviest: float = 0.0
     last: Arrival | None = None
+    lanes: dict[tuple[str, int], list[dict[tuple[int, int], str]]] = tr.field(default_factory=dict)
     fresh: str = tr.field(default="", ttl="10m")
     seen: str = tr.field(default="", name="s", ttl="10m", ttl_time="processing")
     by_what: tr.MapState[str, float]
@@ -67,6 +68,7 @@ class Depot(tr.Actor):
         self.count += 1
         self.heaviest = max(self.heaviest, event.weight)
         self.last = event
+        self.lanes[event.what, self.count] = [{(self.count, 1): event.what}]
         self.fresh = self.seen = event.what
         self.by_what[event.what] = self.by_what.get(event.what, 0.0) + event.weight
         self.recent[self.count] = event.what
@@ -99,6 +101,10 @@ class Depot(tr.Actor):
     @tr.query
     def broken(self) -> object:
         raise RuntimeError("no scales")
+
+    @tr.query
+    def garbled(self) -> str:
+        return "\ud800"
 
     @tr.query
     def all_of_it(self) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -35,6 +36,12 @@ def test_an_instance_is_that_of_the_harness(log: Path) -> None:
             assert fields["count"] == kept.count
             assert fields["heaviest"] == kept.heaviest
             assert fields["last"]["what"] == kept.last.what
+            assert fields["lanes"] == {
+                json.dumps(lane, separators=(",", ":")): [
+                    {json.dumps(at, separators=(",", ":")): what for at, what in one.items()} for one in some
+                ]
+                for lane, some in kept.lanes.items()
+            }
             assert fields["by_what"] == dict(kept.by_what.items())
             assert fields["order"] == list(kept.order)
             due = harness.timers(Depot, key)["event", "clear"]
@@ -85,14 +92,17 @@ def test_a_map_or_list_is_cut_short_and_the_answer_says_so(log: Path) -> None:
         (["Number", "seventeen"], "is no key of type int"),
         (["Number", "99999999999999999999"], "is no key of type int"),
         (["Lane", '["JFK"]'], "is no key of type tuple"),
+        (["Number", "true"], "is no key of type int"),
         (["Depot", "\udcff"], "is no key of type str"),
         (["Depot", "north", "counts"], "no field or query 'counts'. Did you mean 'count'?"),
-        (["Depot", "north", "heavier"], "missing required field `than`"),
+        (["Depot", "north", "heavier"], "the query 'heavier' needs the argument 'than'. Add than=…."),
         (["Depot", "north", "heavier", "than=much"], "Expected `float`"),
         (["Depot", "north", "heavier", "than=1", "than=2"], "2 times"),
         (["Depot", "north", "heavier", "thna=1"], "Did you mean 'than'?"),
         (["Depot", "north", "heavier", "than"], "write NAME=VALUE"),
         (["Depot", "north", "count", "limit=0"], "is no limit"),
+        (["Depot", "north", "count", "limit=00000100099999"], "is no limit"),
+        (["Depot", "north", "garbled"], "the result cannot be written as JSON"),
         (["Depot", "north", "count", "than=1"], "no argument 'than' here"),
         (["Depot", "north", "steal"], "a query changes by_what"),
         (["Depot", "north", "reset"], "the query has changed the instance"),

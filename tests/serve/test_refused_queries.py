@@ -89,7 +89,7 @@ def test_one_that_changes_an_entry_in_place_is_refused(
     assert harness.query(Shelf, "a", "counted", "x") == 2 + (1 + 2 + 1)
 
 
-@pytest.mark.parametrize("value", [{1: 10, "1": 20}, [{"a": {2: 1, "2": 2}}]])
+@pytest.mark.parametrize("value", [{1: 10, "1": 20}, [{"a": {2: 1, "2": 2}}], {(1,): 1, "[1]": 2}])
 def test_keys_that_are_one_in_json_are_an_error(value: Any) -> None:
     with pytest.raises(TypeError, match="the same text"):
         as_json_value(value)

@@ -76,6 +76,9 @@ def test_fields_queries_and_binary_keys(server: Asked) -> None:
         ("/actors/Depot/north/steal", 500),
         ("/actors/Depot/north/reset", 500),
         ("/actors/Depot/north/broken", 500),
+        ("/actors/Depot/north/garbled", 500),
+        ("/actors/Depot/north/order?limit=0000000000010000", 400),
+        ("/actors/Number/true", 400),
         ("/nothing", 404),
     ],
 )

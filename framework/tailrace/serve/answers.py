@@ -22,7 +22,7 @@ from tailrace.core.errors import QueryError
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.storage import StateReader
 from tailrace.core.suggestions import did_you_mean
-from tailrace.core.values.json_values import as_json_value
+from tailrace.core.values.json_values import as_json_value, key_text
 from tailrace.core.values.partitioner import partition_of
 from tailrace.serve.keys import key_in_url
 from tailrace.serve.queries import Query, queries_of
@@ -186,12 +186,14 @@ class Answering:
         actor, name = question.actor, question.name
         try:
             result = self._reader.query(actor.cls, question.key, name, **question.arguments)
-            return as_json_value(result, _collection)
+            shown = as_json_value(result, _collection)
+            msgspec.json.encode(shown)  # a lone surrogate
+            return shown
         except QueryError as error:
             raise Unanswered(
                 error.what, status=FAILED, hint=error.hint, actor=actor.name, query=name, key=question.key
             ) from error
-        except TypeError as error:
+        except (TypeError, UnicodeEncodeError) as error:
             raise Unanswered(
                 f"the result cannot be written as JSON: {error}",
                 status=FAILED,
@@ -221,7 +223,7 @@ def _entries(instance: Any, name: str, limit: int, cut_short: list[str]) -> Any:
     shown: Any
     if isinstance(found, MapState):
         pairs = [*islice(found.items(), limit + 1)]
-        shown = {_text(key): as_json_value(value) for key, value in pairs[:limit]}
+        shown = {key_text(key): as_json_value(value) for key, value in pairs[:limit]}
         is_more = len(pairs) > limit
     else:
         shown = [as_json_value(value) for value in found[:limit]]
@@ -231,14 +233,9 @@ def _entries(instance: Any, name: str, limit: int, cut_short: list[str]) -> Any:
     return shown
 
 
-def _text(key: Any) -> str:
-    shown = as_json_value(key)
-    return shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
-
-
 def _collection(value: Any) -> Any:
     if isinstance(value, MapState):
-        return {_text(key): one for key, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  # any map
+        return {key_text(key): one for key, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  # any map
     if isinstance(value, ListState):
         return [*value]
     raise TypeError(f"a {type(value).__name__}")
@@ -247,7 +244,7 @@ def _collection(value: Any) -> Any:
 def _limit(given: Mapping[str, Sequence[str]]) -> int:
     wrong = [name for name in given if name != "limit"]
     text = given["limit"][-1] if "limit" in given else str(LIMIT)
-    if wrong or not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST):
+    if wrong or not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MOST):
         what = f"there is no argument {wrong[0]!r} here" if wrong else f"{text[:40]!r} is no limit"
         raise Unanswered(
             what,

@@ -47,6 +47,9 @@ class Query(NamedTuple):
             if name not in self.many and len(texts) > 1:
                 raise self._wrong(f"was given {name!r} {len(texts)} times", "Give it once.")
             values[name] = list(texts) if name in self.many else texts[0]
+        required = (one.name for one in msgspec.structs.fields(self.arguments) if one.required)
+        if missing := next((name for name in required if name not in values), None):
+            raise self._wrong(f"needs the argument {missing!r}", f"Add {missing}=….")
         try:
             converted = msgspec.convert(values, self.arguments, strict=False)
         except msgspec.ValidationError as error:

@@ -4,38 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite, isnan
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-
-from tailrace.core.values.event_values import not_finite
 
 
 def as_json_value(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> Any:
     """A value that JSON can represent. ``enc_hook`` converts types that msgspec does not know.
-    Raises TypeError: it has another such type, keys that JSON cannot represent, or two keys that are one in JSON.
+    Raises TypeError: it has another such type, or two keys that are one in JSON.
     """
-    shown = msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook)
-    if _size(shown) != _size(msgspec.to_builtins(value, enc_hook=enc_hook)):
-        raise TypeError("two keys of a map are the same text, such as 1 and '1'")
-    return shown if not_finite(shown) is None else _with_names(shown)
+    return _shown(msgspec.to_builtins(value, enc_hook=enc_hook))
 
 
-def _size(value: Any) -> int:
-    """The number of values in a value."""
-    kind: Any = value.__class__
-    if kind is dict:
-        return sum(map(_size, value.values()), len(value))
-    return sum(map(_size, value)) if kind in (list, tuple) else 0
+def key_text(key: Any) -> str:
+    """The key of a map as JSON has it: its text, or its JSON: ``["JFK",3]``."""
+    shown = as_json_value(key)
+    return shown if isinstance(shown, str) else msgspec.json.encode(shown).decode()
 
 
-def _with_names(shown: Any) -> Any:
-    if isinstance(shown, float):
+def _shown(value: Any) -> Any:
+    if isinstance(value, float):
         return (
-            shown if isfinite(shown) else "NaN" if isnan(shown) else "Infinity" if shown > 0 else "-Infinity"
+            value if isfinite(value) else "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
         )
-    if isinstance(shown, dict):
-        return {name: _with_names(one) for name, one in cast("dict[str, Any]", shown).items()}
-    if isinstance(shown, (list, tuple)):
-        return [_with_names(one) for one in shown]  # pyright: ignore[reportUnknownVariableType]  # any JSON
-    return shown
+    if isinstance(value, dict):
+        given: dict[Any, Any] = value
+        shown = {key if isinstance(key, str) else key_text(key): _shown(one) for key, one in given.items()}
+        if len(shown) != len(given):
+            raise TypeError("two keys of a map are the same text, such as 1 and '1'")
+        return shown
+    if isinstance(value, (list, tuple)):
+        return [_shown(one) for one in value]  # pyright: ignore[reportUnknownVariableType]  # any JSON
+    return value

@@ -55,7 +55,7 @@ def _forms(codec: KeyCodec, text: str) -> Iterator[bytes]:
         read = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return
-    if isinstance(read, int) and -(1 << 63) <= read < 1 << 63:
+    if type(read) is int and -(1 << 63) <= read < 1 << 63:
         yield read.to_bytes(8, "big", signed=True)
     elif isinstance(read, list):
         yield msgspec.json.encode(read)
