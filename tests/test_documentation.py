@@ -43,6 +43,11 @@ def test_every_python_block_parses(page: Path) -> None:
         ast.parse(textwrap.dedent(code), filename=name_of(page))
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "docs/api/spark.rst"], ids=name_of)
+def test_no_page_installs_what_is_not_published(page: Path) -> None:
+    assert not re.findall(r"pip install [^\n]*[ '\"]tailrace\b", page.read_text("utf-8"))
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text("utf-8")
     pages = [page for page in PAGES if page.parent == ROOT / "docs"]  # a folder's are listed by the folder

@@ -28,7 +28,7 @@ def _shown(value: Any) -> Any:
             value if isfinite(value) else "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
         )
     if isinstance(value, dict):
-        given: dict[Any, Any] = value
+        given: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]  # any JSON
         shown = {key if isinstance(key, str) else key_text(key): _shown(one) for key, one in given.items()}
         if len(shown) != len(given):
             raise TypeError("two keys of a map are the same text, such as 1 and '1'")
