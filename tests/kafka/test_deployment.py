@@ -1,4 +1,5 @@
-"""The life of a deployment under a steady load: more processes and fewer, an empty disk, an upgrade, a version that fails and its way back.
+"""The life of a deployment under a steady load: more processes and fewer, an empty disk, an upgrade, a version that fails and its way back,
+brokers that are restarted one after the other.
 
 The oracle is plain counting: each visit of a key counts once, in its order. The longest time without an output is measured for each
 step; it is written to the report of the tests, not judged.
@@ -14,7 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
 
+from tailrace.core.errors import LogUnavailableError
+from tests.kafka.broker.cluster import Cluster
 from tests.kafka.members import Members, await_tasks, stopped
 from tests.kafka.visits import APP, KEYS, TASKS, Visits
 from tests.soak.processes import Process, wait_until
@@ -50,7 +55,10 @@ class Load:
     def _look(self) -> None:
         before = 0
         while not self._over.wait(_EVERY_S / 2):
-            now = sum(self.visits.log.end_offset("visited", number) for number in TASKS)
+            try:
+                now = sum(self.visits.log.end_offset("visited", number) for number in TASKS)
+            except LogUnavailableError:
+                continue
             if now > before:
                 self._came_s.append(time.monotonic())
             before = now
@@ -133,3 +141,43 @@ def test_nothing_is_lost_or_doubled_in_the_life_of_a_deployment(
     stopped(only)
     assert visits.rounds * KEYS > 1_000
     visits.log.close()
+
+
+def test_nothing_is_lost_or_doubled_while_the_brokers_are_restarted_one_after_the_other(
+    tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    with Cluster(tmp_path, 3) as cluster:
+        url = f"kafka://{cluster.bootstrap}"
+        admin = AdminClient({**cluster.client})
+        visits = Visits(url)
+        members = Members(url, tmp_path)
+        try:
+            started = [members.start(APP, name) for name in ("one", "two")]
+            for each in started:
+                await_tasks(each, 1)
+            with Load(visits) as load:
+                for node in cluster.nodes:
+                    load.goes_on()
+                    since_s = time.monotonic()
+                    node.stop()
+                    load.goes_on()
+                    cluster.start()
+                    wait_until(lambda: are_in_sync(admin, 3), "all replicas are in sync", 120)
+                    load.goes_on()
+                    gap_s = round(load.gap_s(since_s), 2)
+                    record_testsuite_property(
+                        f"seconds without an output: broker {node.number} restarted", gap_s
+                    )
+            visits.await_all()
+            for each in started:
+                stopped(each)
+        finally:
+            members.close()
+            visits.log.close()
+    assert visits.rounds * KEYS > 1_000
+
+
+def are_in_sync(admin: AdminClient, size: int) -> bool:
+    """Whether each partition of each topic has so many replicas in sync: then the next broker may go."""
+    described = admin.describe_topics(TopicCollection([*admin.list_topics(timeout=10).topics])).values()
+    return all(len(part.isr) == size for one in described for part in one.result().partitions)
