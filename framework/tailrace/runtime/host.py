@@ -45,7 +45,7 @@ from tailrace.runtime.companions import Companion, Companions
 from tailrace.runtime.dead_letter_monitor import Kind
 from tailrace.runtime.handler_watch import HandlerWatch
 from tailrace.runtime.housekeeping import Housekeeping
-from tailrace.runtime.measuring import Measuring
+from tailrace.runtime.measuring import SAMPLE_S, Measuring
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare
 from tailrace.runtime.reports import Reporting
@@ -90,7 +90,10 @@ class Host:
         """Whether it is to leave before the end of its input: it was asked to, or it has failed."""
         self._more = companions
         self._reporting = Reporting()
-        self._watch = HandlerWatch(plan.app, options.handler_warning_ms / 1_000, options.grace_ms / 1_000)
+        sample_s = 1.0 if options.http is None else SAMPLE_S
+        self._watch = HandlerWatch(
+            plan.app, options.handler_warning_ms / 1_000, options.grace_ms / 1_000, sample_s
+        )
 
     def run(self) -> Counter[Kind]:
         """Live, until the end of the input, SIGTERM or Ctrl-C. Returns the dead letters of the run, by kind.
@@ -193,7 +196,7 @@ class Host:
         if options.http is not None:
             from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
 
-            measuring = Measuring()
+            measuring = Measuring(self._watch)
             graph = graph_of([self.plan]).as_json()
             found += [measuring, HttpAnswers(options.http, measuring, self._watch, graph)]
         found.append(Housekeeping(self.log, options.log_options, options.log_format, options.look_s))

@@ -2,7 +2,7 @@
 
 | path | answer | token |
 |---|---|---|
-| ``/livez`` | 200. 503, with what it does, if one handler was warned of and has run for ``STUCK_S`` | no |
+| ``/livez`` | 200. 503, with what it does, if one handler has run for ``STUCK_S`` | no |
 | ``/readyz`` | 200 if the process has joined, and its tasks are restored and at work; else 503. A silent broker changes nothing | no |
 | ``/metrics`` | what ``measuring`` has published, as Prometheus or OpenMetrics text | yes |
 | ``/graph`` | the app as a graph, as ``tailrace graph --json`` | yes |
@@ -34,14 +34,13 @@ from prometheus_client.registry import Collector
 from tailrace.http.listening import Listen
 from tailrace.http.server import Receive, Scope, Send, Server
 from tailrace.runtime.companions import Companion
-from tailrace.runtime.handler_watch import HandlerWatch
+from tailrace.runtime.handler_watch import STUCK_S, HandlerWatch
 from tailrace.runtime.measuring import BUCKETS, Family, Measuring, Observed
 
 if TYPE_CHECKING:
     from tailrace.runtime.host import Host
 
 _log = logging.getLogger("tailrace.service")
-STUCK_S: Final = 60.0
 _OPEN: Final = ("/livez", "/readyz")
 _JSON: Final = "application/json"
 
@@ -105,7 +104,7 @@ class HttpAnswers(Companion):
         now_s, stuck = time.monotonic(), self._watch.stuck
         said: dict[str, object] = {"seconds_since_turn": round(now_s - self._measuring.turn_s, 1)}
         if stuck is not None:
-            said |= {**stuck[0].fields(), "running_s": round(now_s - stuck[1], 1)}
+            said |= {**stuck[0], "running_s": round(now_s - stuck[1], 1)}
         is_stuck = stuck is not None and now_s - stuck[1] >= STUCK_S
         return 503 if is_stuck else 200, _JSON, msgspec.json.encode(said)
 
