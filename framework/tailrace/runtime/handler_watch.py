@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from tailrace.core.engine.at_work import AtWork
 
@@ -43,6 +43,10 @@ GIVEN_UP: Final = 1
 def margin_of(grace_s: float) -> float:
     """How long before the end of the grace period a process gives up, in seconds."""
     return min(_LONGEST_MARGIN_S, grace_s / _SAMPLES)
+
+
+Stuck: TypeAlias = tuple[dict[str, object], float]
+"""A handler: its fields in a log line, and its start by ``time.monotonic``, which the processes of a machine share."""
 
 
 class HandlerWatch:
@@ -67,10 +71,10 @@ class HandlerWatch:
         self._now: AtWork | None = None
         self._since_s = 0.0
         self._is_named = False
-        self.stuck: tuple[dict[str, object], float] | None = None
-        """The handler that has run for the time of a warning, at most for ``STUCK_S``, until it returns: its fields in a log line, and
-        its start by ``time.monotonic``.
-        """
+        self.stuck: Stuck | None = None
+        """The handler that has run for the time of a warning, at most for ``STUCK_S``, until it returns."""
+        self.on_stuck: Callable[[Stuck | None], None] = lambda _stuck: None
+        """Called, in the thread of the watch, with what ``stuck`` is from now on."""
 
     def __enter__(self) -> Self:
         self._nothing = os.open(os.devnull, os.O_WRONLY)
@@ -113,6 +117,7 @@ class HandlerWatch:
                 runs_s = now_s - self._since_s
                 if self.stuck is None and runs_s >= min(self._warning_s, STUCK_S):
                     self.stuck = found.fields(), self._since_s
+                    self.on_stuck(self.stuck)
                 if not self._is_named and runs_s >= self._warning_s:
                     self._is_named = True
                     self._name(found, now_s)
@@ -134,7 +139,9 @@ class HandlerWatch:
         )
 
     def _returned(self, now_s: float) -> None:
-        self.stuck = None
+        if self.stuck is not None:
+            self.stuck = None
+            self.on_stuck(None)
         if self._now is not None and self._is_named:
             _log.warning(
                 "%s has returned after %.1f s",

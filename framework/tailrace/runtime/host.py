@@ -30,7 +30,6 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
-from tailrace.graph.model import graph_of
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
 from tailrace.history.status.last_failure import note_failure
@@ -91,7 +90,9 @@ class Host:
         self._more = companions
         self._reporting = Reporting()
         sample_s = 1.0 if options.http is None else SAMPLE_S
-        self._watch = HandlerWatch(
+        self.measuring: Measuring | None = None
+        """What is measured, if the service answers over HTTP."""
+        self.watch = HandlerWatch(
             plan.app, options.handler_warning_ms / 1_000, options.grace_ms / 1_000, sample_s
         )
 
@@ -102,8 +103,8 @@ class Host:
             TailraceError: It could not start, or could not continue.
         """
         _tune_collector()
-        with self._watch, self.joined(), stop_signals(self.stop, interrupts=self.share is None):
-            self._watch.begin(self.worker.at_work)
+        with self.watch, self.joined(), stop_signals(self.stop, interrupts=self.share is None):
+            self.watch.begin(self.worker.at_work)
             self._live()
         if self.share is None:
             _log.info("left", extra={"app": self.plan.app})
@@ -111,7 +112,7 @@ class Host:
 
     def stop(self) -> None:
         """Let the process leave after the present slice. May be called from a signal handler."""
-        self._watch.leave()
+        self.watch.leave()
         if (handler := self.worker.at_work()) is not None and not self.stopped:
             with suppress(RuntimeError):  # the signal may have interrupted another line of the log
                 _log.warning(
@@ -194,11 +195,12 @@ class Host:
                 )
             )
         if options.http is not None:
-            from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
+            self.measuring = measuring = Measuring(self.watch)
+            found.append(measuring)
+            if self.share is None:  # otherwise the supervisor answers
+                from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
 
-            measuring = Measuring(self._watch)
-            graph = graph_of([self.plan]).as_json()
-            found += [measuring, HttpAnswers(options.http, measuring, self._watch, graph)]
+                found.append(HttpAnswers(options.http, measuring, self.plan))
         found.append(Housekeeping(self.log, options.log_options, options.log_format, options.look_s))
         if options.snapshots is not None:
             found.append(

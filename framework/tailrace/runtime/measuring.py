@@ -19,6 +19,7 @@ Characters that no name may have become ``_``. A name that is taken by another k
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from bisect import bisect_left
@@ -33,7 +34,7 @@ from tailrace.core.engine.task import CommitBatch
 from tailrace.core.errors import HANDLER_FAILED, BadReason
 from tailrace.runtime.commit_measures import DEAD_LETTER, DELAY
 from tailrace.runtime.companions import Companion
-from tailrace.runtime.handler_watch import HandlerWatch
+from tailrace.runtime.handler_watch import HandlerWatch, Stuck
 
 if TYPE_CHECKING:
     from tailrace.runtime.host import Host
@@ -87,6 +88,14 @@ class Published(NamedTuple):
     families: tuple[Family, ...]
 
 
+class Seen(NamedTuple):
+    """What is known of a process of the service."""
+
+    pid: int
+    published: Published
+    stuck: Stuck | None
+
+
 class Measuring(Companion):
     """Publishes once a second. See the head of this file."""
 
@@ -126,6 +135,11 @@ class Measuring(Companion):
                 self._delays.setdefault(one.name, Histogram()).add(one.value)
             else:
                 self._own.add(one, number)
+
+    def seen(self) -> tuple[dict[str, Seen], tuple[()]]:
+        """This process, which has no name, as the only one of the service. May be called from any thread."""
+        now = Seen(os.getpid(), self.published._replace(turn_s=self.turn_s), self._watch.stuck)
+        return {"": now}, ()
 
     def look(self) -> None:
         """See ``Companion.look``."""
