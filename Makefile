@@ -120,7 +120,7 @@ promtool:  ## promtool, for the tests of the alert rules: checked for, and taken
 	@.ci/promtool
 
 .PHONY: kafka
-kafka: .venv/installed java  ## the jars of the tests' Kafka broker: fetched once by Maven, which is installed on Debian as root
+kafka: .venv/installed java  ## the jars of the tests' Kafka broker and schema registry: fetched once by Maven, which is installed on Debian as root
 	@.ci/kafka $(BIN)/python
 
 .PHONY: lock

@@ -69,6 +69,7 @@ MAIN_ONLY = (
     "tests/test_benchmarks.py",
     # What it does with brokers is in confluent-kafka, whatever the Python.
     "tests/kafka/bad_input",
+    "tests/kafka/registry",
     "tests/kafka/security",
     # Files for other programs.
     "tests/deploy",

@@ -16,7 +16,7 @@ from sphinx.pycode import ModuleAnalyzer
 
 from tests.docs.page import ROOT
 
-PACKAGES = ["tailrace", "tailrace.testing", "tailrace.spark"]
+PACKAGES = ["tailrace", "tailrace.testing", "tailrace.registry", "tailrace.spark"]
 DATACLASS_LIKE = {"At", "Clock", "Watermark", "Idle", "Fault", "Out", "DeadLetter"}
 """Values whose docstring describes their fields."""
 ENGINE_ROOM = {"Topic", "Stream", "Actor", "HarnessSnapshot", *DATACLASS_LIKE}

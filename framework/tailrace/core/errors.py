@@ -360,6 +360,10 @@ class ForeignLogError(LogFolderError):
     """A folder that should hold a log holds something else. It is left unchanged."""
 
 
+class RegistryError(TailraceError):
+    """A schema registry is down, or refuses a schema: look there. The task stops; no record is at fault."""
+
+
 class FencedError(TailraceError):
     """Another worker has taken over this task. Stop at once: nothing more of it can be committed here."""
 

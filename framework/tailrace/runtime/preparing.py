@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
+from tailrace.core.declare.event_codec import EventCodec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import is_instant, spelled
 from tailrace.core.engine.describe_rows import instant
@@ -40,6 +41,7 @@ def prepare(log: StoredLog, options: ServiceOptions, plan: Plan) -> None:
         OptionError: The log cannot honour an option.
         UnknownTopicError, TopicMismatchError: A declared topic is not there, or a topic has other partitions.
         AppMovedError: The app lives on another log.
+        RegistryError: A schema registry does not answer, or refuses the schema of a topic that the app writes.
     """
     check_options(log, options)
     check_topics(plan, log, options.app)
@@ -48,6 +50,9 @@ def prepare(log: StoredLog, options: ServiceOptions, plan: Plan) -> None:
         check_copy(plan, log, original)
     prepare_log(log, plan, create_declared=options.create_topics, begins_with_log=not options.from_snapshot)
     retire_rebuilds(plan, log)
+    for name in plan.written & plan.topics.keys():
+        if isinstance(codec := plan.topics[name].codec, EventCodec):
+            codec.prepare()
     # Asked at the start only: see ``TaskLog.owner``.
     announce(plan, log, partial(is_owned, log))
 

@@ -17,7 +17,7 @@ from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.key_paths import members_of, stored_path
 from tailrace.core.values.types import spell
 
-_CONTENT: Final = {"json": "application/json", "msgpack": "application/vnd.msgpack"}
+_CONTENT: Final = {"msgpack": "application/vnd.msgpack", "avro": "avro/binary"}
 _KAFKA: Final = "0.5.0"
 """Version of AsyncAPI's bindings for Kafka."""
 Document = dict[str, Any]
@@ -116,7 +116,7 @@ def _name(one: Any) -> str:
 def _message(topic: Topic[Any, Any], one: Any, schema: Document) -> Document:
     message: Document = {
         "name": _name(one),
-        "contentType": _CONTENT[topic.settings.format],
+        "contentType": _CONTENT.get(topic.settings.format, "application/json"),
         "payload": schema,
     }
     about = (getattr(one, "__doc__", None) or "").strip().partition("\n")[0]

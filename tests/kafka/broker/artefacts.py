@@ -1,6 +1,7 @@
-"""The jars of the broker, fetched once by Maven as ``pom.xml`` says and kept in the user's cache::
+"""The jars of the broker and the schema registry, fetched once by Maven as a pom says and kept in the user's cache::
 
     $XDG_CACHE_HOME/tailrace/kafka-DIGEST/*.jar      (XDG_CACHE_HOME by default: ~/.cache)
+    $XDG_CACHE_HOME/tailrace/registry-DIGEST/        (the program as it is distributed, unpacked)
 
     the folder exists     it is complete: it is filled under another name and renamed at the end
     the pom changes       DIGEST is of the pom's bytes, so it has another folder
@@ -23,41 +24,51 @@ from filelock import FileLock
 
 from tests.kafka.broker.errors import NoBrokerError
 
-POM = Path(__file__).with_name("pom.xml")
+BROKER = Path(__file__).with_name("pom.xml")
+REGISTRY = Path(__file__).parent.parent / "registry" / "pom.xml"
 FETCH_S = 900.0
 
 
 def jars() -> Path:
-    """The folder with the jars.
+    """The folder with the jars of the broker.
 
     Raises:
         NoBrokerError: They are not in the cache and Maven is missing or cannot fetch them.
     """
+    return _kept("kafka", BROKER, "dependency:copy-dependencies")
+
+
+def registry() -> Path:
+    """The folder with the schema registry. Raises NoBrokerError, like ``jars``."""
+    return _kept("registry", REGISTRY, "dependency:unpack-dependencies")
+
+
+def _kept(name: str, pom: Path, goal: str) -> Path:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tailrace"
-    folder = caches / f"kafka-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}"
+    folder = caches / f"{name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}"
     if not folder.is_dir():
         caches.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock"), timeout=2 * FETCH_S, fallback_to_soft=False):
             if not folder.is_dir():
-                _fetch(folder)
+                _fetch(folder, pom, goal)
     return folder
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(folder: Path, pom: Path, goal: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise NoBrokerError(
-            "The jars of Kafka are not in the cache, and Maven, which fetches them, was not found. Install it (Debian: "
+            "Kafka or the schema registry is not in the cache, and Maven, which fetches them, was not found. Install it (Debian: "
             "apt-get install maven), or set TAILRACE_TEST_KAFKA to the host:port of a broker."
         )
     with TemporaryDirectory(dir=folder.parent, prefix="fetching-") as work:
         # The pom is copied so that Maven leaves nothing in the source tree.
-        shutil.copy(POM, work)
+        shutil.copy(pom, Path(work) / "pom.xml")
         filled = Path(work) / "jars"
         command = [maven, "--batch-mode", "--quiet", "--no-transfer-progress", "--strict-checksums"]
         try:
             done = subprocess.run(
-                [*command, "dependency:copy-dependencies", f"-DoutputDirectory={filled}"],
+                [*command, goal, f"-DoutputDirectory={filled}"],
                 cwd=work,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -67,14 +78,17 @@ def _fetch(folder: Path) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise NoBrokerError(f"Maven has not fetched Kafka within {FETCH_S:.0f} s.") from error
+            raise NoBrokerError(f"Maven has not fetched what {pom} names within {FETCH_S:.0f} s.") from error
         if done.returncode != 0:
-            raise NoBrokerError(f"Maven cannot fetch Kafka (exit code {done.returncode}):\n{done.stdout}")
+            raise NoBrokerError(
+                f"Maven cannot fetch what {pom} names (exit code {done.returncode}):\n{done.stdout}"
+            )
         filled.rename(folder)
 
 
 if __name__ == "__main__":
     try:
         jars()
+        registry()
     except NoBrokerError as failure:
         sys.exit(str(failure))

@@ -191,7 +191,8 @@ class App(Declarations):
           replay, which refuses what the service has refused.
         - ``on_error``: as for the app, for this topic only.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
-        - ``format``: ``"json"`` (the default; refuses nan and infinities) or ``"msgpack"``.
+        - ``format``: ``"json"`` (the default; refuses nan and infinities), ``"msgpack"``, or that of a schema
+          registry (``tailrace.registry``).
         - ``time_range``: the accepted event times; a record with another time is a bad record. Default: 1970
           to 2200, without those of early 1970 that look like seconds.
 

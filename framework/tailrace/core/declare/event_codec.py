@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from datetime import datetime
 from inspect import getattr_static
 from types import MemberDescriptorType
-from typing import Any, get_origin
+from typing import Any, NamedTuple, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -20,6 +20,13 @@ _KEEP = 'Emit None or nothing where there is no number, or declare the topic wit
 _CONVERT = "Convert it before it is emitted, or declare the field with the type that it holds."
 _AS_BYTES = (bytes, datetime)
 """Types that MessagePack has a form of its own for."""
+
+
+class RecordFormat(NamedTuple):
+    """A ``format=`` of topics besides JSON and MessagePack, and what makes the codec of a topic and its type."""
+
+    name: str
+    codec: Callable[[str, Any], EventCodec]
 
 
 class EventCodec:
@@ -47,6 +54,9 @@ class EventCodec:
             if self._json
             else canonical_writer(type, self._write)
         )
+
+    def prepare(self) -> None:
+        """Get ready to encode, before a service handles its first record."""
 
     def check_emitted(self) -> None:
         """Raise DefinitionError for a type whose records would depend on more than the event."""

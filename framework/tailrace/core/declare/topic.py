@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Literal, TypedDict, get_args, get_origin
 from typing_extensions import TypeVar
 
 from tailrace.core.declare.annotations import members_of
-from tailrace.core.declare.event_codec import EventCodec
+from tailrace.core.declare.event_codec import EventCodec, RecordFormat
 from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, time_reader
 from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.keys import KeyCodec, key_codec_for
@@ -76,7 +76,7 @@ class TopicOptions(TypedDict, Generic[E], total=False):
     ahead_of_clock: str | int | timedelta | None
     on_error: OnError | None
     repartition: bool
-    format: Literal["json", "msgpack"]
+    format: Literal["json", "msgpack"] | RecordFormat
     time_range: tuple[int | datetime, int | datetime]
 
 
@@ -105,6 +105,8 @@ class TopicDeclaration:
     time_max_ms: int
     refuse_seconds: bool
     """Refuse event times that look like seconds: no ``time_range`` is declared that allows them."""
+    record_format: RecordFormat | None = None
+    """What makes the codec, if ``format`` is neither JSON nor MessagePack."""
 
 
 class Topic(Edge[E, K]):
@@ -146,6 +148,8 @@ class Topic(Edge[E, K]):
         self.codec: EventCodec | ModelCodec = (
             ModelCodec(name, type, settings.format)
             if kind_of(type) == "model"
+            else settings.record_format.codec(name, type)
+            if settings.record_format is not None
             else EventCodec(name, type, settings.format)
         )
         self.encode, self.decode = self.codec.encode, self.codec.decode

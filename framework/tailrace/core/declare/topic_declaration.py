@@ -9,6 +9,7 @@ from typing import Any, Final, cast, get_origin
 import msgspec
 
 from tailrace.core.declare.annotations import Scope, members_of
+from tailrace.core.declare.event_codec import RecordFormat
 from tailrace.core.declare.event_marks import keyed_type, marked_event_time, marked_key
 from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource
 from tailrace.core.declare.topic import (
@@ -196,10 +197,13 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
     repartition = options.get("repartition", False)
     if repartition and key is None:
         raise DefinitionError(f"{where} has repartition=True but no key", hint="Add key=.")
+    form = options.get("format", "json")
+    own = form if isinstance(form, RecordFormat) else None
     ahead = options.get("ahead_of_clock", AHEAD_OF_CLOCK)
     time_min_ms, time_max_ms = _time_range(where, options.get("time_range", (0, YEAR_2200_MS)))
     return TopicDeclaration(
-        format=one_of(where, "format", options.get("format", "json"), ("json", "msgpack")),
+        format=one_of(where, "format", form, ("json", "msgpack")) if own is None else own.name,
+        record_format=own,
         key=key,
         event_time=event_time,
         time_kind=time_kind,

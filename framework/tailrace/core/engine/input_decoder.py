@@ -20,7 +20,7 @@ from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, spelled, 
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Addressees, addressed
 from tailrace.core.engine.watermarks import Watermarks
-from tailrace.core.errors import FROM_THE_FUTURE, BadReason, BadRecordError, TailraceError
+from tailrace.core.errors import FROM_THE_FUTURE, BadReason, BadRecordError, RegistryError, TailraceError
 from tailrace.core.records import FOR_OTHERS, Delivery, Head, Headers, InputRecord, Refused
 
 _RUN_WORTH_READING_AHEAD = 32
@@ -169,7 +169,7 @@ class InputDecoder:
             return _refused(record, "wrong-type", str(error))
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
             return _refused(record, "undecodable", str(error))
-        except MemoryError:
+        except (MemoryError, RegistryError):
             raise
         except Exception as error:  # noqa: BLE001  # a validator of the user refuses the record
             return _refused(record, "undecodable", f"{type(error).__name__}: {error}")

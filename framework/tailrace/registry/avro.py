@@ -1,0 +1,161 @@
+"""Avro, by fastavro: the schema of a type, and the bytes of events."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from io import BytesIO
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import inspect
+
+from tailrace.core.errors import DefinitionError, EventValueError, UsageError
+from tailrace.core.extras import ExtraModule
+from tailrace.core.values.types import spell
+
+fastavro: Any = ExtraModule("fastavro", "Topics in Avro", "registry")
+
+_KEPT: Final = (bytes, datetime, date, Decimal, UUID)
+"""Types that fastavro writes itself."""
+_ERRORS: Final = (ValueError, LookupError, ArithmeticError, AttributeError, EOFError, struct.error)
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN: Final[dict[type[inspect.Type], Any]] = {
+    inspect.BoolType: "boolean",
+    inspect.IntType: "long",
+    inspect.FloatType: "double",
+    inspect.StrType: "string",
+    inspect.BytesType: "bytes",
+    inspect.DateTimeType: {"type": "long", "logicalType": "timestamp-micros"},
+    inspect.DateType: {"type": "int", "logicalType": "date"},
+    inspect.UUIDType: {"type": "string", "logicalType": "uuid"},
+}
+
+
+def reader_of(id_: int, schema: str | None, type: Any) -> Callable[[bytes], Any]:
+    """A decoder of records by the schema of their writer; None: they are garbage. It raises what msgspec raises."""
+    try:
+        parsed = fastavro.parse_schema(msgspec.json.decode(schema or "null"))
+    except Exception:  # noqa: BLE001  # whatever fastavro says of it
+        raise msgspec.DecodeError(f"the schema {id_} of the record is not in Avro") from None
+    read, convert = fastavro.schemaless_reader, msgspec.convert
+
+    def decode(data: bytes) -> Any:
+        file = BytesIO(data)
+        try:
+            plain = read(file, parsed, None)
+            if file.read(1):
+                raise ValueError("more bytes follow")
+        except (*_ERRORS, TypeError) as error:
+            raise msgspec.DecodeError(f"these bytes are not of the Avro schema {id_}: {error!r}") from None
+        return convert(plain, type)
+
+    return decode
+
+
+def writer_of(topic: str, schema: str) -> Callable[[Any], bytes]:
+    """An encoder of events of a type by its ``avro_schema``. Raises EventValueError, and UsageError for a value of another type."""
+    parsed, write = fastavro.parse_schema(msgspec.json.decode(schema)), fastavro.schemaless_writer
+    has_times = "timestamp" in schema
+
+    def encode(event: Any) -> bytes:
+        file = BytesIO()
+        try:
+            plain = msgspec.to_builtins(event, builtin_types=_KEPT, order="deterministic")
+            if has_times:
+                _check_times(plain)
+            write(file, parsed, plain)
+        except (*_ERRORS, TypeError) as error:
+            what = f"an event of type {spell(type(event))} cannot be written in Avro: {error}"
+            if isinstance(error, TypeError):
+                raise UsageError(f"{what} (topic {topic!r})") from None
+            raise EventValueError(what, topic=topic) from None
+        return file.getvalue()
+
+    return encode
+
+
+def _check_times(plain: Any) -> None:
+    """Refuse a datetime without a zone: it would be written as the time of this machine's zone."""
+    for one in plain.values() if isinstance(plain, dict) else plain:  # pyright: ignore[reportUnknownVariableType]  # any value
+        if isinstance(one, (dict, list)):
+            _check_times(one)
+        elif isinstance(one, datetime) and one.tzinfo is None:
+            raise ValueError(f"{one} has no zone")
+
+
+def avro_schema(topic: str, declared: Any) -> str:
+    """The schema of a struct as JSON. Raises DefinitionError for what Avro cannot express."""
+    schema = _Schema(topic).of(inspect.type_info(declared), spell(declared))
+    return msgspec.json.encode(schema).decode()
+
+
+class _Schema:
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._named: dict[str, Any] = {}
+        """The class of each name. A name is written out once."""
+
+    def of(self, node: inspect.Type, at: str, extra: Any = None) -> Any:
+        match node:
+            case inspect.Metadata():
+                return self.of(node.type, at, node.extra)  # pyright: ignore[reportUnknownMemberType]  # any dict
+            case inspect.StructType() | inspect.DataclassType() if not getattr(node, "array_like", False):
+                name, is_new = self._name(node.cls, at)
+                fields = [self._field(one, name) for one in node.fields] if is_new else []
+                return {"type": "record", "name": name, "fields": fields} if is_new else name
+            case inspect.UnionType(types=(one, inspect.NoneType()) | (inspect.NoneType(), one)):
+                return ["null", self.of(one, at, extra)]
+            case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType():
+                return {"type": "array", "items": self.of(node.item_type, at)}
+            case inspect.DictType(key_type=inspect.StrType()):
+                return {"type": "map", "values": self.of(node.value_type, at)}
+            case inspect.EnumType() if all(_NAME.fullmatch(str(one.value)) for one in node.cls):
+                name, is_new = self._name(node.cls, at)
+                return (
+                    {"type": "enum", "name": name, "symbols": [one.value for one in node.cls]}
+                    if is_new
+                    else name
+                )
+            case inspect.DecimalType() if extra and {"precision", "scale"} <= extra.keys():
+                digits = {name: extra[name] for name in ("precision", "scale")}
+                return {"type": "bytes", "logicalType": "decimal", **digits}
+            case _ if type(node) in _PLAIN:
+                return _PLAIN[type(node)]
+            case _:
+                raise self._refused(at, f"is of the type {type(node).__name__.removesuffix('Type').lower()}")
+
+    def _field(self, field: inspect.Field, record: str) -> dict[str, Any]:
+        at, default = f"{record}.{field.name}", field.default
+        if not _NAME.fullmatch(field.encode_name):
+            raise self._refused(at, f"has the name {field.encode_name!r}")
+        found = {"name": field.encode_name, "type": self.of(field.type, at)}
+        if field.required:
+            return found
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        default = default.value if isinstance(default, Enum) else default
+        if default not in ([], {}, ()) and not isinstance(default, None | bool | int | float | str):
+            raise self._refused(at, f"has the default {default!r}")
+        if isinstance(found["type"], list) and default is not None:
+            found["type"].reverse()  # the default is of the first type
+        return {**found, "default": default}
+
+    def _name(self, cls: Any, at: str) -> tuple[str, bool]:
+        """The name of a class, and whether it occurs for the first time."""
+        name = re.sub(r"\W+", "_", spell(cls).rpartition(".")[2]).strip("_")
+        is_new = name not in self._named
+        if self._named.setdefault(name, cls) != cls:
+            raise self._refused(at, f"has one of two types with the name {name}")
+        return name, is_new
+
+    def _refused(self, at: str, why: str) -> DefinitionError:
+        what = f"the topic {self._topic!r} is in Avro, and {at} {why}, which Tailrace does not write in Avro"
+        hint = "Use structs, T | None, lists, dicts of str, enums of names, datetime, date, UUID, JSON defaults, decimals with their digits: "
+        hint += "Annotated[Decimal, msgspec.Meta(extra={'precision': 18, 'scale': 2})]."
+        return DefinitionError(what, hint=hint)

@@ -1,0 +1,64 @@
+"""A schema registry as a process: Apicurio's, with the API of Confluent's, its schemas in memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from tailrace.spark.java import check_java
+from tests.kafka.broker.artefacts import registry
+from tests.kafka.broker.cluster import free_ports
+from tests.soak.processes import wait_until
+
+JVM = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+
+
+class Apicurio:
+    """A registry that runs. ``url`` is its address for clients of Confluent's."""
+
+    def __init__(self, folder: Path) -> None:
+        (jar,) = registry().glob("*-runner.jar")
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+        settings = {"quarkus.http.port": port, "quarkus.http.host": "127.0.0.1", "java.io.tmpdir": folder}
+        options = [f"-D{name}={value}" for name, value in settings.items()]
+        with (folder / "registry.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [str(check_java()), *JVM, *options, "-jar", str(jar)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def __enter__(self) -> Apicurio:
+        wait_until(self._answers, "the registry answers")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def ask(self, path: str, content: Any = None, method: str | None = None) -> Any:
+        """What it answers; the status alone if it refuses."""
+        data = None if content is None else json.dumps(content).encode()
+        request = Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urlopen(request, timeout=30) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            with error:
+                return error.code
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, "the registry has ended: see registry.log"
+        try:
+            return bool(self.ask("/subjects") == [])
+        except OSError:
+            return False

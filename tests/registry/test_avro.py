@@ -1,0 +1,224 @@
+"""Avro by the schema of a type: every event comes back, and what Avro cannot express is refused when it is declared."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from enum import Enum, IntEnum
+from io import BytesIO
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import fastavro
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tailrace as tr
+from tailrace.core.errors import EventValueError, RegistryError
+from tailrace.registry import Registry
+from tailrace.registry.avro import avro_schema, reader_of, writer_of
+
+Money = Annotated[Decimal, msgspec.Meta(extra={"precision": 18, "scale": 2})]
+
+
+class Kind(Enum):
+    A = "A"
+    B_2 = "B_2"
+
+
+class Colour(Enum):
+    """Its values are no names in Avro."""
+
+    RED = "dark red"
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Node(msgspec.Struct, frozen=True, rename="camel"):
+    the_name: str
+    below: list[Node] = []
+    kind: Kind | None = None
+
+
+class Everything(msgspec.Struct, frozen=True):
+    flag: bool
+    number: Annotated[int, msgspec.Meta(ge=-(2**63))]
+    real: float
+    text: str
+    data: bytes
+    at: datetime
+    day: date
+    id: UUID
+    money: Money
+    kind: Kind
+    node: Node
+    several: list[int | None]
+    nested: dict[str, list[Node]]
+    maybe: Money | None = None
+    other: Kind | None = Kind.A
+    count: int | None = 5
+    many: tuple[float, ...] = ()
+
+
+NAMES = st.text(max_size=5)
+LONGS = st.integers(-(2**63), 2**63 - 1)
+MONEY = st.integers(-(10**17), 10**17).map(lambda cents: Decimal(cents) / 100)
+KINDS = st.sampled_from(Kind)
+NODES = st.recursive(
+    st.builds(Node, NAMES, st.just([]), st.none() | KINDS),
+    lambda inner: st.builds(Node, NAMES, st.lists(inner, max_size=2), st.none() | KINDS),
+    max_leaves=4,
+)
+TIMES = st.datetimes(timezones=st.just(UTC))
+EVENTS = st.builds(
+    Everything, st.booleans(), LONGS, st.floats(allow_nan=False), NAMES, st.binary(max_size=5), TIMES, st.dates(), st.uuids(),
+    MONEY, KINDS, NODES,
+    st.lists(st.none() | LONGS, max_size=3), st.dictionaries(NAMES, st.lists(NODES, max_size=2), max_size=3),
+    st.none() | MONEY, st.none() | KINDS, st.none() | LONGS, st.lists(st.floats(allow_nan=False), max_size=2).map(tuple),
+)  # fmt: skip
+SCHEMA = avro_schema("it", Everything)
+WRITE, READ = writer_of("events", SCHEMA), reader_of(1, SCHEMA, Everything)
+
+
+@given(EVENTS)
+def test_every_event_comes_back_and_its_bytes_are_those_of_its_value(event: Everything) -> None:
+    written = WRITE(event)
+    assert READ(written) == event
+    turned = msgspec.structs.replace(event, nested=dict(reversed(event.nested.items())))
+    assert WRITE(turned) == written
+
+
+@given(EVENTS, st.data())
+def test_bytes_that_are_cut_or_longer_are_refused_as_such(event: Everything, data: st.DataObject) -> None:
+    written = WRITE(event)
+    cut = data.draw(st.integers(0, len(written) - 1))
+    for broken in (written[:cut], written + b"\0"):
+        with pytest.raises(msgspec.DecodeError):
+            READ(broken)
+
+
+@given(st.binary(max_size=30))
+def test_whatever_bytes_are_read_the_errors_are_msgspecs(data: bytes) -> None:
+    try:
+        assert isinstance(READ(data), Everything)
+    except msgspec.MsgspecError:
+        pass
+
+
+def test_a_reader_takes_the_fields_that_it_has_and_its_defaults_for_others() -> None:
+    class Old(msgspec.Struct):
+        gone: str
+        a: int
+
+    class New(msgspec.Struct):
+        a: float
+        b: list[str] = []
+
+    old = avro_schema("it", Old)
+    assert reader_of(1, old, New)(writer_of("t", old)(Old("x", 7))) == New(7.0, [])
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "said"),
+    [
+        ({"number": 2**63}, EventValueError, "too large"),
+        (
+            {"at": datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)},
+            EventValueError,
+            "2026-01-01 00:00:00 has no zone",
+        ),
+        ({"money": Decimal("1.005")}, EventValueError, "Scale"),
+        ({"text": 5}, tr.UsageError, "must be string on field text"),
+        ({"count": "x"}, EventValueError, "on field count"),
+    ],
+)
+def test_an_event_that_avro_cannot_hold_is_named_when_it_is_written(
+    changed: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    event = msgspec.structs.replace(READ(WRITE(EXAMPLE)), **changed)
+    with pytest.raises(error, match=said):
+        WRITE(event)
+
+
+EXAMPLE = Everything(
+    True, 1, 1.5, "t", b"d", datetime(2026, 1, 1, tzinfo=UTC), date(2026, 1, 1), UUID(int=1), Decimal("1.50"), Kind.A,
+    Node("n"), [1], {"k": []},
+)  # fmt: skip
+
+
+def test_the_schema_has_names_and_defaults() -> None:
+    class Order(msgspec.Struct):
+        id: int
+        note: str | None = None
+        count: int | None = 3
+        lines: list[str] = []
+
+    assert json.loads(avro_schema("it", Order)) == {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "note", "type": ["null", "string"], "default": None},
+            {"name": "count", "type": ["long", "null"], "default": 3},
+            {"name": "lines", "type": {"type": "array", "items": "string"}, "default": []},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("declared", "default", "said"),
+    [
+        (Decimal, ..., "Event.field is of the type decimal"),
+        (int | str, ..., "Event.field is of the type union"),
+        (dict[int, str], ..., "Event.field is of the type dict"),
+        (tuple[int, str], ..., "Event.field is of the type tuple"),
+        (time, ..., "Event.field is of the type time"),
+        (Any, ..., "Event.field is of the type any"),
+        (Literal["a", 1], ..., "Event.field is of the type literal"),
+        (Colour, ..., "Event.field is of the type enum"),
+        (Level, ..., "Event.field is of the type enum"),
+        (bytes, b"", "Event.field has the default b''"),
+    ],
+)
+def test_a_type_that_avro_cannot_express_is_refused_when_the_topic_is_declared(
+    declared: Any, default: Any, said: str
+) -> None:
+    field = ("field", declared) if default is ... else ("field", declared, default)
+    event = msgspec.defstruct("Event", [field])
+    with pytest.raises(tr.DefinitionError, match=said):
+        tr.App("app").topic("events", event, key=None, format=Registry().avro)
+
+
+def test_two_types_with_one_name_and_several_types_of_events_are_refused() -> None:
+    inner = msgspec.defstruct("Node", [("x", int)])
+    event = msgspec.defstruct("Event", [("a", Node), ("b", inner)])
+    with pytest.raises(tr.DefinitionError, match="two types with the name Node"):
+        avro_schema("it", event)
+    some = [msgspec.defstruct(name, [], tag=True) for name in "AB"]
+    with pytest.raises(tr.DefinitionError, match="is of the type union"):
+        avro_schema("it", some[0] | some[1])
+
+
+def test_a_topic_finds_a_reserved_id_by_its_file_alone(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records by fastavro itself, the schema as a registry gives it, and no registry."""
+    schema = {"type": "record", "name": "Any", "fields": [{"name": "the_key", "type": "string"}]}
+    event = msgspec.defstruct("Event", [("the_key", str)], frozen=True)
+    topic = tr.App("app").topic(
+        "events", event, key="the_key", format=Registry("http://127.0.0.1:9", tmp_path).avro
+    )
+    monkeypatch.setattr("tailrace.registry.client._PAUSE_S", 0)
+    file = BytesIO(b"\0\0\0\0\7")
+    file.seek(5)
+    fastavro.schemaless_writer(file, fastavro.parse_schema(schema), {"the_key": "Ada"})
+    with pytest.raises(RegistryError, match="does not answer"):
+        topic.decode(file.getvalue())
+    (tmp_path / "7.json").write_text(json.dumps({"schemaType": "AVRO", "schema": json.dumps(schema)}))
+    assert topic.decode(file.getvalue()) == event("Ada")
