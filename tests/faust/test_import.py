@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -36,11 +40,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write(
-    folder: Path, changes: Iterable[tuple[int, bytes | None, bytes | None]], topic: str = CHANGELOG
+    folder: Path,
+    changes: Iterable[tuple[int, bytes | None, bytes | None]],
+    topic: str = CHANGELOG,
+    partitions: int = 3,
 ) -> None:
     """Write partition, key and value of each change."""
     with closing(EmbeddedLog(folder)) as log:
-        log.create_topic(topic, TopicSettings(3, compacted=False))
+        log.create_topic(topic, TopicSettings(partitions, compacted=False))
         for partition, key, value in changes:
             log.append_all([Output(topic, key, value, AT_MS)], partition)
 
@@ -308,3 +315,89 @@ def test_two_tables_of_different_moments_are_refused(folder: Path) -> None:
     assert ended.code == 1
     assert "stand for 'orders' partition" in ended.err
     assert "up to offset 2, and those of 'kept' up to 3" in ended.err
+
+
+def order(key: str, number: int) -> Output:
+    at_ms = AT_MS + number
+    return Output("orders", key.encode(), b'{"key":"%s","at_ms":%d}' % (key.encode(), at_ms), at_ms)
+
+
+def last_totals(folder: Path) -> dict[str, int]:
+    found = [json.loads(one.value) for _, one in records(folder, "totals")]
+    return {one["key"]: one["count"] for one in found}
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+def test_the_changelog_may_have_another_number_of_partitions_and_orders_come_while_it_is_imported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    """Orders come before the import, at each commit of it, and after it. The oracle is the table and the orders after the offsets."""
+    keys = [f"k{n}" for n in range(8)]
+    draw = random.Random(partitions)
+    table = {key: draw.randrange(1, 9) for key in keys[:6]}
+    rest = Counter[str]()
+
+    def come(count: int) -> None:
+        some = [draw.choice(keys) for _ in range(count)]
+        with closing(EmbeddedLog(folder)) as log:
+            log.append_all([order(key, draw.randrange(50_000)) for key in some])
+        rest.update(some)
+
+    come(20)
+    with closing(EmbeddedLog(folder)) as log:
+        commit(
+            log,
+            "shop",
+            {place: log.end_offset(*place) for place in (TopicPartition("orders", n) for n in range(3))},
+        )
+    rest.clear()  # Faust has read these: they are in its table
+    come(5)
+    write(
+        folder,
+        [(n % partitions, b'"%s"' % key.encode(), b"%d" % table[key]) for n, key in enumerate(table)],
+        partitions=partitions,
+    )
+    monkeypatch.setattr(appending, "_ROWS_PER_COMMIT", 2)
+    committed = FileNotes.commit
+
+    def beside(*arguments: Any, **named: Any) -> None:
+        come(3)
+        committed(*arguments, **named)
+        come(3)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileNotes, "commit", beside)
+        assert take(folder).code == 0
+    assert rows(folder) == table
+    for _ in range(2):
+        done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
+        assert last_totals(folder) == Counter(table) + rest
+        come(7)
+
+
+def test_an_input_with_another_number_of_partitions_than_the_app_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    done("log", "create", "orders", "--partitions", 2, "--log", folder)
+    assert run("topics", "apply", "--app", APP, "--log", folder).code == 4
+    write(folder, [(0, b'"a"', b"1")])
+    take(folder)
+    ended = run("run", APP, "--until-end", "--log", folder, "--state", tmp_path / "state")
+    assert ended.code == 1
+    assert "partitions is 2, and must be 3" in ended.err
+
+
+def test_an_import_that_another_process_repeats_appends_nothing(folder: Path) -> None:
+    """The digest of the rows that were appended does not depend on the hashes of a process."""
+    write(folder, [(0, b'"a"', b"1"), (1, b'"b"', b"2")])
+    command = ("faust", "import", APP, "--from", "faust://shop/counts", "--log", str(folder), "--json")
+    for seed, said in (
+        ("1", {"appended": 2, "before": 0}),
+        ("2", {"appended": 0, "before": 2}),
+        ("3", {"appended": 0, "before": 2}),
+    ):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        ended = subprocess.run(
+            [sys.executable, "-m", "tailrace", *command], env=environment, capture_output=True, check=True
+        )
+        found = json.loads(ended.stdout)
+        assert {name: found[name] for name in said} == said

@@ -32,7 +32,7 @@ class Shop(tr.Actor):
     @tr.process(sales)
     def sold(self, event: Sale, ctx: tr.Context) -> None:
         ctx.metrics.count("sales-seen")
-        ctx.metrics.count("turnover", event.amount)
+        ctx.metrics.count("turnover", abs(event.amount))
         ctx.metrics.gauge("last.amount", event.amount)
         ctx.metrics.observe("amount", event.amount)
         if event.amount < 0:

@@ -11,11 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.core.engine.at_work import AtWork
 from tailrace.core.records import output_of
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.interface import TopicPartition
+from tailrace.runtime import handler_watch
+from tailrace.runtime.handler_watch import HandlerWatch
 from tailrace.runtime.preparing import prepare_log
-from tests.runtime import stuck
+from tests.http.asking import ask
+from tests.runtime import stuck, stuck_key
 from tests.runtime.processes import Running, wait_until
 
 APP = "tests.runtime.stuck:app"
@@ -137,3 +141,41 @@ def test_many_quick_calls_for_one_key_are_not_one_long_call(place, how) -> None:
 def _partition(place: Place) -> int:
     ends = [place.log.end_offset("orders", number) for number in range(2)]
     return next(number for number, end in enumerate(ends) if end)
+
+
+def test_a_key_function_that_does_not_return_is_named_with_the_first_record_that_is_decoded(tmp_path) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    prepare_log(log, stuck_key.app.plan(), create_declared=True)
+    where = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--http", "127.0.0.1:0")
+    limits = ("--handler-warning", "200ms", "--grace", "2s", "--commit-interval", "1ms")
+    with Running("run", "tests.runtime.stuck_key:app", *where, *limits) as service:
+        service.wait_for("answering")
+        port = next(int(one["port"]) for one in service.logged if "port" in one)
+        log.append("orders", b"a", b'{"who": "a", "at": 1000}', 1_000)
+        place = TopicPartition("stuck-key.tape", 0)
+        wait_until(lambda: log.end_offset(*place) > 0, "the first order is committed")
+        log.append("orders", b"stuck", b'{"who": "stuck", "at": 2000}', 2_000)
+        service.wait_for("decoding orders has run for")
+        named = _named(service)
+        assert (named["handler"], named["topic"], named["offset"]) == ("decoding orders", "orders", 1)
+        assert "key" not in named
+        assert "in key_of" in named["traceback"]
+        assert ask(port, "/livez").json["handler"] == "decoding orders"
+        service.signal(signal.SIGTERM)
+        assert service.ended() == 1
+    log.close()
+
+
+def test_a_handler_counts_as_stuck_after_a_minute_whatever_the_warning(monkeypatch) -> None:
+    monkeypatch.setattr(handler_watch, "STUCK_S", 0.2)
+    found = AtWork("Shop.sold", "a", 0, "sales", 7)
+    with HandlerWatch("shop", 3_600.0, 1.0, 0.01) as watch:
+        watch.begin(lambda: found)
+        wait_until(lambda: watch.stuck is not None, "it counts as stuck")
+        stuck = watch.stuck
+        assert stuck is not None
+        assert stuck[0] == found.fields()
+        assert time.monotonic() - stuck[1] >= 0.2
+        assert watch.seconds["Shop.sold"] >= 0.2
+        watch.begin(lambda: None)
+        wait_until(lambda: watch.stuck is None, "it has returned")

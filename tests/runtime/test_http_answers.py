@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,12 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from tailrace.core.declare.user_metrics import Measurement
 from tailrace.core.engine.at_work import AtWork
 from tailrace.http.listening import Listen
-from tailrace.runtime.handler_watch import HandlerWatch
-from tailrace.runtime.http_answers import STUCK_S, HttpAnswers
-from tailrace.runtime.measuring import BUCKETS, Measuring, UserMetrics
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.runtime.handler_watch import STUCK_S
+from tailrace.runtime.http_answers import HttpAnswers
+from tailrace.runtime.measuring import BUCKETS, Published, Seen, UserMetrics
+from tailrace.runtime.preparing import prepare_log
 from tests.cli.commands import run
 from tests.http.asking import ask
-from tests.runtime.measured import Sale
+from tests.runtime import stuck
+from tests.runtime.measured import Sale, app
 from tests.runtime.processes import Running, wait_until
 
 APP = "tests.runtime.measured:app"
@@ -128,7 +132,7 @@ def test_a_metric_whose_name_is_taken_is_named_and_left_out(tmp_path: Path) -> N
         wait_until(lambda: ask(port, "/readyz").status == 200, "it is ready")
         append(tmp_path / "log", [Sale("a", FIRST_MS, 2_000.0)])
         wait_until(lambda: Metrics(port).total("sales_seen_total") == 1, "it is counted")
-        assert Metrics(port).samples["last_amount",] == 2_000.0
+        assert Metrics(port).total("last_amount") == 2_000.0
         assert ("sales_seen",) not in Metrics(port).samples
         (said,) = [one["message"] for one in running.logged if "is not reported" in one["message"]]
         assert said.startswith(
@@ -160,7 +164,7 @@ def test_a_task_has_its_counters_before_its_first_commit_in_a_process(tmp_path: 
 def test_names_of_samples_are_taken_too(taken: Measurement) -> None:
     own = UserMetrics()
     for one in (("gauge", "amount_sum", 1.0), taken, ("gauge", "fine", 2.0)):
-        own.add(Measurement(*one))
+        own.add(Measurement(*one), 0)
     assert [one.name for one in own.families()] == ["amount_sum", "fine"]
 
 
@@ -178,24 +182,122 @@ def test_who_has_no_token_gets_probes_only_and_wrong_paths_and_methods_are_refus
         assert ask(port, "/metrics/../metrics", "the-token-of-this-test").status == 404
 
 
+class Known:
+    """What a test says of the processes of a service."""
+
+    def __init__(self, *seen: Seen | None) -> None:
+        self._seen = {str(number): one for number, one in enumerate(seen)}
+
+    def seen(self) -> tuple[dict[str, Seen | None], tuple[()]]:
+        return self._seen, ()
+
+
+def answered(path: str, *seen: Seen | None) -> tuple[int, Any]:
+    answers = HttpAnswers(Listen("127.0.0.1", 0), Known(*seen), app.plan())
+    status, _, body = answers._answer({"path": path, "method": "GET", "headers": []})
+    return status, msgspec.json.decode(body)
+
+
+def seen(
+    tasks: tuple[int, ...], running: tuple[int, ...], *, joined: bool = True, stuck_s: float = 0.0
+) -> Seen:
+    now_s = time.monotonic()
+    stuck = (AtWork("Shop.sold", "a", 0, "sales", 7).fields(), now_s - stuck_s) if stuck_s else None
+    return Seen(1, Published(now_s, joined, tasks, running, ()), stuck)
+
+
 @pytest.mark.parametrize(("for_s", "status"), [(STUCK_S - 30, 200), (STUCK_S + 1, 503)])
 def test_a_process_with_a_handler_that_hangs_is_not_alive_after_a_minute(for_s: float, status: int) -> None:
-    watch = HandlerWatch("measured", 1_000, 1_000)
-    answers = HttpAnswers(Listen("127.0.0.1", 0), Measuring(), watch, b"{}")
-    watch.stuck = AtWork("Shop.sold", "a", 0, "sales", 7), time.monotonic() - for_s
-    found, _, body = answers._answer({"path": "/livez", "method": "GET", "headers": []})
-    assert found == status
-    assert {"handler": "Shop.sold", "key": "'a'", "offset": 7}.items() <= msgspec.json.decode(body).items()
+    for others in ((), (seen((1,), (1,)),), (seen((1,), (1,), stuck_s=STUCK_S - 40), None)):
+        found, said = answered("/livez", *others, seen((0,), (0,), stuck_s=for_s))
+        assert found == status
+        assert {"handler": "Shop.sold", "key": "'a'", "offset": 7}.items() <= said.items()
+        assert said["running_s"] == pytest.approx(for_s, abs=5)
 
 
-def test_a_process_that_has_not_joined_is_not_ready() -> None:
-    answers = HttpAnswers(Listen("127.0.0.1", 0), Measuring(), HandlerWatch("measured", 1_000, 1_000), b"{}")
-    assert answers._answer({"path": "/readyz", "method": "GET", "headers": []})[0] == 503
+@pytest.mark.parametrize(
+    ("workers", "joined", "not_running"),
+    [
+        ([seen((0, 1), (0, 1))], True, []),
+        ([seen((), (), joined=False)], False, []),
+        ([seen((0, 1), (0,))], True, [1]),
+        ([seen((0, 2), (0, 2)), seen((1, 3), (3,))], True, [1]),
+        ([seen((0, 2), (0, 2)), seen((1, 3), (1, 3))], True, []),
+        ([seen((0, 2), (0, 2)), seen((1, 3), (1, 3), joined=False)], False, []),
+        ([seen((0, 2), (0, 2)), None], False, []),
+    ],
+)
+def test_it_is_ready_when_all_processes_have_joined_and_run_their_tasks(
+    workers: list[Seen | None], joined: bool, not_running: list[int]
+) -> None:
+    found, said = answered("/readyz", *workers)
+    assert found == (200 if joined and not not_running else 503)
+    assert (said["joined"], said["not_running"]) == (joined, not_running)
 
 
-def test_several_workers_are_refused(tmp_path: Path) -> None:
-    ended = run("run", APP, "--log", tmp_path, "--workers", 2, "--http", "127.0.0.1:0")
-    assert ended.code == 2
-    assert "--http goes with one worker process" in ended.err
+def test_the_metrics_of_several_workers_add_up_also_when_one_is_killed(tmp_path: Path) -> None:
+    first, second = sales(1, 300), sales(2, 200)
+    good = [one for one in first if one.amount >= 0]
+    with service(tmp_path, "--workers", 2) as running:
+        port = port_of(running)
+        wait_until(lambda: ask(port, "/readyz").status == 200, "it is ready")
+        append(tmp_path / "log", first)
+        wait_until(lambda: Metrics(port).total("sales_seen_total") == len(good), "all are published")
+        found = Metrics(port)
+        assert found.total("tailrace_records_total") == len(first)
+        assert found.total("turnover_total") == found.total("amount_sum") == sum(one.amount for one in good)
+        for bound in BUCKETS:
+            assert found.samples["amount_bucket", repr(bound)] == sum(one.amount <= bound for one in good)
+        assert {at[1] for at in found.samples if at[0] == "tailrace_task_running"} == {"0", "1"}
+        assert {at[1] for at in found.samples if at[0] == "process_cpu_seconds_total"} == {
+            "supervisor",
+            "0",
+            "1",
+        }
+        assert ask(port, "/readyz").json["tasks"] == [0, 1]
+        running.signal(signal.SIGKILL, running.workers()[1])
+        running.wait_for("a worker is started", 3)
+        falls = list[float]()
+
+        def is_back() -> bool:
+            falls.append(Metrics(port).total("sales_seen_total"))
+            return ask(port, "/readyz").status == 200
+
+        wait_until(is_back, "it is ready again")
+        assert set(falls) == {len(good)}
+        append(tmp_path / "log", second)
+        more = sum(one.amount >= 0 for one in second)
+        wait_until(lambda: Metrics(port).total("sales_seen_total") == len(good) + more, "all are published")
+        found = Metrics(port)
+        assert found.total("tailrace_records_total") == len(first) + len(second)
+        assert found.total("amount_count") == len(good) + more
+        running.signal(signal.SIGTERM)
+        assert running.ended() == 0
     ended = run("run", APP, "--log", tmp_path, "--http-token-file", tmp_path / "token")
     assert "--http-token-file goes with --http" in ended.err
+
+
+def test_a_handler_that_is_stuck_in_a_worker_is_known_at_once(tmp_path: Path) -> None:
+    log = EmbeddedLog(tmp_path / "log")
+    prepare_log(log, stuck.app.plan(), create_declared=True)
+    where = (
+        "--log",
+        tmp_path / "log",
+        "--state",
+        tmp_path / "state",
+        "--http",
+        "127.0.0.1:0",
+        "--workers",
+        2,
+    )
+    with Running(
+        "run", "tests.runtime.stuck:app", *where, "--handler-warning", "200ms", "--grace", "2s"
+    ) as running:
+        port = port_of(running)
+        wait_until(lambda: ask(port, "/readyz").status == 200, "it is ready")
+        log.append("orders", b"a", msgspec.json.encode(stuck.Order("a", 1, "sleep")), 1)
+        wait_until(lambda: ask(port, "/livez").json.get("handler") == "Worker.ordered", "it is known")
+        assert Metrics(port, app="stuck").total("tailrace_handler_stuck_seconds") >= 0.2
+        running.signal(signal.SIGTERM)
+        running.ended()
+    log.close()

@@ -104,7 +104,7 @@ def linked() -> Iterator[tuple[StandIn, Link, Any]]:
     childs: Any
     parents, childs = connection.Pipe()
     worker, link = StandIn(), Link(childs, 0)
-    host: Any = SimpleNamespace(worker=worker)
+    host: Any = SimpleNamespace(worker=worker, watch=SimpleNamespace(), measuring=None)
     link.begin(host)
     yield worker, link, parents
     parents.close()

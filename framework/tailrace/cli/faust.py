@@ -32,7 +32,7 @@ from tailrace.core.counting import counted
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import BadRecordError, DefinitionError, TailraceError
 from tailrace.core.records import Output
-from tailrace.core.values.event_fields import event_fields, kind_of
+from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.types import shortened
 from tailrace.faust.changelog import FaustTable, TableLayout, TableRow
 from tailrace.faust.handover import HandOver, check_not_begun, check_stopped, plan_hand_over
@@ -42,20 +42,6 @@ from tailrace.log.interface import StoredLog
 from tailrace.processes.app_loading import find_app
 
 _PLACE = re.compile(rf"{FAUST}([^/]+)/([^/]+)")
-
-
-class TableType(click.ParamType):
-    """A table of a Faust app, as the id of the app and the name of the table."""
-
-    name = "table"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See ``click.ParamType``."""
-        if not isinstance(value, str):
-            return value
-        if (found := _PLACE.fullmatch(value)) is None:
-            self.fail(f"{value!r} is no table: write faust://APP_ID/TABLE.", param, ctx)
-        return found[1], found[2]
 
 
 @click.group(cls=Commands, short_help="Take over from Faust.")
@@ -68,7 +54,6 @@ def faust() -> None:
 @click.option(
     "--from",
     "table",
-    type=TableType(),
     required=True,
     metavar="faust://ID/TABLE",
     help="The id of the Faust app, and its table.",
@@ -110,7 +95,7 @@ def faust() -> None:
 def import_(
     *,
     app: str,
-    table: tuple[str, str],
+    table: str,
     into: str | None,
     key_codec: str,
     value_codec: str,
@@ -125,7 +110,9 @@ def import_(
     Other inputs of APP that the Faust app has read begin at the offsets that it has committed. If the command is
     stopped, run it again: it continues. Create the topics first (`tailrace topics apply`).
     """
-    id_, name = table
+    if (found := _PLACE.fullmatch(table)) is None:
+        raise click.UsageError(f"{table!r} is no table: write faust://APP_ID/TABLE.")
+    id_, name = found.groups()
     target = topic_of_app(app, into or name)
     with ExitStack() as stack:
         log = stack.enter_context(opened_log(folder))
@@ -136,9 +123,8 @@ def import_(
         check_lives_here(log, plan.app)
         check_stopped(there, id_)
         check_not_begun(log, plan, id_)
-        importing = Import(
-            there, FaustTable(there, id_, name, TableLayout(key_codec, value_codec, windowed)), target
-        )
+        layout = TableLayout(key_codec, value_codec, windowed)
+        importing = Import(there, FaustTable(there, id_, name, layout), target)
         if not is_here and new_inputs:
             raise click.UsageError("--new-input is for a Faust app on the log of APP: leave it out.")
         hand_over = HandOver({}, None)
@@ -160,23 +146,23 @@ def import_(
 class Import:
     """The rows of a table, as rows to append: a dict with the fields that the events of a topic have.
 
-    Raises:
-        DefinitionError: The events have no such fields, or another event time.
+    Raises DefinitionError: The events have no such fields, or another event time.
     """
 
     def __init__(self, log: StoredLog, table: FaustTable, topic: Topic[Any, Any]) -> None:
         self._log, self._table, self._topic = log, table, topic
         self._fields = _checked_fields(topic, is_windowed=table.layout.is_windowed is True)
+        """In an order that is the same in every process: a digest of the rows is noted."""
         self._is_json = table.layout[:2] == ("json", "json")
         self._make = typed(topic, None, _notice)
         self._unknown = noticed_once(topic.name, _notice)
-        self._shapes = Shapes()
         self._now = TableRow(0, 0, 0, None)
         """The row that is being appended."""
         self._at_ms = 0
+        name = f"{FAUST}{table.app}/{table.name}"
         self.source = Source(
-            f"{FAUST}{table.app}/{table.name}",
-            f"{FAUST}{table.app}/{table.name} {log.identity.hex()}",
+            name,
+            f"{name} {log.identity.hex()}",
             self._rows,
             "row",
             "correct the options or the type of the events, and run the command again: it continues.",
@@ -191,77 +177,38 @@ class Import:
 
     def make(self, row: Row, now_ms: int) -> Output:
         """The record of a row; see ``MakeRecord``. The error of an invalid row names its place in the changelog."""
+        one, value = self._now, self._now.value
         try:
+            if one.error:
+                raise BadRecordError(one.error)
             output = self._make(row, now_ms)
-            if self._is_json and self._shapes.is_new(self._now.value):
-                cells = {"value": self._now.value}
-                check_cell(cells, self._topic.decode(output.value or b""), "", self._unknown)
+            if self._is_json and isinstance(value, (dict, list)):
+                check_cell({"value": value}, self._topic.decode(output.value or b""), "", self._unknown)
         except (TailraceError, msgspec.MsgspecError) as error:
-            raise BadRecordError(
-                self._placed(error.what if isinstance(error, TailraceError) else str(error))
-            ) from error
+            why = error.what if isinstance(error, TailraceError) else str(error)
+            place = f"changelog partition {one.partition}, offset {one.offset}, key {shortened(one.key)}"
+            raise BadRecordError(f"{why} ({place})") from error
         return output
 
     def _rows(self) -> Iterator[Row]:
-        optional = sorted(self._fields & _OPTIONAL)
         encode = msgspec.json.Encoder().encode
         for number, one in enumerate(self._table.rows(), 1):
             self._now = one
-            if one.error:
-                yield Row(number, b"", error=self._placed(one.error))
-                continue
-            found = {"key": one.key, "value": one.value, "at_ms": self._at_ms}
-            for name in optional:
-                found[name] = getattr(one, name)
-            yield Row(number, encode(found) if self._is_json else found)
+            found = {name: getattr(one, name, self._at_ms) for name in self._fields}
+            yield Row(number, b"" if one.error else encode(found) if self._is_json else found)
         check_stopped(self._log, self._table.app)
-
-    def _placed(self, why: str) -> str:
-        one = self._now
-        return f"{why} (changelog partition {one.partition}, offset {one.offset}, key {shortened(one.key)})"
-
-
-class Shapes:
-    """The names of fields that values have had. Fields that events do not have are looked for once for each shape."""
-
-    def __init__(self) -> None:
-        self._seen: set[object] = set()
-
-    def is_new(self, value: Any) -> bool:
-        """Whether no value has had these fields. Always true once there are too many shapes, as in maps."""
-        if not isinstance(value, (dict, list)):
-            return False
-        shape = _shape(value)
-        if shape in self._seen:
-            return False
-        if len(self._seen) < _MOST_SHAPES:
-            self._seen.add(shape)
-        return True
-
-
-_MOST_SHAPES = 1_000
-
-
-def _shape(value: Any) -> object:
-    kind: Any = value.__class__
-    if kind is dict:
-        return tuple((name, _shape(one)) for name, one in value.items())
-    return frozenset(map(_shape, value)) if kind is list else None
 
 
 def _notice(said: str) -> None:
     click.echo(showing.printable(f"tailrace: {said}"), err=True)
 
 
-_OPTIONAL = {"partition", "changed_ms", "start_ms", "end_ms"}
+_KNOWN = {"key", "value", "at_ms", "partition", "changed_ms", "start_ms", "end_ms"}
 
 
-def _checked_fields(topic: Topic[Any, Any], *, is_windowed: bool) -> set[str]:
-    fields: set[str] = (
-        set()
-        if kind_of(topic.type) is None
-        else {one.encode_name for one in event_fields(topic.type).values()}
-    )
+def _checked_fields(topic: Topic[Any, Any], *, is_windowed: bool) -> list[str]:
+    """The fields of the rows that the events have."""
+    fields = {one.encode_name for one in event_fields(topic.type).values()}
     needed = ["key", "value", "at_ms", *(["start_ms", "end_ms"] if is_windowed else [])]
     fix = "Declare at least key: tr.Key[…], value: …, at_ms: tr.EventTime[int]; for windows also start_ms and end_ms. See docs/faust.md."
     if missing := [one for one in needed if one not in fields]:
@@ -276,7 +223,7 @@ def _checked_fields(topic: Topic[Any, Any], *, is_windowed: bool) -> set[str]:
             f"{topic.name!r} is declared with watermark=False, so that events could be handled before the rows",
             hint="Leave it out. Let the input be idle soon instead: idle_after='1s'.",
         )
-    return fields
+    return sorted(fields & _KNOWN)
 
 
 def _report(topic: str, appending: Appending, hand_over: HandOver, *, is_here: bool, as_json: bool) -> None:

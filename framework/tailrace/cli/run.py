@@ -33,7 +33,6 @@ from tailrace.cli.settings import Setting
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import SetAsideError, TailraceError
-from tailrace.http.listening import Listen
 from tailrace.log.options import NewTopics
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
@@ -153,20 +152,9 @@ def run(
         create_topics=create_topics,
         log_options=tuning.log_options(new_topics),
         log_format=log_format,
-        http=_listen(http, workers),
+        http=http.listen(),
     )
     _serve(options, plan, allow_dead_letters=allow_dead_letters)
-
-
-def _listen(http: Http, workers: int) -> Listen | None:
-    """Where the process answers over HTTP."""
-    listen = http.listen()
-    if listen is not None and workers > 1:
-        raise click.UsageError(
-            "--http goes with one worker process: each answers for itself. Run one service per container, on Kafka as many as are "
-            "needed, or ask `tailrace serve` and `tailrace status` for the app as a whole."
-        )
-    return listen
 
 
 def _reference(app: str, other_name: str | None) -> str:

@@ -31,6 +31,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
 )
 from tailrace.core.extras import ExtraModule
+from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import shortened
 from tailrace.history.reading.stretches import scan
@@ -39,9 +40,7 @@ from tailrace.log.interface import Log, TopicPartition
 faust_codecs: Any = ExtraModule("faust.serializers.codecs", "Tables of Faust", "faust")
 
 CHANGELOG = "-changelog"
-_UNSAFE = "pickle"
 _MARK = "__faust"
-Decode = Callable[[bytes], Any]
 
 
 class TableRow(NamedTuple):
@@ -88,7 +87,7 @@ class FaustTable:
             )
         self._log = log
         self._key, self._value = _decoder(layout.key_codec), _decoder(layout.value_codec)
-        self._last: list[dict[bytes, int]] | None = None
+        self._last: list[dict[bytes, int]] = []
         self._ends: list[int] = []
         self.newest_ms = 0
         """The highest timestamp of the changelog, once it was read."""
@@ -102,10 +101,16 @@ class FaustTable:
         """
         numbers = range(self._log.partitions(self.topic))
         self._ends = [self._log.end_offset(self.topic, number) for number in numbers]
-        last = [self._read(number) for number in numbers]
-        if not is_shared_allowed:
-            self._check_shared(last)
-        self._last = last
+        self._last = last = [self._read(number) for number in numbers]
+        of: dict[bytes, int] = {}
+        for number, key in () if is_shared_allowed else ((n, key) for n in numbers for key in last[n]):
+            if (other := of.setdefault(key, number)) != number:
+                raise BadRecordError(
+                    f"the table {self.name!r} has the key {shortened(key)} in the partitions {other} and {number}, each with a value "
+                    "of its own, as events of several partitions have set it",
+                    topic=self.topic,
+                    hint="Give the events a field 'partition' (int), and let the handler combine the values.",
+                )
         return sum(map(len, last))
 
     def rows(self) -> Iterator[TableRow]:
@@ -114,29 +119,18 @@ class FaustTable:
         Raises:
             TailraceError: The changelog has changed since ``read``.
         """
-        assert self._last is not None, "read comes first"
+        found = 0
         for number, last in enumerate(self._last):
-            found = 0
             for record in scan(self._log, self.topic, number, stop=self._ends[number]):
                 if record.key is not None and last.get(record.key) == record.offset:
                     found += 1
-                    yield self._row(
-                        number, record.offset, record.timestamp_ms, record.key, record.value or b""
-                    )
-            if found != len(last):
-                raise self._changed()
-        self.check_unchanged()
-
-    def check_unchanged(self) -> None:
-        """Raise TailraceError if the changelog has grown since ``read``: then Faust has run."""
-        if [self._log.end_offset(self.topic, number) for number in range(len(self._ends))] != self._ends:
-            raise self._changed()
-
-    def _changed(self) -> TailraceError:
-        return TailraceError(
-            f"the changelog {self.topic!r} was changed while it was imported",
-            hint="Stop the Faust app. Then delete the topic of the events, create it again and import again.",
-        )
+                    yield self._row(number, record)
+        ends = [self._log.end_offset(self.topic, number) for number in range(len(self._last))]
+        if ends != self._ends or found != sum(map(len, self._last)):
+            raise TailraceError(
+                f"the changelog {self.topic!r} was changed while it was imported",
+                hint="Stop the Faust app. Then delete the topic of the events, create it again and import again.",
+            )
 
     def _read(self, number: int) -> dict[bytes, int]:
         last: dict[bytes, int] = {}
@@ -156,66 +150,37 @@ class FaustTable:
                 last[record.key] = record.offset
         return last
 
-    def _check_shared(self, last: list[dict[bytes, int]]) -> None:
-        seen: dict[bytes, int] = {}
-        for number, keys in enumerate(last):
-            for key in keys:
-                if (other := seen.setdefault(key, number)) != number:
-                    raise BadRecordError(
-                        f"the table {self.name!r} has the key {shortened(key)} in the partitions {other} and {number}, each with a value "
-                        "of its own, as events of several partitions have set it",
-                        topic=self.topic,
-                        hint="Give the events a field 'partition' (int), and let the handler combine the values.",
-                    )
-
-    def _row(self, number: int, offset: int, at_ms: int, raw: bytes, raw_value: bytes) -> TableRow:
+    def _row(self, partition: int, record: InputRecord) -> TableRow:
+        row = TableRow(partition, record.offset, record.timestamp_ms, record.key)
+        part = "key"
         try:
-            key = self._key(raw)
+            key = self._key(record.key or b"")
+            window = _window(key)
+            if self.layout.is_windowed and window is None:
+                raise ValueError("it is not that of a window, [key, [from, to]]")
+            if self.layout.is_windowed is None and window is not None:
+                raise ValueError("it looks like that of a window: say --windowed, or --not-windowed")
+            key, start_ms, end_ms = window if window and self.layout.is_windowed else (key, None, None)
+            row, part = row._replace(key=_plain(key), start_ms=start_ms, end_ms=end_ms), "value"
+            return row._replace(value=_plain(self._value(record.value or b"")))
         except Exception as error:  # noqa: BLE001  # codecs raise anything
-            return TableRow(number, offset, at_ms, raw, error=f"the key cannot be decoded: {error}")
-        start_ms = end_ms = None
-        found = _window(key)
-        if self.layout.is_windowed:
-            if found is None:
-                return TableRow(
-                    number, offset, at_ms, key, error="the key is not that of a window, [key, [from, to]]"
-                )
-            key, start_ms, end_ms = found
-        elif found and self.layout.is_windowed is None:
-            return TableRow(
-                number,
-                offset,
-                at_ms,
-                key,
-                error="the key looks like that of a window: say --windowed, or --not-windowed",
-            )
-        try:
-            value = self._value(raw_value)
-        except Exception as error:  # noqa: BLE001  # codecs raise anything
-            return TableRow(number, offset, at_ms, key, error=f"the value cannot be decoded: {error}")
-        if isinstance(key, (dict, list)):
-            key = _plain(key)
-        if isinstance(value, (dict, list)):
-            value = _plain(value)
-        return TableRow(number, offset, at_ms, key, value, start_ms, end_ms)
+            return row._replace(error=f"the {part} cannot be decoded: {error}")
 
 
-def _decoder(name: str) -> Decode:
+def _decoder(name: str) -> Callable[[bytes], Any]:
     if name == "json":
         return msgspec.json.decode  # what Faust writes with it is JSON: twenty times as fast as its decoder
-    parts = name.split("|")
-    if _UNSAFE in parts:
+    if "pickle" in name.split("|"):
         raise OptionError(
             f"the codec {name!r} runs whatever code it finds in the topic",
             hint="pickle_restricted reads the plain values among them.",
         )
     try:
-        codec = faust_codecs.get_codec(name)
-    except (KeyError, LookupError):
+        decode: Callable[[bytes], Any] = faust_codecs.get_codec(name).loads
+    except LookupError:
         raise OptionError(
             f"Faust has no codec {name!r}", hint=f"It has {', '.join(sorted(faust_codecs.codecs))}."
         ) from None
-    decode: Decode = codec.loads
     return decode
 
 

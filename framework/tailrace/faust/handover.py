@@ -18,7 +18,7 @@ inputs with arrival time refused   they are taken at once, whatever else is ther
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 from tailrace.core.counting import counted
@@ -85,57 +85,38 @@ def plan_hand_over(
     inputs = {one.name: one for one in plan.inputs if one.topic is not None and one.name not in imported}
     if unknown := sorted(set(new_inputs) - inputs.keys()):
         raise UsageError(f"the app {plan.app!r} has no input {unknown[0]!r} besides imported tables")
-    known = log.topics()
     positions: dict[TopicPartition, int] = {}
-    for name, one in inputs.items():
-        if name not in known:
-            continue
+    times: list[int] = []
+    for name in sorted(inputs.keys() & log.topics()):
+        one = inputs[name]
         places = [TopicPartition(name, number) for number in range(log.partitions(name))]
         found = log.offsets_before_open_transactions(faust_app, places)
-        if name in new_inputs:
-            if found:
-                raise UsageError(
-                    f"Faust has read {name!r}, so it is no new input", hint="Leave --new-input out."
-                )
-            continue
-        _check_complete(log, faust_app, places, found)
+        if found and name in new_inputs:
+            raise UsageError(f"Faust has read {name!r}, so it is no new input", hint="Leave --new-input out.")
         if found and one.time_kind == "arrival":
             raise UsageError(
                 f"the events of {name!r} have their time of arrival as event time, so they could be handled before the rows",
                 hint="Declare an event time for it, in a field or in the record's timestamp.",
             )
+        for place in () if name in new_inputs else places:
+            oldest = first(log, *place, start=found.get(place))
+            if place in found:
+                record = last(log, *place, stop=found[place]) or oldest
+                times += [] if record is None else [_time_of(one, place, record) - one.out_of_order_ms]
+            elif oldest is not None:
+                left = log.end_offset(*place) - log.start_offset(*place)
+                raise OffsetsDisagreeError(
+                    f"the group {faust_app!r} has no committed offset of {name!r} partition {place.partition}, which has "
+                    f"{counted(left, 'record')}: it has never read it, or the offset has expired",
+                    hint=f"If Faust has never read it, name it: --new-input {name}. Otherwise start Faust once until it has committed.",
+                )
         positions.update(found)
-    return HandOver(positions, _before(log, inputs, positions))
-
-
-def _check_complete(
-    log: Log, faust_app: str, places: Iterable[TopicPartition], found: Collection[TopicPartition]
-) -> None:
-    for place in places:
-        left = log.end_offset(*place) - log.start_offset(*place)
-        if place not in found and left and first(log, *place) is not None:
-            raise OffsetsDisagreeError(
-                f"the group {faust_app!r} has no committed offset of {place.topic!r} partition {place.partition}, which has "
-                f"{counted(left, 'record')}: it has never read it, or the offset has expired",
-                hint=f"If Faust has never read it, name it: --new-input {place.topic}. Otherwise start Faust once until it has committed.",
-            )
-
-
-def _before(log: Log, inputs: dict[str, InputPlan], positions: dict[TopicPartition, int]) -> int | None:
-    times: list[int] = []
-    for place, offset in positions.items():
-        one = inputs[place.topic]
-        record = last(log, *place, stop=offset) or first(log, *place, start=offset)
-        if record is not None:
-            times.append(_time_of(one, place, record) - one.out_of_order_ms)
-    return min(times) - 2 * TOLERANCE_MS if times else None
+    return HandOver(positions, min(times) - 2 * TOLERANCE_MS if times else None)
 
 
 def _time_of(one: InputPlan, place: TopicPartition, record: InputRecord) -> int:
-    if one.time_of is None:
-        return record.timestamp_ms
     try:
-        time_ms = one.time_of(one.decode(record.value or b""))
+        time_ms = None if one.time_of is None else one.time_of(one.decode(record.value or b""))
     except TailraceError:
         raise
     except Exception as error:  # a user's function may raise anything

@@ -1,7 +1,7 @@
 """A thread that names a handler that runs for too long, and ends a process that has not left in time.
 
 It reads what the worker's thread works on and changes nothing there. The worker does nothing for it, so that it costs an event
-nothing. It samples at least five times within the shorter of the two limits, and at least once a second. It works as long as the
+nothing. With ``sample_s`` it also adds up the time of each handler, as estimated by samples. It samples at least five times within the shorter of the two limits, and at least once a second. It works as long as the
 handler lets other threads run, as all Python code does, ``time.sleep``, and what waits for a socket or a file.
 
 Leaving has one limit, ``grace_s`` after the signal to stop, for all that it needs: the handler that runs, a last commit, the
@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 from tailrace.core.engine.at_work import AtWork
 
@@ -30,6 +30,8 @@ _log = logging.getLogger("tailrace.handlers")
 _LONGEST_PAUSE_S: Final = 1.0
 _SAMPLES: Final = 5
 """Within a limit."""
+STUCK_S: Final = 60.0
+"""A process with a handler that has run for this long is not alive any more (``/livez``)."""
 _FRAMES: Final = 8
 """Of the traceback: the innermost."""
 _LONGEST_MARGIN_S: Final = 1.0
@@ -43,13 +45,22 @@ def margin_of(grace_s: float) -> float:
     return min(_LONGEST_MARGIN_S, grace_s / _SAMPLES)
 
 
+Stuck: TypeAlias = tuple[dict[str, object], float]
+"""A handler: its fields in a log line, and its start by ``time.monotonic``, which the processes of a machine share."""
+
+
 class HandlerWatch:
     """See the head of this file. A context manager around the whole life of the process; only one can be active at a time."""
 
-    def __init__(self, app: str, warning_s: float, grace_s: float) -> None:
+    def __init__(
+        self, app: str, warning_s: float, grace_s: float, sample_s: float = _LONGEST_PAUSE_S
+    ) -> None:
         self._app = app
         self._warning_s = warning_s
         self._grace_s = grace_s
+        self._sample_s = sample_s
+        self.seconds: dict[str, float] = {}
+        """By handler: the time between samples that have found it at work."""
         self._leave_by_s: float | None = None
         self._ended = threading.Event()
         self._at_work: Callable[[], AtWork | None] = lambda: None
@@ -60,8 +71,10 @@ class HandlerWatch:
         self._now: AtWork | None = None
         self._since_s = 0.0
         self._is_named = False
-        self.stuck: tuple[AtWork, float] | None = None
-        """The handler that was named, until it returns, and its start by ``time.monotonic``."""
+        self.stuck: Stuck | None = None
+        """The handler that has run for the time of a warning, at most for ``STUCK_S``, until it returns."""
+        self.on_stuck: Callable[[Stuck | None], None] = lambda _stuck: None
+        """Called, in the thread of the watch, with what ``stuck`` is from now on."""
 
     def __enter__(self) -> Self:
         self._nothing = os.open(os.devnull, os.O_WRONLY)
@@ -90,17 +103,24 @@ class HandlerWatch:
             faulthandler.dump_traceback_later(self._grace_s - margin_s / 2, exit=True, file=self._nothing)
 
     def _watch(self) -> None:
-        pause_s = min(_LONGEST_PAUSE_S, self._warning_s / _SAMPLES, self._grace_s / _SAMPLES)
+        pause_s = min(self._sample_s, self._warning_s / _SAMPLES, self._grace_s / _SAMPLES)
+        now_s = time.monotonic()
         while not self._ended.wait(self._pause_s(pause_s)):
-            now_s = time.monotonic()
+            before_s, now_s = now_s, time.monotonic()
             found = self._at_work()
+            if found is not None:
+                self.seconds[found.handler] = self.seconds.get(found.handler, 0.0) + now_s - before_s
             if found != self._now:
                 self._returned(now_s)
                 self._now, self._since_s, self._is_named = found, now_s, False
-            elif found is not None and not self._is_named and now_s - self._since_s >= self._warning_s:
-                self._is_named = True
-                self.stuck = found, self._since_s
-                self._name(found, now_s)
+            elif found is not None:
+                runs_s = now_s - self._since_s
+                if self.stuck is None and runs_s >= min(self._warning_s, STUCK_S):
+                    self.stuck = found.fields(), self._since_s
+                    self.on_stuck(self.stuck)
+                if not self._is_named and runs_s >= self._warning_s:
+                    self._is_named = True
+                    self._name(found, now_s)
             if self._leave_by_s is not None and now_s >= self._leave_by_s:
                 self._give_up(found)
 
@@ -119,7 +139,9 @@ class HandlerWatch:
         )
 
     def _returned(self, now_s: float) -> None:
-        self.stuck = None
+        if self.stuck is not None:
+            self.stuck = None
+            self.on_stuck(None)
         if self._now is not None and self._is_named:
             _log.warning(
                 "%s has returned after %.1f s",

@@ -30,7 +30,6 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
-from tailrace.graph.model import graph_of
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
 from tailrace.history.status.last_failure import note_failure
@@ -45,7 +44,7 @@ from tailrace.runtime.companions import Companion, Companions
 from tailrace.runtime.dead_letter_monitor import Kind
 from tailrace.runtime.handler_watch import HandlerWatch
 from tailrace.runtime.housekeeping import Housekeeping
-from tailrace.runtime.measuring import Measuring
+from tailrace.runtime.measuring import SAMPLE_S, Measuring
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare
 from tailrace.runtime.reports import Reporting
@@ -90,7 +89,12 @@ class Host:
         """Whether it is to leave before the end of its input: it was asked to, or it has failed."""
         self._more = companions
         self._reporting = Reporting()
-        self._watch = HandlerWatch(plan.app, options.handler_warning_ms / 1_000, options.grace_ms / 1_000)
+        sample_s = 1.0 if options.http is None else SAMPLE_S
+        self.measuring: Measuring | None = None
+        """What is measured, if the service answers over HTTP."""
+        self.watch = HandlerWatch(
+            plan.app, options.handler_warning_ms / 1_000, options.grace_ms / 1_000, sample_s
+        )
 
     def run(self) -> Counter[Kind]:
         """Live, until the end of the input, SIGTERM or Ctrl-C. Returns the dead letters of the run, by kind.
@@ -99,8 +103,8 @@ class Host:
             TailraceError: It could not start, or could not continue.
         """
         _tune_collector()
-        with self._watch, self.joined(), stop_signals(self.stop, interrupts=self.share is None):
-            self._watch.begin(self.worker.at_work)
+        with self.watch, self.joined(), stop_signals(self.stop, interrupts=self.share is None):
+            self.watch.begin(self.worker.at_work)
             self._live()
         if self.share is None:
             _log.info("left", extra={"app": self.plan.app})
@@ -108,7 +112,7 @@ class Host:
 
     def stop(self) -> None:
         """Let the process leave after the present slice. May be called from a signal handler."""
-        self._watch.leave()
+        self.watch.leave()
         if (handler := self.worker.at_work()) is not None and not self.stopped:
             with suppress(RuntimeError):  # the signal may have interrupted another line of the log
                 _log.warning(
@@ -191,11 +195,12 @@ class Host:
                 )
             )
         if options.http is not None:
-            from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
+            self.measuring = measuring = Measuring(self.watch)
+            found.append(measuring)
+            if self.share is None:  # otherwise the supervisor answers
+                from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
 
-            measuring = Measuring()
-            graph = graph_of([self.plan]).as_json()
-            found += [measuring, HttpAnswers(options.http, measuring, self._watch, graph)]
+                found.append(HttpAnswers(options.http, measuring, self.plan))
         found.append(Housekeeping(self.log, options.log_options, options.log_format, options.look_s))
         if options.snapshots is not None:
             found.append(

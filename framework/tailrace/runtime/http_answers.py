@@ -1,13 +1,13 @@
-"""``tailrace run --http``: what a process of a service answers about itself.
+"""``tailrace run --http``: what a service answers about itself: its only process, or the supervisor for all of its workers.
 
 | path | answer | token |
 |---|---|---|
-| ``/livez`` | 200. 503, with what it does, if one handler was warned of and has run for ``STUCK_S`` | no |
+| ``/livez`` | 200. 503, with what it does, if one handler has run for ``STUCK_S`` | no |
 | ``/readyz`` | 200 if the process has joined, and its tasks are restored and at work; else 503. A silent broker changes nothing | no |
 | ``/metrics`` | what ``measuring`` has published, as Prometheus or OpenMetrics text | yes |
 | ``/graph`` | the app as a graph, as ``tailrace graph --json`` | yes |
 
-The server's thread reads only what the worker's thread has published, and never a store.
+The server's thread reads only what the workers' threads have published, and never a store.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -31,19 +33,31 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from tailrace.core.declare.plan import Plan
+from tailrace.graph.model import graph_of
 from tailrace.http.listening import Listen
 from tailrace.http.server import Receive, Scope, Send, Server
 from tailrace.runtime.companions import Companion
-from tailrace.runtime.handler_watch import HandlerWatch
-from tailrace.runtime.measuring import BUCKETS, Family, Measuring, Observed
+from tailrace.runtime.handler_watch import STUCK_S, Stuck
+from tailrace.runtime.measuring import BUCKETS, Family, Observed, Seen
+from tailrace.runtime.merged_metrics import merged
 
 if TYPE_CHECKING:
     from tailrace.runtime.host import Host
 
 _log = logging.getLogger("tailrace.service")
-STUCK_S: Final = 60.0
 _OPEN: Final = ("/livez", "/readyz")
 _JSON: Final = "application/json"
+
+
+class Source(Protocol):
+    """What is answered about."""
+
+    def seen(self) -> tuple[Mapping[str, Seen | None], Sequence[Family]]:
+        """The processes by name, and what those that have ended have counted. None: it does not run, or has not published. The only
+        process of a service has no name.
+        """
+        ...
 
 
 class HttpAnswers(Companion):
@@ -52,19 +66,23 @@ class HttpAnswers(Companion):
     name = "the answers over HTTP"
     essential = True
 
-    def __init__(self, listen: Listen, measuring: Measuring, watch: HandlerWatch, graph: bytes) -> None:
-        self._measuring, self._watch, self._graph = measuring, watch, graph
+    def __init__(self, listen: Listen, source: Source, plan: Plan) -> None:
+        self._source, self._app = source, plan.app
+        self._graph = graph_of([plan]).as_json()
         self._registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=self._registry)
+        self._registry.register(_Collected(source, plan.app, plan.version))
         self._server = Server(self, listen, _OPEN)
         self._listen = listen
 
     def begin(self, host: Host, /) -> None:
-        """See ``Companion.begin``. Raises OptionError: the address is taken, or a file of TLS cannot be used."""
+        """See ``Companion.begin``. Raises what ``start`` raises."""
         super().begin(host)
-        self._registry.register(_Collected(self._measuring, self._watch, host.plan.app, host.plan.version))
+        self.start()
+
+    def start(self) -> None:
+        """Answer from now on. Raises OptionError: the address is taken, or a file of TLS cannot be used."""
         port = self._server.start()
-        _log.info("answering", extra={"app": host.plan.app, "host": self._listen.host, "port": port})
+        _log.info("answering", extra={"app": self._app, "host": self._listen.host, "port": port})
 
     def close(self) -> None:
         """See ``Companion.close``."""
@@ -102,26 +120,35 @@ class HttpAnswers(Companion):
         return 404, _JSON, b'{"error":"there are /livez, /readyz, /metrics and /graph"}'
 
     def _live(self) -> tuple[int, str, bytes]:
-        now_s, stuck = time.monotonic(), self._watch.stuck
-        said: dict[str, object] = {"seconds_since_turn": round(now_s - self._measuring.turn_s, 1)}
+        turn_age_s, stuck, stuck_s = _worst(self._source)
+        said: dict[str, object] = {"seconds_since_turn": round(turn_age_s, 1)}
         if stuck is not None:
-            said |= {**stuck[0].fields(), "running_s": round(now_s - stuck[1], 1)}
-        is_stuck = stuck is not None and now_s - stuck[1] >= STUCK_S
-        return 503 if is_stuck else 200, _JSON, msgspec.json.encode(said)
+            said |= {**stuck[0], "running_s": round(stuck_s, 1)}
+        return 503 if stuck_s >= STUCK_S else 200, _JSON, msgspec.json.encode(said)
 
     def _ready(self) -> tuple[int, str, bytes]:
-        found = self._measuring.published
-        waiting = sorted({*found.tasks} - {*found.running})
-        said = {"joined": found.has_joined, "tasks": found.tasks, "not_running": waiting}
-        return 200 if found.has_joined and not waiting else 503, _JSON, msgspec.json.encode(said)
+        seen = self._source.seen()[0].values()
+        found = [one.published for one in seen if one is not None]
+        joined = len(found) == len(seen) and all(one.has_joined for one in found)
+        tasks = {number for one in found for number in one.tasks}
+        waiting = sorted(tasks.difference(*(one.running for one in found)))
+        said = {"joined": joined, "tasks": sorted(tasks), "not_running": waiting}
+        return 200 if joined and not waiting else 503, _JSON, msgspec.json.encode(said)
+
+
+def _worst(source: Source) -> tuple[float, Stuck | None, float]:
+    """The longest time since a turn; the handler that is stuck for the longest time, and for how long."""
+    now_s, seen = time.monotonic(), [one for one in source.seen()[0].values() if one is not None]
+    turn_age_s = max((now_s - one.published.turn_s for one in seen), default=0.0)
+    stuck = min((one.stuck for one in seen if one.stuck is not None), key=lambda one: one[1], default=None)
+    return turn_age_s, stuck, 0.0 if stuck is None else now_s - stuck[1]
 
 
 class _Collected(Collector):
     """What was published, as prometheus_client has it."""
 
-    def __init__(self, measuring: Measuring, watch: HandlerWatch, app: str, version: str) -> None:
-        self._measuring, self._watch, self._app = measuring, watch, app
-        self._version = version
+    def __init__(self, source: Source, app: str, version: str) -> None:
+        self._source, self._app, self._version = source, app, version
 
     def collect(self) -> Iterator[Metric]:
         """See ``Collector``."""
@@ -129,20 +156,23 @@ class _Collected(Collector):
         info = InfoMetricFamily("tailrace_app", "The app that runs.", labels=["app"])
         info.add_metric([self._app], about)
         yield info
-        now_s, stuck = time.monotonic(), self._watch.stuck
+        turn_age_s, _, stuck_s = _worst(self._source)
         for name, said, value in (
-            ("tailrace_turn_age_seconds", "Since the worker's last turn.", now_s - self._measuring.turn_s),
+            ("tailrace_turn_age_seconds", "Since a worker's last turn.", turn_age_s),
             (
                 "tailrace_handler_stuck_seconds",
                 "For how long a handler has been running that was warned of; else 0.",
-                0.0 if stuck is None else now_s - stuck[1],
+                stuck_s,
             ),
         ):
             gauge = GaugeMetricFamily(name, said, labels=["app"])
             gauge.add_metric([self._app], value)
             yield gauge
-        for one in self._measuring.published.families:
+        seen, ended = self._source.seen()
+        families = [one.published.families for one in seen.values() if one is not None]
+        for one in merged([*chain.from_iterable(families), *ended]):
             yield self._family(one)
+        yield from _of_processes({name: one.pid for name, one in seen.items() if one is not None})
 
     def _family(self, one: Family) -> Metric:
         labels = ["app", *one.labels]
@@ -158,6 +188,19 @@ class _Collected(Collector):
             assert not isinstance(value, Observed)
             family.add_metric([self._app, *values], value)
         return family
+
+
+def _of_processes(pids: dict[str, int]) -> Iterable[Metric]:
+    """CPU, memory and files of each process; of a service with workers, with their names as a label."""
+    if "" not in pids:
+        pids = {"supervisor": os.getpid(), **pids}
+    found: dict[str, Metric] = {}
+    for name, pid in pids.items():
+        for one in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+            kept = found.setdefault(one.name, Metric(one.name, one.documentation, one.type))
+            for sample in one.samples:
+                kept.add_sample(sample.name, {"worker": name} if name else {}, sample.value)
+    return found.values()
 
 
 def _buckets(observed: Observed) -> list[tuple[str, float]]:

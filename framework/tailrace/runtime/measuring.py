@@ -3,12 +3,14 @@
 The worker's thread publishes, and others read what it has published: nothing is shared but references to values that do not change.
 Counters are those of the last commits: work that is aborted is in none of them, a replay has none, and a task that moves to another
 process takes its counters along, as they are in its cut. What ``ctx.metrics`` measured is counted in the process whose commit
-reported it, so it begins at 0 in each.
+reported it, so it begins at 0 in each; so are dead letters by reason, and the time until records are committed. The time of handlers
+is estimated by a thread that samples which one runs, so that it costs an event nothing. The size of the state is what the store
+estimates.
 
 | kind of ``ctx.metrics`` | as |
 |---|---|
 | ``count("x")`` | the counter ``x_total`` |
-| ``gauge("x", value)`` | the gauge ``x`` |
+| ``gauge("x", value)`` | the gauge ``x``, of each task |
 | ``observe("x", value)`` | the histogram ``x``, with buckets of powers of ten and their halves and quarters |
 
 Characters that no name may have become ``_``. A name that is taken by another kind, or by another name, is refused, with a warning.
@@ -17,23 +19,30 @@ Characters that no name may have become ``_``. A name that is taken by another k
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from tailrace.core.declare.user_metrics import Measurement
 from tailrace.core.durations import is_instant
 from tailrace.core.engine.tape import Cut, Totals, decode_cut
 from tailrace.core.engine.task import CommitBatch
+from tailrace.core.errors import HANDLER_FAILED, BadReason
+from tailrace.runtime.commit_measures import DEAD_LETTER, DELAY
 from tailrace.runtime.companions import Companion
+from tailrace.runtime.handler_watch import HandlerWatch, Stuck
 
 if TYPE_CHECKING:
     from tailrace.runtime.host import Host
 
 _log = logging.getLogger("tailrace.service")
 _EVERY_S = 1.0
+SAMPLE_S: Final = 0.1
+"""Between two samples of the handler that runs."""
 BUCKETS: Final = tuple(one * 10.0**power for power in range(-4, 6) for one in (1.0, 2.5, 5.0))
 """Upper bounds of the buckets of a histogram."""
 Kind = Literal["counter", "gauge", "histogram"]
@@ -79,18 +88,29 @@ class Published(NamedTuple):
     families: tuple[Family, ...]
 
 
+class Seen(NamedTuple):
+    """What is known of a process of the service."""
+
+    pid: int
+    published: Published
+    stuck: Stuck | None
+
+
 class Measuring(Companion):
     """Publishes once a second. See the head of this file."""
 
     name = "the metrics"
 
-    def __init__(self) -> None:
+    def __init__(self, watch: HandlerWatch) -> None:
+        self._watch = watch
         self.published = Published(time.monotonic(), False, (), (), ())
         self.turn_s = time.monotonic()
         """When the worker was last between two turns: known at once."""
         self._cuts: dict[int, Cut] = {}
         self._committed_s: dict[int, float] = {}
         self._own = UserMetrics()
+        self._letters = dict.fromkeys((HANDLER_FAILED, *get_args(BadReason)), 0.0)
+        self._delays: dict[str, Histogram] = {}
         self._assigned = 0
         self._published_s = 0.0
 
@@ -109,7 +129,17 @@ class Measuring(Companion):
         """See ``Companion.committed``."""
         self._cuts[number], self._committed_s[number] = decode_cut(batch.cut), time.time()
         for one in batch.measurements:
-            self._own.add(one)
+            if one.kind == DEAD_LETTER:
+                self._letters[one.name] = self._letters.get(one.name, 0) + one.value
+            elif one.kind == DELAY:
+                self._delays.setdefault(one.name, Histogram()).add(one.value)
+            else:
+                self._own.add(one, number)
+
+    def seen(self) -> tuple[dict[str, Seen], tuple[()]]:
+        """This process, which has no name, as the only one of the service. May be called from any thread."""
+        now = Seen(os.getpid(), self.published._replace(turn_s=self.turn_s), self._watch.stuck)
+        return {"": now}, ()
 
     def look(self) -> None:
         """See ``Companion.look``."""
@@ -124,13 +154,15 @@ class Measuring(Companion):
         running = tuple(slot.number for slot in worker.slots if slot.running is not None)
         for number in self._cuts.keys() - set(tasks):
             del self._cuts[number], self._committed_s[number]
+            self._own.forget(number)
         for slot in worker.slots:
             if slot.running is not None and slot.number not in self._cuts:
                 # A counter that began with its first commit would hide that from who asks for its increase.
                 core = slot.running.committed_cut
                 self._cuts[slot.number] = _NOTHING if core is None else decode_cut(core)
                 self._committed_s[slot.number] = time.time()
-        families = (*self._of_tasks(tasks, running), *self._of_cuts(), *self._own.families())
+        found = self._of_tasks(tasks, running), self._of_process(), self._of_cuts(), self._own.families()
+        families = tuple(chain.from_iterable(found))
         self.published = Published(now_s, host.tasks.joined, tasks, running, families)
 
     def _of_tasks(self, tasks: Collection[int], running: Collection[int]) -> Iterator[Family]:
@@ -149,8 +181,41 @@ class Measuring(Companion):
             if slot.running is not None and (lag := host.worker.lag(slot)) is not None
         ]
         yield Family("gauge", "tailrace_lag_records", "Records to read.", ("partition",), tuple(lags))
+        at_work = [(str(one.number), one.running) for one in host.worker.slots if one.running is not None]
+        for name, said, values in (
+            (
+                "tailrace_restore_seconds",
+                "How long the last restore of a task has taken in this process.",
+                [(number, (one.restore_ms or 0) / 1_000) for number, one in at_work],
+            ),
+            (
+                "tailrace_state_rows",
+                "Rows of the state at the last commit: instances, entries and timers.",
+                [(number, one.state_rows) for number, one in at_work],
+            ),
+            (
+                "tailrace_state_size_bytes",
+                "Size of the state in its folder and in memory, as RocksDB estimates it.",
+                [(number, size) for number, one in at_work if (size := one.state_bytes) is not None],
+            ),
+        ):
+            samples = tuple(((number,), float(value)) for number, value in values)
+            yield Family("gauge", name, said, ("partition",), samples)
+
+    def _of_process(self) -> Iterator[Family]:
         given = (((), float(self._assigned)),)
         yield Family("counter", "tailrace_tasks_assigned", "Tasks that this process was given.", (), given)
+        letters = tuple(((reason,), count) for reason, count in self._letters.items())
+        said = "Dead letters that this process has committed."
+        yield Family("counter", "tailrace_dead_letters", said, ("reason",), letters)
+        delays = tuple(((name,), one.observed) for name, one in sorted(self._delays.items()))
+        said = (
+            "Time from the timestamp of a record to its commit: of the first and the last one of each commit."
+        )
+        yield Family("histogram", "tailrace_source_to_commit_seconds", said, ("topic",), delays)
+        seconds = tuple(((name,), value) for name, value in sorted(dict(self._watch.seconds).items()))
+        said = "Time of handlers, with their state, estimated by ten samples a second."
+        yield Family("counter", "tailrace_handler_seconds", said, ("handler",), seconds)
 
     def _of_cuts(self) -> Iterator[Family]:
         cuts = sorted(self._cuts.items())
@@ -244,6 +309,24 @@ _TOTALS: Final = (
 )
 
 
+class Histogram:
+    """Values by bucket, and their sum."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BUCKETS) + 1)
+        self._total = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value in."""
+        self._counts[bisect_left(BUCKETS, value)] += 1
+        self._total += value
+
+    @property
+    def observed(self) -> Observed:
+        """As of now."""
+        return Observed(tuple(self._counts), self._total)
+
+
 class UserMetrics:
     """The sums of what ``ctx.metrics`` has measured in this process. See the head of this file."""
 
@@ -254,11 +337,13 @@ class UserMetrics:
         """The same, with the names of all samples."""
         self._names: dict[tuple[str, str], str | None] = {}
         """By kind and name in the code: the other one; None if it was refused."""
-        self._numbers: dict[str, float] = {}
-        self._counts: dict[str, list[int]] = {}
+        self._counts: dict[str, float] = {}
+        self._gauges: dict[str, dict[int, float]] = {}
+        """By name, the value of each task."""
+        self._histograms: dict[str, Histogram] = {}
 
-    def add(self, measured: Measurement) -> None:
-        """Count one in."""
+    def add(self, measured: Measurement, number: int) -> None:
+        """Count one of a task in."""
         kind, code, value = measured
         try:
             name = self._names[kind, code]
@@ -267,12 +352,16 @@ class UserMetrics:
         if name is None:
             return
         if kind == "gauge":
-            self._numbers[name] = value
-            return
-        self._numbers[name] = self._numbers.get(name, 0.0) + value
-        if kind == "observe":
-            counts = self._counts.setdefault(name, [0] * (len(BUCKETS) + 1))
-            counts[bisect_left(BUCKETS, value)] += 1
+            self._gauges.setdefault(name, {})[number] = value
+        elif kind == "count":
+            self._counts[name] = self._counts.get(name, 0.0) + value
+        else:
+            self._histograms.setdefault(name, Histogram()).add(value)
+
+    def forget(self, number: int) -> None:
+        """A task is here no more: what another process measures of it may differ."""
+        for values in self._gauges.values():
+            values.pop(number, None)
 
     def _named(self, kind: Kind, code: str) -> str | None:
         name = re.sub(r"[^a-zA-Z0-9_]", "_", code)
@@ -297,9 +386,12 @@ class UserMetrics:
     def families(self) -> Iterable[Family]:
         """All of them."""
         for name, (kind, code) in sorted(self._kinds.items()):
-            if name not in self._numbers:
-                continue
-            value: float | Observed = self._numbers[name]
-            if kind == "histogram":
-                value = Observed(tuple(self._counts[name]), self._numbers[name])
-            yield Family(kind, name, f"{code}, measured by handlers.", (), (((), value),))
+            said = f"{code}, measured by handlers."
+            if kind == "gauge":
+                values = tuple(
+                    ((str(number),), value) for number, value in sorted(self._gauges[name].items())
+                )
+                yield Family(kind, name, said, ("partition",), values)
+            else:
+                value = self._histograms[name].observed if kind == "histogram" else self._counts[name]
+                yield Family(kind, name, said, (), (((), value),))

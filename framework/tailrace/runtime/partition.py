@@ -92,6 +92,9 @@ class Partition:
         self._reader = log.reader({}) if reader is None else reader
         self._on_committed = on_committed
         self._promises = Promises()
+        self._made_ms = self._elapsed()
+        self.restore_ms: int | None = None
+        """How long it took from its making until it was at work."""
         self._check_owned = check_owned
         self._watch = watch
         self._writer: Writer | None = None
@@ -193,6 +196,16 @@ class Partition:
         data = self._store.cut
         return None if data is None else decode_store_cut(data).core
 
+    @property
+    def state_rows(self) -> int:
+        """The number of rows of its state, as of the last commit."""
+        return self._running("be looked at").contents.now.rows
+
+    @property
+    def state_bytes(self) -> int | None:
+        """About how many bytes they take in its store; None if that does not tell it."""
+        return getattr(self._store, "size_bytes", None)
+
     def _rewound(self) -> Restored:
         """The last commit, as the store has it."""
         before = self._restored
@@ -246,6 +259,8 @@ class Partition:
             self._slices.check_clock()
         self._promises.publish(self._slices.published.promised())
         self.lifecycle.on(Event.RESTORED)
+        if self.restore_ms is None:
+            self.restore_ms = self._elapsed() - self._made_ms
         batch, self.in_doubt = self.in_doubt, None
         if batch is not None and batch.cut == found.cut:
             self._is_durable(batch)

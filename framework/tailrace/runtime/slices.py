@@ -43,6 +43,7 @@ from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, RecordM
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.runtime.clocks import READ_EVERY_MS, check_start
+from tailrace.runtime.commit_measures import CommitMeasures
 from tailrace.runtime.passed_offsets import PassedOffsets
 from tailrace.runtime.published_watermarks import PublishedWatermarks
 from tailrace.runtime.task_notes import CutHeaders
@@ -91,7 +92,7 @@ class _Run(NamedTuple):
 class _Input:
     """Since when an input has had nothing to read, in elapsed time."""
 
-    __slots__ = ("asked", "falls_idle", "idle_since_ms", "is_idle", "last", "plan")
+    __slots__ = ("asked", "falls_idle", "first", "idle_since_ms", "is_idle", "last", "plan")
 
     def __init__(self, plan: InputPlan) -> None:
         self.plan = plan
@@ -103,8 +104,9 @@ class _Input:
         """Since when there is no record after its position."""
         self.is_idle = False
         """Whether the task was informed that it is idle."""
+        self.first: InputRecord | None = None
         self.last: InputRecord | None = None
-        """The last record taken since the last commit."""
+        """The first and the last record taken since the last commit."""
 
 
 class Slices:
@@ -122,6 +124,7 @@ class Slices:
         "_left",
         "_log",
         "_marks",
+        "_measures",
         "_merge",
         "_moved",
         "_phase",
@@ -172,6 +175,7 @@ class Slices:
         self.elapsed_ms = self._committed_at = elapsed_ms
         self._moved = 0
         self._drained = self._end_due = self._end_begun = False
+        self._measures = CommitMeasures(task.totals, task.plan.dead_letters_topic)
         self._phase = 0
         """That of the end of input; see ``progress``."""
         self._clocked = self._followed = False
@@ -242,6 +246,8 @@ class Slices:
         self._send()
         task, now_ms = self.task, self.now_ms
         batch = task.commit_batch()
+        taken = [(one.plan.name, one.first, one.last) for one in self._inputs]
+        batch.measurements.extend(self._measures.of_commit(taken, now_ms))
         changelog, partition = task.plan.changelog_topic, task.partition
         changes = [output_of((changelog, row, value, now_ms, ())) for row, value in batch.rows.items()]
         # The cut comes last: a reader that has read it has read the whole commit.
@@ -261,7 +267,8 @@ class Slices:
         self.contents.committed()
         self._cut_headers.read = self._marks
         for one in self._inputs:
-            one.last = None
+            one.first = one.last = None
+        self._measures.committed()
         self._committed_at = self.elapsed_ms
         self._moved = 0
         self._drained = False
@@ -379,7 +386,8 @@ class Slices:
         stop = task.run(number, heads, start)
         self._left = None if stop == len(heads) else _Run(number, heads, stop)
         if stop > start:
-            self._inputs[number].last = heads[stop - 1][4]
+            one = self._inputs[number]
+            one.first, one.last = one.first or heads[start][4], heads[stop - 1][4]
         self._moved += stop - start
         return stop - start
 
@@ -468,3 +476,4 @@ class Slices:
         if outputs:
             self._moved += len(outputs)
             self.writer.append(outputs)
+            self._measures.sent(outputs)

@@ -1,7 +1,8 @@
 """The supervisor: runs a service in several processes, restarts those that die, and coordinates their end.
 
 Process i of n owns the partitions p with ``p % n == i``. The parent handles no events. It asks each child for its status, adds
-the answers up, forwards requests to stop, and fails with the first ``TailraceError`` that a child reports.
+the answers up, forwards requests to stop, and fails with the first ``TailraceError`` that a child reports. With ``--http`` it answers for all:
+each child sends what it has measured with its status, and at once that a handler is stuck.
 
 A child that dies without reporting an error (a kill, a crash, an unexpected exception) is restarted, after a pause that grows. One
 that reports a ``TailraceError`` would fail the same way again, so all children leave. If the parent dies, its children see that
@@ -21,10 +22,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import connection
+from threading import Lock
 from typing import Literal, TypeAlias
 
 from tailrace.core.declare.app import App
@@ -37,9 +39,11 @@ from tailrace.processes.child_process import ChildProcess, Conduct, Pipe
 from tailrace.processes.signals import stop_signals
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.dead_letter_monitor import Kind
-from tailrace.runtime.handler_watch import margin_of
+from tailrace.runtime.handler_watch import Stuck, margin_of
 from tailrace.runtime.host import Host
 from tailrace.runtime.housekeeping import Housekeeping
+from tailrace.runtime.measuring import Family, Published, Seen
+from tailrace.runtime.merged_metrics import lasting, merged
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import prepare
 from tailrace.runtime.progress import STARTING, Status, last_phase, total
@@ -55,7 +59,8 @@ _SILENT_S = 15.0
 _ASK_S, _ASK_BOUNDED_S = 1.0, 0.02
 
 _Order: TypeAlias = Literal["status", "stop"] | int
-_Answer: TypeAlias = Status | TailraceError
+_Answer: TypeAlias = Status | TailraceError | Published | tuple[Stuck | None]
+"""The last one: the handler that is stuck in the child from now on."""
 
 
 # --- the child
@@ -71,11 +76,23 @@ class Link(Companion):
         self._pipe = pipe
         self._phase = phase
         self._asked = False
+        self._sent: Published | None = None
+        self._sending = Lock()
 
     def begin(self, host: Host, /) -> None:
         """See ``Companion.begin``."""
         super().begin(host)
         host.worker.phase = self._phase
+        host.watch.on_stuck = self._tell_stuck
+
+    def _tell_stuck(self, stuck: Stuck | None) -> None:
+        """Called in another thread: the worker's is in the handler."""
+        with suppress(OSError):
+            self._send((stuck,))
+
+    def _send(self, answer: _Answer) -> None:
+        with self._sending:
+            self._pipe.send(answer)
 
     def look(self) -> None:
         """Answer and pass on. A question is answered after the next turn, which then began after the question."""
@@ -84,7 +101,11 @@ class Link(Companion):
         try:
             if self._asked:
                 self._asked = False
-                self._pipe.send(worker.status())
+                self._send(worker.status())
+                measuring = self.host.measuring
+                if measuring is not None and measuring.published is not self._sent:
+                    self._sent = measuring.published
+                    self._send(self._sent)
             while self._pipe.poll():
                 order: _Order = self._pipe.recv()
                 if order == "status":
@@ -144,6 +165,8 @@ class _Child:
     asked_at_s: float | None = None
     silent: bool = False
     status: Status | None = None
+    published: Published | None = None
+    stuck: Stuck | None = None
     fresh: bool = False
     """Whether ``status`` belongs to the current round of questions."""
     failed: TailraceError | None = None
@@ -195,6 +218,19 @@ class Supervisor:
         """Then a child is killed. Before that it ends itself, unless it can run no Python code."""
         self._asked_s = 0.0
         self._failure: TailraceError | None = None
+        self._lasting: list[Family] = []
+        self._seeing = Lock()
+        """What has ended must not count twice, nor fail to count, for a moment."""
+
+    def seen(self) -> tuple[Mapping[str, Seen | None], Sequence[Family]]:
+        """The workers, by number, and what those that have ended have counted. For the thread of the answers."""
+        found: dict[str, Seen | None] = {}
+        with self._seeing:
+            for child in self._children:
+                process, published = child.process, child.published
+                known = process and published and Seen(process.pid, published, child.stuck)
+                found[str(child.index)] = known or None
+            return found, self._lasting
 
     def run(self) -> Counter[Kind]:
         """Supervise until all children have left. Returns the number of new dead letters of each kind."""
@@ -219,7 +255,13 @@ class Supervisor:
                 asked_s = time.monotonic()
                 self._terminate_all()  # at once: their grace period begins with this signal, and one in a handler reads no order
 
-        with stop_signals(stop, self._kill_all):
+        with ExitStack() as answering, stop_signals(stop, self._kill_all):
+            if self._options.http is not None:
+                from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
+
+                answers = HttpAnswers(self._options.http, self, self._plan)
+                answers.start()
+                answering.callback(answers.close)
             for child in self._children:
                 self._start(child)
             while any(one.process is not None or self._due_again(one) for one in self._children):
@@ -265,6 +307,7 @@ class Supervisor:
             return
         child.process = process
         child.asked_at_s, child.silent, child.status, child.fresh = None, False, None, False
+        child.published = child.stuck = None
         _log.info("a worker is started", extra={"worker": child.index, "worker_process": process.pid})
 
     def _look(self, child: _Child) -> None:
@@ -277,18 +320,25 @@ class Supervisor:
         try:
             while child.process.pipe.poll():
                 answer: _Answer = child.process.pipe.recv()
-                child.asked_at_s, child.silent = None, False
                 if isinstance(answer, Status):
+                    child.asked_at_s, child.silent = None, False
                     child.status, child.fresh = answer, True
-                else:
+                elif isinstance(answer, Published):
+                    child.published = answer
+                elif isinstance(answer, TailraceError):
                     child.failed = answer
+                else:
+                    (child.stuck,) = answer
         except (EOFError, OSError):
             pass
         if not alive:
             self._ended(child, child.process)
 
     def _ended(self, child: _Child, process: ChildProcess) -> None:
-        child.process = None
+        with self._seeing:
+            if child.published is not None:
+                self._lasting = merged([*self._lasting, *lasting(child.published.families)])
+            child.process = child.published = child.stuck = None
         process.close()
         said = {"worker": child.index, "worker_process": process.pid}
         if child.failed is not None:

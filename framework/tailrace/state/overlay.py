@@ -56,6 +56,11 @@ class OverlayStore:
         return getattr(self._store, "path", None)
 
     @property
+    def size_bytes(self) -> int | None:
+        """The size of the store below; None if that does not tell it."""
+        return getattr(self._store, "size_bytes", None)
+
+    @property
     def cut(self) -> bytes | None:
         """The cut of the last batch, or None for a new store."""
         return self._cut

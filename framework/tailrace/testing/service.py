@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.user_metrics import KINDS
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.storage import Store
 from tailrace.history.snapshots.start_from_snapshot import start_from
@@ -289,6 +290,8 @@ class Service:
         self._taken_before[partition] = _records_of(self.task(partition))
         for kind, name, value in batch.measurements:
             found = self.metrics.get(name)
+            if kind not in KINDS:
+                continue
             if kind == "observe":
                 self.metrics[name] = [*found, value] if isinstance(found, list) else [value]
             elif kind == "gauge" or found is None or isinstance(found, list):

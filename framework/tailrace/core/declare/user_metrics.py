@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from math import inf, isfinite
+from typing import Any, Final, NamedTuple
 
+from tailrace.core.errors import UsageError
 from tailrace.core.handling.entries import MISSING
+
+KINDS: Final = ("count", "gauge", "observe")
 
 
 class Measurement(NamedTuple):
-    """One change of a user's metric: ``kind`` is "count", "gauge" or "observe"."""
+    """One change of a user's metric: ``kind`` is one of ``KINDS``. The runtime adds others, see ``runtime.commit_measures``."""
 
     kind: str
     name: str
@@ -46,7 +50,11 @@ class Metrics:
         self._noted[number] = measurement
 
     def count(self, name: str, n: float = 1) -> None:
-        """Add ``n`` to the counter ``name``."""
+        """Add ``n`` to the counter ``name``. UsageError: a counter takes no negative number, and no infinity or NaN."""
+        if not 0 <= n < inf:
+            raise UsageError(
+                f"the counter {name!r} takes no {n!r}", hint="A gauge can fall: ctx.metrics.gauge."
+            )
         self._note(Measurement("count", name, n))
 
     def gauge(self, name: str, value: float) -> None:
@@ -54,5 +62,7 @@ class Metrics:
         self._note(Measurement("gauge", name, value))
 
     def observe(self, name: str, value: float) -> None:
-        """Add a value to the histogram ``name``."""
+        """Add a value to the histogram ``name``. UsageError: an infinity or NaN, which would spoil its sum."""
+        if not isfinite(value):
+            raise UsageError(f"the histogram {name!r} takes no {value!r}", hint="Leave such a value out.")
         self._note(Measurement("observe", name, value))

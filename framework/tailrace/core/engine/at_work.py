@@ -8,7 +8,9 @@ _KEY_CHARACTERS: Final = 200
 
 
 class AtWork(NamedTuple):
-    """A handler, and the record or the timer that it was called for. Two that are equal are the same call."""
+    """A handler, and the record or the timer that it was called for; or ``decoding TOPIC``, with the first of several records.
+    Two that are equal are the same call.
+    """
 
     handler: str
     key: Any
@@ -28,14 +30,14 @@ class AtWork(NamedTuple):
         return text if len(text) <= _KEY_CHARACTERS else f"{text[:_KEY_CHARACTERS]}…"
 
     def __str__(self) -> str:
-        """Handler and key."""
-        return f"{self.handler} of the key {self.key_text}"
+        """Handler and key, if it is known."""
+        return self.handler if self.key is None else f"{self.handler} of the key {self.key_text}"
 
     def fields(self) -> dict[str, object]:
         """The fields of a log line."""
         found = {
             "handler": self.handler,
-            "key": self.key_text,
+            "key": None if self.key is None else self.key_text,
             "partition": self.partition,
             "topic": self.topic,
             "offset": self.offset,

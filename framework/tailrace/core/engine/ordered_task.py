@@ -52,7 +52,11 @@ class OrderedTask(TaskState):
 
     def decode(self, number: int, records: Sequence[InputRecord]) -> list[Head]:
         """Decode records of an input. A record that cannot be decoded gives a head that ``run`` refuses."""
-        return self._decoders[number].decode(records, self.event_clock_ms)
+        self._decoding = number, records
+        try:
+            return self._decoders[number].decode(records, self.event_clock_ms)
+        finally:
+            self._decoding = None
 
     def _run_ordered(self, one: BoundInput, heads: Sequence[Head], start: int) -> int:
         """``Task.run`` for an input whose events wait in ordered operators."""

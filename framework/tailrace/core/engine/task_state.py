@@ -86,6 +86,8 @@ class TaskState:
         self._predecessors = {} if start is None else start.predecessors
         self.addressees = Addressees(plan, self._predecessors)
         """Decides which redriven records this task handles."""
+        self._decoding: tuple[int, Sequence[InputRecord]] | None = None
+        """The records that are being decoded, and the number of their input."""
         self._decoders = [InputDecoder(plan, one, self.addressees) for one in plan.inputs]
         tables, marks = self._cells.tables, self._watermarks
         self._inputs = [BoundInput(one, partition, tables, marks) for one in plan.inputs]
@@ -189,11 +191,16 @@ class TaskState:
 
     @property
     def at_work(self) -> AtWork | None:
-        """The handler that runs now; None if none does. Another thread may ask, and a signal handler."""
+        """The handler that runs now, or the decoding of records, which calls functions for key and event time; None if neither
+        does. Another thread may ask, and a signal handler.
+        """
         unit, context = self._unit, self._context
         route, fired = unit.route, unit.fired
         if route is None:
-            return None
+            if (decoding := self._decoding) is None or not decoding[1]:
+                return None
+            topic = self.plan.inputs[decoding[0]].name
+            return AtWork(f"decoding {topic}", None, self.partition, topic, decoding[1][0].offset)
         if fired is not None:
             timer = f"{context.timer_name or 'unnamed'} at {fired[1]} ms"
             return AtWork(route.name, context.key, self.partition, timer=timer, fired=self.totals.fired)

@@ -257,10 +257,7 @@ class _Moving:
         for plan in self._plans:
             inputs = [one.name for one in plan.inputs]
             for rows, before in noted(self._source, inputs).items():
-                places = {
-                    TopicPartition(one, n): at for one, offsets in before.items() for n, at in offsets.items()
-                }
-                note_handed_over(self._target, rows, places, inputs, now_ms)
+                note_handed_over(self._target, rows, before, inputs, now_ms)
 
     def _compare_ends(self, names: Sequence[str]) -> None:
         for topic, ends in self._source.ends(names).offsets.items():
