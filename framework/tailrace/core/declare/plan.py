@@ -125,6 +125,8 @@ class InputPlan:
     """The app itself writes the topic: all of its tasks publish a watermark for it."""
     rank: int = 0
     """Its place among the app's inputs in the order of their declaration; messages come last."""
+    decides: bool = False
+    """Its records are decisions about the app's quarantine."""
     repartitioned: bool = False
     """Records have other keys than declared: the only route forwards each to the topic with declared keys."""
 

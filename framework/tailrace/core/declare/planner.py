@@ -25,6 +25,7 @@ from tailrace.core.declare.plan import (
     Route,
     TtlPlan,
 )
+from tailrace.core.declare.quarantine import Decision
 from tailrace.core.declare.schema import describe
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
@@ -325,6 +326,7 @@ def _input(app: Declarations, index: int, read: _Read, flow: Flow, operators: li
         moves=tuple(number for number, one in enumerate(operators) if name in flow.sources[one.name]),
         touches=_touched(operators, routes),
         own=follows,
+        decides=topic.type is Decision,
         repartitioned=repartitioned,
     )
 

@@ -24,7 +24,9 @@ from tailrace.core.values.types import is_immutable, spell
 E = TypeVar("E")
 K = TypeVar("K", default=Any)
 
-OnError = Literal["stop", "dead-letter", "dead-letter-all"]
+TopicOnError = Literal["stop", "dead-letter", "dead-letter-all"]
+ON_ERROR_OF_TOPIC: Final = get_args(TopicOnError)
+OnError = Literal["stop", "dead-letter", "dead-letter-all", "quarantine"]
 ON_ERROR: Final = get_args(OnError)
 Order = Literal["event-time", "arrival"]
 ORDERS: Final = get_args(Order)
@@ -74,7 +76,7 @@ class TopicOptions(TypedDict, Generic[E], total=False):
     watermark: bool | Literal["upstream"]
     idle_after: str | int | timedelta
     ahead_of_clock: str | int | timedelta | None
-    on_error: OnError | None
+    on_error: TopicOnError | None
     repartition: bool
     format: Literal["json", "msgpack"] | RecordFormat
     time_range: tuple[int | datetime, int | datetime]
@@ -99,7 +101,7 @@ class TopicDeclaration:
     idle_after_ms: int
     ahead_of_clock_ms: int | None
     """How far an event time may be ahead of the clock; None: any time."""
-    on_error: OnError | None
+    on_error: TopicOnError | None
     repartition: bool
     time_min_ms: int
     time_max_ms: int

@@ -13,7 +13,7 @@ from tailrace.core.declare.event_codec import RecordFormat
 from tailrace.core.declare.event_marks import keyed_type, marked_event_time, marked_key
 from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource
 from tailrace.core.declare.topic import (
-    ON_ERROR,
+    ON_ERROR_OF_TOPIC,
     TimeKind,
     Topic,
     TopicDeclaration,
@@ -215,7 +215,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         late_topic=late_topic,
         idle_after_ms=_duration(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
         ahead_of_clock_ms=None if ahead is None else _duration(where, "ahead_of_clock", ahead),
-        on_error=one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
+        on_error=one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR_OF_TOPIC)),
         repartition=repartition,
         time_min_ms=time_min_ms,
         time_max_ms=time_max_ms,

@@ -18,9 +18,11 @@ from collections.abc import Sequence
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Route
+from tailrace.core.declare.quarantine import PendingTimer
 from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import INSTANT_LIMIT_MS, is_instant
 from tailrace.core.engine.actor_table import Table
+from tailrace.core.engine.quarantine import is_quarantined
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
@@ -52,12 +54,14 @@ class Firing:
         "rises",
         "stop_after",
         "units",
+        "waits",
     )
 
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
     ) -> None:
         self.units = units
+        self.waits = units.waits
         self.marks = marks
         self.events = events
         self.processing = processing
@@ -71,7 +75,7 @@ class Firing:
     def is_due(self) -> bool:
         """Whether any timer is due; ``take_next`` then fires it."""
         self._found = self._next()
-        return self._found is not None
+        return self._found is not None or self.waits.released() is not None
 
     def clock_due_ms(self) -> int:
         """No clock reading before this time makes a timer due."""
@@ -111,18 +115,23 @@ class Firing:
             found[1].pop()
 
     def take_next(self) -> None:
-        """Fire the next due timer."""
+        """Fire the next due timer, or do the next unit of a key that is released from quarantine."""
+        if (released := self.waits.released()) is not None:
+            self.waits.release(self, released)
+            return
         assert self._found is not None
         domain, queue, table = self._found
         entry = queue.pop()
         try:
-            self._fire(domain, entry, table)
+            self.fire(domain, entry, table)
         except BaseException:
             queue.put_back(entry)
             raise
 
     def _next(self) -> tuple[int, TimerQueue, Table] | None:
         """The queue whose first entry fires next, with its domain and table."""
+        if self.waits.keys:
+            self.waits.put_aside(self)
         of_operator, tables, now = self.marks.of_operator, self.units.cells.tables, self.units.context.now
         first: Entry | None = None
         found: tuple[int, TimerQueue, Table] | None = None
@@ -136,7 +145,8 @@ class Firing:
                 first, found = queue.first, (rows.PROCESSING_TIME, queue, tables[actor])
         return found
 
-    def _fire(self, domain: int, entry: Entry, table: Table) -> None:
+    def fire(self, domain: int, entry: Entry, table: Table) -> None:
+        """Fire a timer, or remove what has expired. Nothing happens if the entry is not valid any more."""
         units = self.units
         time_ms, _, key_bytes, name = entry
         key = table.plan.key_codec.decode(key_bytes)
@@ -164,10 +174,15 @@ class Firing:
         family, context.timer_name = table.timer_name(name)
         unit.salt, unit.origin, unit.depth = 1, timer.seed, timer.depth
         unit.fired = (domain, time_ms)
-        mark, fired = len(unit.outputs), units.totals.fired
+        mark, fired, pending = len(unit.outputs), units.totals.fired, PendingTimer(domain, name, time_ms)
         try:
             skipped = units.timer_skip(fired, table, time_ms) if units.skips else None
-            if skipped is not None:
+            if skipped is not None and is_quarantined(skipped):
+                failure = units.totals.failed
+                units.skip(TIMER, fired, None, skipped)
+                self.waits.fail(units, (table.plan.index, key), failure, pending)
+                self.waits.put((table.plan.index, key), (domain, entry))
+            elif skipped is not None:
                 units.use_up(table, instance, (domain, name))
                 units.skip(TIMER, fired, None, skipped)
             else:
@@ -175,9 +190,13 @@ class Firing:
                 if unit.chained:
                     units.deliver_chained(key)
         except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
-            units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms))
-            # Undoing the handler's changes has also restored the timer, so it is used up again.
-            units.use_up(table, table.live[key], (domain, name))
+            units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms), pending)
+            # Undoing the handler's changes has also restored the timer.
+            if self.waits.has_failed:
+                self.waits.has_failed = False
+                self.waits.put((table.plan.index, key), (domain, entry))
+            else:
+                units.use_up(table, table.live[key], (domain, name))
         finally:
             unit.fired, unit.depth, context.timer_name = None, 0, None
         units.totals.fired = fired + 1

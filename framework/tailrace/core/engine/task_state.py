@@ -116,8 +116,10 @@ class TaskState:
         numbers = range(len(plan.inputs))
         self._due = [(self._due_of(one, events), self._due_of(one, processing)) for one in numbers]
         """By input: next due timer, in event and processing time, of the actors that may get its records."""
+        self._units.waits.inputs = self._inputs
         if start is not None:
             self._resume(start)
+            self._units.waits.load(drop)
         # A commit may have fallen in the middle of a drain. What waits must be there first: see ``refilled``.
         self._firing.draining = bool(self._resumed) or self._firing.is_due()
 
@@ -367,6 +369,7 @@ class TaskState:
             ordered,
             {name: copy(one) for name, one in self._watermarks.idleness.items()},
             self._refused_ahead(ordered),
+            self._units.waits.counted(),
         )
         first = not self._noted_start
         record = tape.TapeRecord(
@@ -420,6 +423,7 @@ class TaskState:
         self._cells.committed()
         self._tape.committed()
         self.stored.written()
+        self._units.waits.shown = self.totals.failed
         self._dropping = self._moved = False
         self._noted_start = True
         self._fired = self.totals.drained
@@ -429,6 +433,7 @@ class TaskState:
         """For a replay: a tape record is finished, and a later commit writes its changes."""
         self._identified()
         self._tape.committed()
+        self._units.waits.shown = self.totals.failed
         self._context.metrics._clear()
 
 

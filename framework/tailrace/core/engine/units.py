@@ -14,12 +14,14 @@ from tailrace.core import rows
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
+from tailrace.core.declare.quarantine import PendingTimer
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault, must_stop
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.quarantine import Quarantine, is_quarantined
 from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, addressed
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
@@ -69,6 +71,7 @@ class Units:
         self.context = context
         self.unit = cells.unit
         self.marks = marks
+        self.waits = Quarantine(plan, cells, totals)
         self.apart = False
         """Whether operators that a unit may reach differ in watermark. Then each call sets its operator's."""
         self.late: frozenset[int] = frozenset()
@@ -108,21 +111,29 @@ class Units:
             del self.unit.outputs[mark:]
             self.skip(number, offset, record)
         else:
+            if number == self.waits.number:
+                self.waits.decide(self, event, key)
+                return
             if self.skips and self.operator == tape.ALL:
-                to = self._without_skipped(number, offset, record, to)
+                to = self._without_skipped(number, offset, record, to, key)
+            if self.waits.keys:
+                to = self.waits.keep(self, number, record, to, key)
             for route, table in to:
                 self.invoke(route, table, key, event)
             if record is not None and record.headers and self.plan.inputs[number].repartitioned:
                 self._hand_on(record.headers, mark)
 
     def _without_skipped(
-        self, number: int, offset: int, record: InputRecord | None, to: Sequence[BoundRoute]
+        self, number: int, offset: int, record: InputRecord | None, to: Sequence[BoundRoute], key: Any
     ) -> Sequence[BoundRoute]:
         """The routes to operators that have no skip of their own, for a record that is handled on arrival."""
         skipped = {one[0].operator for one in to if (number, offset, one[0].operator) in self.skips}
         for operator in sorted(skipped):
-            self.operator = operator
+            self.operator, failure = operator, self.totals.failed
             self.skip(number, offset, record)
+            if is_quarantined(self.skips[number, offset, operator]):
+                skipped.remove(operator)
+                self.waits.fail(self, (operator, key), failure, None)
         self.operator = tape.ALL
         return [one for one in to if one[0].operator not in skipped]
 
@@ -236,10 +247,12 @@ class Units:
         at: int,
         record: InputRecord | None = None,
         timer: tuple[ActorPlan, str | None, int] | None = None,
+        pending: PendingTimer | None = None,
     ) -> None:
         """Undo a unit that failed, and raise the error or record the unit as skipped.
 
-        ``mark``: outputs when it began. ``number``, ``at``: see ``tape.Skip``. ``timer``: actor, name, time.
+        ``mark``: outputs when it began. ``number``, ``at``: see ``tape.Skip``. ``timer``: actor, name, time; ``pending``:
+        the same timer as it is stored.
         """
         unit = self.unit
         route = unit.route
@@ -262,9 +275,31 @@ class Units:
                 hint="The code differs from the one that ran, or it depends on something that is not on the "
                 "tape.",
             ) from error
+        elif policy == "quarantine" and (one := self._waits(route, error, record, timer)) is not None:
+            headers = self.waits.headers(one, dead_letter_headers(failure, error))
+            failed, self.operator = self.totals.failed, tape.ALL if timer else one[0]
+            self.skip(number, at, record, headers)
+            self.operator = tape.ALL
+            self.waits.fail(self, one, failed, pending)
+            self.waits.has_failed = True
+            return
         elif must_stop(policy, error):
             raise failure from error
         self.skip(number, at, record, (*dead_letter_headers(failure, error), *self._operators_of(number)))
+
+    def _waits(
+        self,
+        route: Route | None,
+        error: Exception,
+        record: InputRecord | None,
+        timer: tuple[ActorPlan, str | None, int] | None,
+    ) -> tuple[int, Any] | None:
+        """The actor and the key that wait after a failure; None if none can."""
+        target = timer[0] if timer is not None else None if route is None else route.target
+        if target is None or isinstance(error, WrongPartitionError) or (timer is None and record is None):
+            return None
+        one = target.index, self.context.key
+        return one if self.replaying or self.waits.can_take(one) else None
 
     def _operators_of(self, number: int) -> Headers:
         """A header that names the operators of a unit, if others handle the same record in units of their own."""

@@ -32,6 +32,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 
 from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.declare.quarantine import QUARANTINE
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.tape import Cut, Idleness
 from tailrace.core.records import CHANNEL
@@ -49,6 +50,8 @@ class Watermarks:
         self.of_source = [NO_WATERMARK] * len(plan.sources)
         self.idle = [False] * len(plan.sources)
         self.of_operator = [NO_WATERMARK] * len(plan.operators)
+        self._moving = [one.index for one in plan.operators if one.name != QUARANTINE]
+        """All operators but the one of the quarantine, whose event time stands still."""
         self._ordered = tuple(one.ordered for one in plan.operators)
         self.ready = [NO_WATERMARK] * len(plan.operators) if any(self._ordered) else self.of_operator
         """The same list as ``of_operator`` if no operator is ordered."""
@@ -92,13 +95,13 @@ class Watermarks:
 
     @property
     def lowest(self) -> int:
-        """The lowest watermark of all operators."""
-        return min(self.of_operator, default=NO_WATERMARK)
+        """The lowest watermark of all operators, but for the actor of the quarantine."""
+        return min((self.of_operator[one] for one in self._moving), default=NO_WATERMARK)
 
     @property
     def of_first_level(self) -> int:
         """The lowest watermark of the operators nearest to the sources; all other operators follow these."""
-        first = [one.index for one in self._plan.operators if not one.level]
+        first = [one for one in self._moving if not self._plan.operators[one].level]
         return min((self.of_operator[one] for one in first), default=NO_WATERMARK)
 
     def has_ended(self, operator: int) -> bool:

@@ -106,9 +106,9 @@ class _ShardSweep(InOrder, Sweep):
         """Note the place of what follows in the drain."""
         self.place = max(self.place, self.record + bytes((1, domain)) + rows.time_bytes(time_ms) + rest)
 
-    def _fire(self, domain: int, entry: Entry, table: Table) -> None:
+    def fire(self, domain: int, entry: Entry, table: Table) -> None:
         self.go_to(domain, entry[0], b"\1" + place_of(domain, entry))
-        super()._fire(domain, entry, table)
+        super().fire(domain, entry, table)
         self.tag()
 
     def _waiting_until(self, operator: int) -> int:

@@ -96,9 +96,9 @@ class InOrder(Firing):
 class _ShardFiring(InOrder):
     """Fires the timers of a shard."""
 
-    def _fire(self, domain: int, entry: Entry, table: Table) -> None:
+    def fire(self, domain: int, entry: Entry, table: Table) -> None:
         self.place = max(self.place, place_of(domain, entry))
-        super()._fire(domain, entry, table)
+        super().fire(domain, entry, table)
         self.tag()
 
 
