@@ -134,6 +134,11 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
     yield f"{first.kind} {first.name}"
     if first.feedback:
         yield from wrapped(f"feedback, not waited for: {', '.join(first.feedback)}")
+    if keys := sum(one.quarantined_keys for _, one in some):
+        events = counted(sum(one.quarantined_events for _, one in some), "event")
+        yield from wrapped(
+            f"quarantine: {counted(keys, 'key')} with {events} wait; see 'tailrace dead-letters list'"
+        )
     first_line, *lines = table(cells, ("task", "watermark", *(["waiting for their turn"] if waits else [])))
     yield first_line
     reasons = [_reason(one) for _, one in some]

@@ -32,13 +32,16 @@ QUARANTINE: Final = "quarantine"
 """The policy, and the stable name of the actor."""
 
 
+Action = Literal["release", "drop", "drop-all"]
+
+
 class Decision(msgspec.Struct, frozen=True):
     """What to do about the failure with this number, the last one of a key of an actor."""
 
     key: bytes
     actor: str
     failure: int
-    action: Literal["release", "drop", "drop-all"]
+    action: Action
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):

@@ -22,7 +22,7 @@ from tailrace.core.declare.quarantine import PendingTimer
 from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import INSTANT_LIMIT_MS, is_instant
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.quarantine import is_quarantined
+from tailrace.core.engine.quarantine import failure_of
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
@@ -177,8 +177,7 @@ class Firing:
         mark, fired, pending = len(unit.outputs), units.totals.fired, PendingTimer(domain, name, time_ms)
         try:
             skipped = units.timer_skip(fired, table, time_ms) if units.skips else None
-            if skipped is not None and is_quarantined(skipped):
-                failure = units.totals.failed
+            if skipped is not None and (failure := failure_of(skipped)) is not None:
                 units.skip(TIMER, fired, None, skipped)
                 self.waits.fail(units, (table.plan.index, key), failure, pending)
                 self.waits.put((table.plan.index, key), (domain, entry))

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -36,7 +36,7 @@ from tailrace.core.declare.quarantine import QUARANTINE, Decision, Kept, Pending
 from tailrace.core.engine import tape
 from tailrace.core.engine.failure import REASON_HEADER
 from tailrace.core.engine.redriven import OPERATORS_HEADER
-from tailrace.core.engine.timers import Entry
+from tailrace.core.engine.timers import Entry, TimerQueue
 from tailrace.core.errors import (
     DROPPED,
     QUARANTINED,
@@ -48,10 +48,12 @@ from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import Head, Headers, InputRecord, Refused
 
 if TYPE_CHECKING:
-    from tailrace.core.engine.firing import Firing
+    from tailrace.core.declare.context import Context
+    from tailrace.core.declare.current_unit import CurrentUnit
+    from tailrace.core.engine.actor_table import Table
     from tailrace.core.engine.input_decoder import BoundInput, BoundRoute
     from tailrace.core.engine.instance_cache import InstanceCache
-    from tailrace.core.engine.units import Units
+    from tailrace.core.engine.watermarks import Watermarks
 
 KEYS_MOST: Final = 1_000
 """How many keys of a task may wait."""
@@ -67,6 +69,40 @@ _Aside: TypeAlias = tuple[int, Entry]
 """A time domain, and an entry of a queue of timers."""
 
 
+class Units(Protocol):
+    """What is needed of ``units.Units``, which has what waits."""
+
+    unit: CurrentUnit
+    context: Context[Any]
+    marks: Watermarks
+    apart: bool
+    late: frozenset[int]
+    operator: int
+    replaying: bool
+    skips: dict[tuple[int, int, int], Headers]
+
+    def change(self, route: Route, table: Table, key: Any) -> None: ...  # noqa: D102
+    def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None: ...  # noqa: D102
+    def deliver_chained(self, key: Any) -> None: ...  # noqa: D102
+    def use_up(self, table: Table, instance: Any, timer: tuple[int, bytes]) -> bytes | None: ...  # noqa: D102
+    def skip(self, number: int, at: int, record: InputRecord | None) -> None: ...  # noqa: D102
+    def failed(  # noqa: D102
+        self, error: Exception, mark: int, number: int, at: int, record: InputRecord | None
+    ) -> None: ...
+
+
+class Firing(Protocol):
+    """What is needed of ``firing.Firing``, which releases what waits."""
+
+    marks: Watermarks
+    events: Sequence[TimerQueue]
+    processing: Sequence[TimerQueue]
+
+    @property
+    def units(self) -> Units: ...  # noqa: D102
+    def fire(self, domain: int, entry: Entry, table: Table) -> None: ...  # noqa: D102
+
+
 class Quarantine:
     """What waits in a task."""
 
@@ -78,8 +114,8 @@ class Quarantine:
         self.keys: dict[KeyOf, Waiting] = {}
         self._aside: dict[KeyOf, list[_Aside]] = {}
         """Due timers and expiries of the keys that wait, in the order in which they fire."""
-        self.shown = totals.failed
-        """Failures before this number are in a commit."""
+        self._fresh: set[int] = set()
+        """The numbers of the failures that no commit has shown."""
         self.has_failed = False
         """A record has just failed, and its key waits. Its other handlers are to be called again."""
         self.inputs: Sequence[BoundInput] = ()
@@ -89,7 +125,6 @@ class Quarantine:
         """Read which keys wait. Raises IncompatibleStateError: their actor is not there any more, or to be dropped."""
         if self._actor is None or self.number < 0:
             return
-        self.shown = self._totals.failed
         table = self._cells.tables[self._actor.index]
         actors = {one.name: one for one in self._plan.actors}
         at, end = table.prefix, rows.prefix_end(table.prefix)
@@ -104,6 +139,10 @@ class Quarantine:
                         f"{self._plan.app} --reason {QUARANTINED}'.",
                     )
                 self.keys[actors[name].index, actors[name].key_codec.decode(key_bytes)] = waiting
+
+    def committed(self) -> None:
+        """Note that a commit shows all failures."""
+        self._fresh.clear()
 
     def counted(self) -> dict[str, tuple[int, int]]:
         """By actor in which keys wait: how many keys, and how many events."""
@@ -146,7 +185,7 @@ class Quarantine:
 
         key_bytes = self._plan.actors[actor].key_codec.encode(key)
         route = Route(plan, change, QUARANTINE, 0, plan.index)
-        units.invoke(route, self._cells.tables[plan.index], key_bytes, None)
+        units.change(route, self._cells.tables[plan.index], key_bytes)
 
     def _kept(self, one: KeyOf, place: int) -> Kept:
         plan, actor = self._actor, self._plan.actors[one[0]]
@@ -176,6 +215,7 @@ class Quarantine:
 
     def fail(self, units: Units, one: KeyOf, number: int, timer: PendingTimer | None) -> None:
         """Let a key wait after the failure of this number, after the failed unit was undone."""
+        self._fresh.add(number)
         before = self.keys.get(one)
         if before is None and timer is None:
             self.keys[one] = Waiting(number)  # stored when the record is kept
@@ -223,8 +263,8 @@ class Quarantine:
         except BadRecordError:
             return
         waiting = self.keys.get(one)
-        is_last = waiting is not None and waiting.failure == decision.failure < self.shown
-        if waiting is None or waiting.releasing or not is_last:
+        is_last = waiting is not None and waiting.failure == decision.failure
+        if waiting is None or waiting.releasing or not is_last or decision.failure in self._fresh:
             return
         start, stop = waiting.start, waiting.stop
         dropped = range(0)
@@ -371,12 +411,9 @@ class Quarantine:
         headers = units.skips.get((number, offset, one[0]))
         if headers is None:
             return False
-        if is_quarantined(headers):
-            failure = self._totals.failed
-            units.skip(number, offset, record)
+        units.skip(number, offset, record)
+        if (failure := failure_of(headers)) is not None:
             self.fail(units, one, failure, None)
-        else:
-            units.skip(number, offset, record)
         return True
 
     def _bound(self, name: str, one: KeyOf) -> BoundInput:
@@ -399,6 +436,8 @@ class Quarantine:
         return [((route, event), table) for route, table in routes if route.operator == one[0]]
 
 
-def is_quarantined(headers: Headers) -> bool:
-    """Whether the dead letter with these headers is of a failure after which a key waits."""
-    return (REASON_HEADER, QUARANTINED.encode()) in headers
+def failure_of(headers: Headers) -> int | None:
+    """The number of the failure that the dead letter with these headers is of; None if no key waits after it."""
+    if (REASON_HEADER, QUARANTINED.encode()) not in headers:
+        return None
+    return int(dict(headers)[FAILURE_HEADER])

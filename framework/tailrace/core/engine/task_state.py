@@ -192,6 +192,11 @@ class TaskState:
         return {name: count for name, count in counts.items() if count}
 
     @property
+    def quarantined(self) -> dict[str, tuple[int, int]]:
+        """By actor in which keys wait in quarantine: how many keys, and how many events."""
+        return self._units.waits.counted()
+
+    @property
     def at_work(self) -> AtWork | None:
         """The handler that runs now, or the decoding of records, which calls functions for key and event time; None if neither
         does. Another thread may ask, and a signal handler.
@@ -369,7 +374,7 @@ class TaskState:
             ordered,
             {name: copy(one) for name, one in self._watermarks.idleness.items()},
             self._refused_ahead(ordered),
-            self._units.waits.counted(),
+            self.quarantined,
         )
         first = not self._noted_start
         record = tape.TapeRecord(
@@ -423,7 +428,7 @@ class TaskState:
         self._cells.committed()
         self._tape.committed()
         self.stored.written()
-        self._units.waits.shown = self.totals.failed
+        self._units.waits.committed()
         self._dropping = self._moved = False
         self._noted_start = True
         self._fired = self.totals.drained
@@ -433,7 +438,7 @@ class TaskState:
         """For a replay: a tape record is finished, and a later commit writes its changes."""
         self._identified()
         self._tape.committed()
-        self._units.waits.shown = self.totals.failed
+        self._units.waits.committed()
         self._context.metrics._clear()
 
 

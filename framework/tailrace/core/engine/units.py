@@ -21,7 +21,7 @@ from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault, must_stop
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
-from tailrace.core.engine.quarantine import Quarantine, is_quarantined
+from tailrace.core.engine.quarantine import Quarantine, failure_of
 from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, addressed
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
@@ -129,9 +129,9 @@ class Units:
         """The routes to operators that have no skip of their own, for a record that is handled on arrival."""
         skipped = {one[0].operator for one in to if (number, offset, one[0].operator) in self.skips}
         for operator in sorted(skipped):
-            self.operator, failure = operator, self.totals.failed
+            self.operator = operator
             self.skip(number, offset, record)
-            if is_quarantined(self.skips[number, offset, operator]):
+            if (failure := failure_of(self.skips[number, offset, operator])) is not None:
                 skipped.remove(operator)
                 self.waits.fail(self, (operator, key), failure, None)
         self.operator = tape.ALL
@@ -167,6 +167,10 @@ class Units:
             table.seal(instance)
         else:
             table.settle(instance, image)
+
+    def change(self, route: Route, table: Table, key: Any) -> None:
+        """Change the state of the quarantine, which no observer sees."""
+        Units.invoke(self, route, table, key, None)
 
     def stand(self, operator: int) -> None:
         """Set what a handler sees of its operator's event time."""

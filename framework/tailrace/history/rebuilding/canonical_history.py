@@ -22,6 +22,7 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
 from tailrace.core.engine.redriven import redriven_ids, redrives_in
 from tailrace.core.engine.replay import Source
+from tailrace.core.errors import UsageError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import is_own
@@ -40,6 +41,11 @@ def history_of(job: Job, past: HistorySource, number: int, phases: Phases) -> Pa
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
     own = own_inputs(plan) if job.delivers_sends else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
+    if any(one.decides and ends.get(one.name) for one in plan.inputs):
+        raise UsageError(
+            f"keys of the app {plan.app!r} have waited in quarantine, and canonical order knows nothing of what was dropped",
+            hint="Rebuild along the tape (--order tape).",
+        )
     read = past.source(number)
     if not own:
         return PartitionHistory(phases.reading(read), ends, published)

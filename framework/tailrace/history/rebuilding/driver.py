@@ -263,6 +263,7 @@ def _whole_because(job: Job, plan: Plan) -> str:
     if job.finish:
         return "the end of input goes through a partition in one piece"
     for wanted, what in (
+        (plan.on_error == "quarantine", "of an app with a quarantine"),
         (request.keys, "of some keys"),
         (request.failures.on_error != "stop", "that may write dead letters"),
         (request.source.after_deleted, "that continues without deleted records"),
