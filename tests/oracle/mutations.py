@@ -7,6 +7,7 @@ from tests.proof.mutating import Mutation
 
 _ORACLE = ("tests/oracle/test_oracle.py -k whatever",)
 _REBUILDS = ("tests/oracle/test_rebuilds.py",)
+_QUARANTINE = ("tests/quarantine/test_quarantine.py",)
 _ON_THE_LOG = ("tests/oracle/test_oracle.py -k embedded",)
 
 MUTATIONS = {
@@ -47,7 +48,7 @@ MUTATIONS = {
         "core.engine.actor_table:Table.move_timer", "self.cells.undo.append((timers, timer, MISSING if old is None else old))", "pass", law=9, tests=_ORACLE
     ),
     "a-failed-timer-that-fires-again": Mutation(
-        "core.engine.firing:Firing._fire", "units.use_up(table, table.live[key], (domain, name))\n    finally", "units.context.now < 0\n    finally", law=9, tests=_ORACLE
+        "core.engine.firing:Firing.fire", "units.use_up(table, table.live[key], (domain, name))\n    finally", "units.context.now < 0\n    finally", law=9, tests=_ORACLE
     ),
     # 16
     "processing-time-timers-of-a-cleared-instance": Mutation(
@@ -85,5 +86,30 @@ MUTATIONS = {
     # The same in a rebuild
     "a-canonical-order-in-which-one-input-runs-ahead": Mutation(
         "core.engine.canonical:Canonical._choose", "first], limit_of", "first], 9000 + limit_of", law=9, tests=_REBUILDS
+    ),
+    # Quarantine
+    "a-waiting-key-whose-events-go-on": Mutation(
+        "core.engine.quarantine:Quarantine.keep", "(one[0].operator, key) in self.keys}", "(one[0].operator, key) in self.keys and self.keys[one[0].operator, key].start == self.keys[one[0].operator, key].stop}", law=9, tests=_QUARANTINE
+    ),
+    "a-waiting-key-whose-changes-are-not-undone": Mutation(
+        "core.engine.quarantine:Quarantine._change", "self._cells.undo.append((keys, one, keys.get(one, MISSING)))", "pass", law=9, tests=_QUARANTINE
+    ),
+    "timers-of-a-waiting-key-that-fire": Mutation(
+        "core.engine.firing:Firing._next", "self.waits.put_aside(self)", "pass", law=9, tests=_QUARANTINE
+    ),
+    "timers-that-fire-after-all-events-that-waited": Mutation(
+        "core.engine.quarantine:Quarantine.release", "None if kept is None else kept.watermark", "None if kept is None else -1", law=9, tests=_QUARANTINE
+    ),
+    "timers-that-fire-before-all-events-that-waited": Mutation(
+        "core.engine.quarantine:Quarantine.release", "None if kept is None else kept.watermark", "None", law=9, tests=_QUARANTINE
+    ),
+    "a-failure-in-a-release-that-loses-its-event": Mutation(
+        "core.engine.quarantine:Quarantine.fail", "replace(before or Waiting(number),", "replace(before or Waiting(number), start=0 if before is None else before.start + 1,", law=9, tests=_QUARANTINE
+    ),
+    "a-decision-about-a-failure-that-is-past": Mutation(
+        "core.engine.quarantine:Quarantine.decide", "waiting.failure == decision.failure", "True", law=9, tests=_QUARANTINE
+    ),
+    "the-others-of-a-failed-record-left-out": Mutation(
+        "core.engine.task:Task._take", "self._without_failed(number, record, watermark, own)", "units.waits.keep(units, number, record, to, key)", law=9, tests=_QUARANTINE
     ),
 }  # fmt: skip

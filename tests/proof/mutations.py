@@ -166,7 +166,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.task_state:TaskState.commit_batch.cut", "self.totals), self._tape.number", "self.totals, outputs=0), self._tape.number", law=6
     ),
     "a-drain-merged-by-names-alone": Mutation(
-        "core.engine.key_split.shard:_ShardFiring._fire", "max(self.place, place_of(domain, entry)", "place_of(domain, entry", law=6, tests=_DRAIN
+        "core.engine.key_split.shard:_ShardFiring.fire", "max(self.place, place_of(domain, entry)", "place_of(domain, entry", law=6, tests=_DRAIN
     ),
     "a-timer-of-a-shard-fired-a-millisecond-late": Mutation(
         "core.engine.key_split.shard:ShardTask._catch_up.at", "queue.due_ms, 0", "queue.due_ms + 1, 0", law=6
@@ -224,7 +224,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.units:Units.use_up", "self.cells.touched.append((table, instance._tr_key, image))\n    table.move_timer(table.parts(instance), timer, None)", "self.cells.touched.append((table, instance._tr_key, image))", law=7
     ),
     "a-moved-timer-that-fires-twice": Mutation(
-        "core.engine.firing:Firing._fire", "None or timer.time_ms != time_ms", "None", law=7
+        "core.engine.firing:Firing.fire", "None or timer.time_ms != time_ms", "None", law=7
     ),
     "a-cancelled-timer-that-fires": Mutation(
         "core.engine.actor_table:Table.move_timer", "del timers[timer]", "pass", law=7

@@ -244,7 +244,7 @@ def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool, verb: str 
     timers = f"{_some(outcome.without_record)}. {_OF_TIMERS}"
     lines = [
         (outcome.sent, f"{would} {verb}."),
-        (outcome.before, "had been redriven or dropped before."),
+        (outcome.before, f"had been {verb} before."),
         (outcome.rebuilt, "handled by a rebuild that the app was started from."),
         (outcome.foreign, f"written by another program: {_some(outcome.foreign)}. Find it and stop it."),
         (outcome.without_record, f"came from timers, which have no record to append again: {timers}"),

@@ -1,0 +1,275 @@
+"""What can wait in quarantine and what cannot, and what time does to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.engine import quarantine
+from tailrace.core.errors import HandlerError, IncompatibleStateError
+from tailrace.testing import Harness
+
+
+class Ev(msgspec.Struct, frozen=True):
+    key: str
+    at: int
+    what: str = ""
+
+
+class Broken:
+    """Whether what fails fails."""
+
+    now = True
+
+
+@pytest.fixture(autouse=True)
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broken, "now", True)
+
+
+def fail(event: Ev, what: str = "fails") -> None:
+    """Fail if the event says so."""
+    if Broken.now and event.what == what:
+        raise ValueError(f"{what} at {event.at}")
+
+
+def bank(**options: Any) -> tuple[tr.App, Any, Any]:
+    """An app, its input, and its actor that keeps what it has seen."""
+    app = tr.App("bank", partitions=1, on_error="quarantine")
+    events = app.topic("events", Ev, key="key", event_time="at", **options)
+
+    @app.actor
+    class Account(tr.Actor):
+        seen: list[str] = tr.field(default_factory=list)
+        limit: int = tr.field(default=0, ttl="100ms")
+        cards: tr.MapState[str, int] = tr.field(ttl="100ms")
+
+        @tr.process(events)
+        def event(self, event: Ev, ctx: tr.Context[str]) -> None:
+            fail(event)
+            if event.what == "mistake" and Broken.now:
+                raise TypeError("a mistake in the code")
+            self.seen.append(f"{event.at} limit={self.limit} cards={len(self.cards)} late={ctx.is_late}")
+            if event.what == "limit":
+                self.limit = 5
+                self.cards["x"] = 1
+            if event.what == "soon":
+                ctx.set_processing_timer(ctx.now + 50)
+
+        @tr.on_processing_timer
+        def soon(self, ctx: tr.Context[str]) -> None:
+            self.seen.append("soon")
+
+    return app, events, Account
+
+
+def test_times_to_live_and_lateness_are_those_of_the_first_time() -> None:
+    app, events, account = bank()
+    history = (
+        Ev("ada", 1_000, "limit"),
+        Ev("ada", 1_010, "fails"),
+        Ev("ada", 1_050),  # the limit still holds
+        Ev("bob", 1_200),
+        Ev("ada", 1_150),  # it is late, and the limit has expired
+        Ev("bob", 2_000),
+    )
+    with Harness(app) as whole:
+        Broken.now = False
+        whole.send(events, *history)
+        must = whole.state(account, "ada").seen
+        assert must[2:] == ["1050 limit=5 cards=1 late=False", "1150 limit=0 cards=0 late=True"]
+    with Harness(app) as h:
+        Broken.now = True
+        h.send(events, *history)
+        assert h.state(account, "ada").seen == must[:1]
+        assert len(h.state(account, "bob").seen) == 2
+        h.crash()
+        Broken.now = False
+        (failure,) = h.dead_letters()
+        h.release(failure)
+        assert h.state(account, "ada").seen == must
+        h.replay()
+
+
+def test_timers_of_processing_time_wait_and_fire_after_all_events() -> None:
+    app, events, account = bank()
+    with Harness(app) as h:
+        h.send(events, Ev("ada", 1_000, "soon"), Ev("ada", 1_001, "fails"), Ev("bob", 1_002, "soon"))
+        h.advance_clock_by("1s")
+        assert [len(h.state(account, one).seen) for one in ("ada", "bob")] == [1, 2]
+        Broken.now = False
+        (failure,) = h.dead_letters()
+        h.release(failure)
+        assert [one.split()[0] for one in h.state(account, "ada").seen] == ["1000", "1001", "soon"]
+        h.replay()
+
+
+def test_a_mistake_in_the_code_lets_a_key_wait_too() -> None:
+    app, events, account = bank()
+    with Harness(app) as h:
+        h.send(events, Ev("ada", 1_000, "mistake"), Ev("bob", 1_001))
+        (failure,) = h.dead_letters()
+        assert (failure.reason, h.state(account, "ada")) == ("quarantined", None)
+        assert h.state(account, "bob") is not None
+        Broken.now = False
+        h.release(failure)
+        assert len(h.state(account, "ada").seen) == 1
+
+
+def test_what_is_dropped_has_no_effect_and_goes_to_the_dead_letters() -> None:
+    app, events, account = bank()
+    with Harness(app) as h:
+        h.send(events, Ev("ada", 1_000, "fails"), Ev("ada", 1_001))
+        (failure,) = h.dead_letters()
+        h.release(failure, drop=True)
+        assert [one.split()[0] for one in h.state(account, "ada").seen] == ["1001"]
+        dropped = h.dead_letters()[-1]
+        assert (dropped.reason, dropped.value) == ("dropped", failure.value)
+        with pytest.raises(tr.UsageError, match="no key waits after this failure"):
+            h.release(dropped)
+        h.release(failure)  # for the second time: nothing
+        assert len(h.state(account, "ada").seen) == 1
+        h.replay()
+
+
+def test_the_failure_of_one_key_too_many_stops_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "KEYS_MOST", 2)
+    app, events, account = bank()
+    with Harness(app) as h:
+        h.send(events, Ev("ada", 1_000, "fails"), Ev("bob", 1_001, "fails"), Ev("ada", 1_002))
+        with pytest.raises(HandlerError, match="fails at 1003"):
+            h.send(events, Ev("cyd", 1_003, "fails"))
+        Broken.now = False
+        h.release(h.dead_letters()[0])
+        assert len(h.state(account, "ada").seen) == 2
+        assert h.state(account, "cyd") is not None
+
+
+def test_what_cannot_be_decoded_goes_to_the_dead_letters_and_nothing_waits_for_it() -> None:
+    app, events, account = bank()
+    with Harness(app) as h:
+        h.send_raw(events, b"no event", key=b"ada")
+        h.send(events, Ev("ada", 1_000))
+        assert [one.reason for one in h.dead_letters()] == ["undecodable"]
+        assert len(h.state(account, "ada").seen) == 1
+
+
+def test_a_topic_may_send_its_failures_to_the_dead_letters() -> None:
+    """Its events wait behind others all the same, and are set aside only if they fail in their turn."""
+    app = tr.App("bank", partitions=1, on_error="quarantine")
+    payments = app.topic("payments", Ev, key="key", event_time="at")
+    views = app.topic("views", Ev, key="key", event_time="at", on_error="dead-letter", watermark=False)
+
+    @app.actor
+    class Account(tr.Actor, order="arrival"):
+        seen: list[int] = tr.field(default_factory=list)
+
+        @tr.process(payments, views)
+        def event(self, event: Ev, ctx: tr.Context[str]) -> None:
+            fail(event)
+            if event.what == "always fails":
+                raise ValueError("always")
+            self.seen.append(event.at)
+
+    with Harness(app) as h:
+        h.send(views, Ev("ada", 1_000, "fails"), Ev("ada", 1_001))
+        h.send(payments, Ev("ada", 1_002, "fails"))
+        h.send(views, Ev("ada", 1_003, "always fails"), Ev("ada", 1_004))
+        assert [one.reason for one in h.dead_letters()] == ["handler-failed", "quarantined"]
+        assert _seen(h, Account) == [1_001]
+        Broken.now = False
+        h.release(h.dead_letters()[1])
+        assert _seen(h, Account) == [1_001, 1_002, 1_004]
+        assert [one.reason for one in h.dead_letters()][2:] == ["handler-failed"]
+        h.replay()
+
+
+def _seen(h: Harness, actor: Any) -> list[int]:
+    found: list[int] = h.state(actor, "ada").seen
+    return found
+
+
+def test_a_function_that_fails_stops_the_task() -> None:
+    app, events, _ = bank()
+
+    @app.process(events)
+    def count(event: Ev, ctx: tr.Context[str]) -> None:
+        fail(event, "no key to wait")
+
+    with Harness(app) as h:
+        h.send(events, Ev("ada", 1_000))
+        with pytest.raises(HandlerError, match="count failed"):
+            h.send(events, Ev("ada", 1_001, "no key to wait"))
+
+
+def test_an_actor_in_which_keys_wait_is_not_removed() -> None:
+    app, events, _ = bank()
+    other = tr.App("bank", partitions=1, on_error="quarantine")
+    topic = other.topic("events", Ev, key="key", event_time="at")
+
+    @other.actor
+    class Renamed(tr.Actor):
+        @tr.process(topic)
+        def event(self, event: Ev, ctx: tr.Context[str]) -> None: ...
+
+    with Harness(app) as h:
+        h.send(events, Ev("ada", 1_000, "fails"))
+        snapshot = h.snapshot()
+    with pytest.raises(IncompatibleStateError, match="wait in quarantine for the actor 'Account'"):
+        Harness(other, start=snapshot).close()
+
+
+def _ordered(app: tr.App) -> None:
+    topic = app.topic("events", Ev, key="key", event_time="at")
+
+    @app.actor
+    class Account(tr.Actor, order="event-time"):
+        @tr.process(topic)
+        def event(self, event: Ev, ctx: tr.Context[str]) -> None: ...
+
+
+def _streamed(app: tr.App) -> None:
+    topic = app.topic("events", Ev, key="key", event_time="at")
+    stream = app.stream("parsed", Ev)
+
+    @app.process(topic)
+    def parse(event: Ev, ctx: tr.Context[str]) -> None:
+        ctx.emit(stream, event)
+
+    @app.actor
+    class Account(tr.Actor):
+        @tr.process(stream)
+        def event(self, event: Ev, ctx: tr.Context[str]) -> None: ...
+
+
+def _named(app: tr.App) -> None:
+    topic = app.topic("events", Ev, key="key", event_time="at")
+
+    @app.actor(name="quarantine")
+    class Account(tr.Actor):
+        @tr.process(topic)
+        def event(self, event: Ev, ctx: tr.Context[str]) -> None: ...
+
+
+def _by_topic(app: tr.App) -> None:
+    app.topic("events", Ev, key="key", on_error="quarantine")  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize(
+    ("declare", "why"),
+    [
+        (_ordered, "Account handles its events in the order of event time"),
+        (_streamed, "Account takes events of a stream"),
+        (_named, "an actor or function 'quarantine'"),
+        (_by_topic, "on_error='quarantine'"),
+    ],
+)
+def test_what_cannot_wait_key_by_key_is_refused(declare: Callable[[tr.App], None], why: str) -> None:
+    app = tr.App("bank", partitions=1, on_error="quarantine")
+    with pytest.raises(tr.DefinitionError, match=why):
+        declare(app)
+        app.plan()
