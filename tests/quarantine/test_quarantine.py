@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import tailrace as tr
 from tailrace.core.declare.quarantine import QUARANTINE, Action, Decision
 from tailrace.core.engine import quarantine
 from tailrace.core.engine.settings import TaskSettings
@@ -107,9 +108,10 @@ class Life:
         last = [one for one in letters if int(one.headers["tailrace-failure"]) in numbers]
         letter = self.random.choice(last if last and self.random.random() < 0.8 else letters)
         number, actor = int(letter.headers["tailrace-failure"]), letter.headers["tailrace-actor"].decode()
-        actions: list[Action] = (
-            ["release"] if actor == "Mirror" else ["release"] * 6 + ["drop", "drop", "drop-all"]
-        )
+        actions: list[Action] = ["release"] * 6
+        if actor != "Mirror":
+            actions += ["drop", "drop", "drop-all"]
+        action: Action
         if self.random.random() < 0.1:
             number, action = number + 1_000, "drop-all"  # no such failure
         else:
@@ -130,10 +132,11 @@ class Life:
 
     def waiting(self) -> dict[tuple[str, str], int]:
         """By actor and key that wait: the number of the last failure."""
-        (plan,) = (one for one in self.harness.plan.actors if one.name == QUARANTINE)
+        (cls,) = (one.cls for one in self.harness.plan.actors if one.name == QUARANTINE)
+        assert issubclass(cls, tr.Actor)
         found: dict[tuple[str, str], int] = {}
-        for key in self.harness.keys(plan.cls):  # type: ignore[arg-type]  # an actor
-            instance: Any = self.harness.state(plan.cls, key)  # type: ignore[type-var]
+        for key in self.harness.keys(cls):
+            instance: Any = self.harness.state(cls, key)
             found |= {(actor, key.decode()): one.failure for actor, one in instance.waiting.items()}
         return found
 
@@ -142,7 +145,8 @@ class Life:
         seen, waits, harness = self.history[: self.sent], self.waiting(), self.harness
         emitted = harness.emitted(done)
         for key, must in handled_of(seen, self.dropped["Accounts"]).items():
-            account, mirror, audit = (harness.state(one, key) for one in (Accounts, Mirror, Audit))
+            account, mirror = harness.state(Accounts, key), harness.state(Mirror, key)
+            audit = harness.state(Audit, key)
             handled = [] if account is None else account.handled
             mirrored = [] if mirror is None else mirror.seen
             audited = [] if audit is None else audit.numbers

@@ -80,18 +80,18 @@ def test_times_to_live_and_lateness_are_those_of_the_first_time() -> None:
     with Harness(app) as whole:
         Broken.now = False
         whole.send(events, *history)
-        must = whole.state(account, "ada").seen
+        must = _state(whole, account, "ada").seen
         assert must[2:] == ["1050 limit=5 cards=1 late=False", "1150 limit=0 cards=0 late=True"]
     with Harness(app) as h:
         Broken.now = True
         h.send(events, *history)
-        assert h.state(account, "ada").seen == must[:1]
-        assert len(h.state(account, "bob").seen) == 2
+        assert _state(h, account, "ada").seen == must[:1]
+        assert len(_state(h, account, "bob").seen) == 2
         h.crash()
         Broken.now = False
         (failure,) = h.dead_letters()
         h.release(failure)
-        assert h.state(account, "ada").seen == must
+        assert _state(h, account, "ada").seen == must
         h.replay()
 
 
@@ -100,11 +100,11 @@ def test_timers_of_processing_time_wait_and_fire_after_all_events() -> None:
     with Harness(app) as h:
         h.send(events, Ev("ada", 1_000, "soon"), Ev("ada", 1_001, "fails"), Ev("bob", 1_002, "soon"))
         h.advance_clock_by("1s")
-        assert [len(h.state(account, one).seen) for one in ("ada", "bob")] == [1, 2]
+        assert [len(_state(h, account, one).seen) for one in ("ada", "bob")] == [1, 2]
         Broken.now = False
         (failure,) = h.dead_letters()
         h.release(failure)
-        assert [one.split()[0] for one in h.state(account, "ada").seen] == ["1000", "1001", "soon"]
+        assert [one.split()[0] for one in _state(h, account, "ada").seen] == ["1000", "1001", "soon"]
         h.replay()
 
 
@@ -113,11 +113,11 @@ def test_a_mistake_in_the_code_lets_a_key_wait_too() -> None:
     with Harness(app) as h:
         h.send(events, Ev("ada", 1_000, "mistake"), Ev("bob", 1_001))
         (failure,) = h.dead_letters()
-        assert (failure.reason, h.state(account, "ada")) == ("quarantined", None)
-        assert h.state(account, "bob") is not None
+        assert (failure.reason, _state(h, account, "ada")) == ("quarantined", None)
+        assert _state(h, account, "bob") is not None
         Broken.now = False
         h.release(failure)
-        assert len(h.state(account, "ada").seen) == 1
+        assert len(_state(h, account, "ada").seen) == 1
 
 
 def test_what_is_dropped_has_no_effect_and_goes_to_the_dead_letters() -> None:
@@ -126,13 +126,13 @@ def test_what_is_dropped_has_no_effect_and_goes_to_the_dead_letters() -> None:
         h.send(events, Ev("ada", 1_000, "fails"), Ev("ada", 1_001))
         (failure,) = h.dead_letters()
         h.release(failure, drop=True)
-        assert [one.split()[0] for one in h.state(account, "ada").seen] == ["1001"]
+        assert [one.split()[0] for one in _state(h, account, "ada").seen] == ["1001"]
         dropped = h.dead_letters()[-1]
         assert (dropped.reason, dropped.value) == ("dropped", failure.value)
         with pytest.raises(tr.UsageError, match="no key waits after this failure"):
             h.release(dropped)
         h.release(failure)  # for the second time: nothing
-        assert len(h.state(account, "ada").seen) == 1
+        assert len(_state(h, account, "ada").seen) == 1
         h.replay()
 
 
@@ -145,8 +145,8 @@ def test_the_failure_of_one_key_too_many_stops_the_task(monkeypatch: pytest.Monk
             h.send(events, Ev("cyd", 1_003, "fails"))
         Broken.now = False
         h.release(h.dead_letters()[0])
-        assert len(h.state(account, "ada").seen) == 2
-        assert h.state(account, "cyd") is not None
+        assert len(_state(h, account, "ada").seen) == 2
+        assert _state(h, account, "cyd") is not None
 
 
 def test_what_cannot_be_decoded_goes_to_the_dead_letters_and_nothing_waits_for_it() -> None:
@@ -155,7 +155,7 @@ def test_what_cannot_be_decoded_goes_to_the_dead_letters_and_nothing_waits_for_i
         h.send_raw(events, b"no event", key=b"ada")
         h.send(events, Ev("ada", 1_000))
         assert [one.reason for one in h.dead_letters()] == ["undecodable"]
-        assert len(h.state(account, "ada").seen) == 1
+        assert len(_state(h, account, "ada").seen) == 1
 
 
 def test_a_topic_may_send_its_failures_to_the_dead_letters() -> None:
@@ -189,8 +189,13 @@ def test_a_topic_may_send_its_failures_to_the_dead_letters() -> None:
 
 
 def _seen(h: Harness, actor: Any) -> list[int]:
-    found: list[int] = h.state(actor, "ada").seen
+    found: list[int] = _state(h, actor, "ada").seen
     return found
+
+
+def _state(h: Harness, actor: Any, key: str) -> Any:
+    """The instance of a key, whatever its class."""
+    return h.state(actor, key)
 
 
 def test_a_function_that_fails_stops_the_task() -> None:
@@ -256,7 +261,8 @@ def _named(app: tr.App) -> None:
 
 
 def _by_topic(app: tr.App) -> None:
-    app.topic("events", Ev, key="key", on_error="quarantine")  # type: ignore[typeddict-item]
+    options: Any = {"on_error": "quarantine"}
+    app.topic("events", Ev, key="key", **options)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,11 @@ reason_option = click.option(
 )
 
 
+id_option = click.option(
+    "--id", "ids", multiple=True, type=_IdType(), help="Only this dead letter; may be repeated."
+)
+
+
 @click.group(cls=Commands, short_help="Records that an app could not handle: list, show, redrive.")
 def dead_letters() -> None:
     """Records that an app could not handle: list, show, redrive. APP is its name, or package.module:app."""
@@ -142,7 +147,7 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
 
 @dead_letters.command(short_help="Append records to their topics again, each once.")
 @app_argument
-@click.option("--id", "ids", multiple=True, type=_IdType(), help="Only this dead letter; may be repeated.")
+@id_option
 @reason_option
 @click.option("--all", "everything", is_flag=True, help="All dead letters that were not redriven yet.")
 @click.option("--dry-run", is_flag=True, help="Show what would be redriven, without doing it.")
@@ -184,14 +189,7 @@ def redrive(
 
 @dead_letters.command(short_help="Release keys that wait in quarantine, without what has failed.")
 @app_argument
-@click.option(
-    "--id",
-    "ids",
-    multiple=True,
-    type=_IdType(),
-    required=True,
-    help="The dead letter of the failure; may be repeated.",
-)
+@id_option
 @click.option(
     "--all-that-waits", is_flag=True, help="Also without all records that have waited behind it. Timers stay."
 )
@@ -205,6 +203,8 @@ def drop(*, app: str, ids: tuple[str, ...], all_that_waits: bool, as_json: bool,
     """
     name, seen = name_of(app), set[str]()
     wanted = _wanted(ids, (QUARANTINED,), seen)
+    if not ids:
+        raise click.UsageError("Name the dead letters of the failures: --id.")
     with _opened(folder, name) as log:
         outcome = letters.redrive(
             log,

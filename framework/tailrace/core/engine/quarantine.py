@@ -1,4 +1,4 @@
-"""Quarantine: a key whose handler has failed waits, with all that follows for it, and the other keys go on.
+"""Quarantine: a key whose handler has failed waits, with all that follows for it, and the other keys continue.
 
 Theory: ``docs/adr/0029``. In short:
 
