@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import struct
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum, IntEnum
 from io import BytesIO
+from math import isnan, nan
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -150,6 +152,13 @@ EXAMPLE = Everything(
     True, 1, 1.5, "t", b"d", datetime(2026, 1, 1, tzinfo=UTC), date(2026, 1, 1), UUID(int=1), Decimal("1.50"), Kind.A,
     Node("n"), [1], {"k": []},
 )  # fmt: skip
+
+
+def test_every_nan_has_the_same_bits() -> None:
+    (odd,) = struct.unpack(">d", bytes.fromhex("fff8000000000001"))
+    one, other = (msgspec.structs.replace(EXAMPLE, real=value, many=(value, 1.0)) for value in (nan, odd))
+    assert WRITE(one) == WRITE(other)
+    assert isnan(READ(WRITE(other)).real)
 
 
 def test_the_schema_has_names_and_defaults() -> None:

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from io import BytesIO
+from math import nan
 from typing import Any, Final
 from uuid import UUID
 
@@ -61,15 +62,13 @@ def reader_of(id_: int, schema: str | None, type: Any) -> Callable[[bytes], Any]
 def writer_of(topic: str, schema: str) -> Callable[[Any], bytes]:
     """An encoder of events of a type by its ``avro_schema``. Raises EventValueError, and UsageError for a value of another type."""
     parsed, write = fastavro.parse_schema(msgspec.json.decode(schema)), fastavro.schemaless_writer
-    has_times = "timestamp" in schema
+    is_settled = "timestamp" not in schema and "double" not in schema
 
     def encode(event: Any) -> bytes:
         file = BytesIO()
         try:
             plain = msgspec.to_builtins(event, builtin_types=_KEPT, order="deterministic")
-            if has_times:
-                _check_times(plain)
-            write(file, parsed, plain)
+            write(file, parsed, plain if is_settled else _settled(plain))
         except (*_ERRORS, TypeError) as error:
             what = f"an event of type {spell(type(event))} cannot be written in Avro: {error}"
             if isinstance(error, TypeError):
@@ -80,13 +79,15 @@ def writer_of(topic: str, schema: str) -> Callable[[Any], bytes]:
     return encode
 
 
-def _check_times(plain: Any) -> None:
-    """Refuse a datetime without a zone: it would be written as the time of this machine's zone."""
-    for one in plain.values() if isinstance(plain, dict) else plain:  # pyright: ignore[reportUnknownVariableType]  # any value
-        if isinstance(one, (dict, list)):
-            _check_times(one)
-        elif isinstance(one, datetime) and one.tzinfo is None:
-            raise ValueError(f"{one} has no zone")
+def _settled(plain: Any) -> Any:
+    """The value with the same bits for every NaN. Refuses a datetime without a zone, which would get that of this machine."""
+    if isinstance(plain, dict):
+        return {name: _settled(one) for name, one in plain.items()}  # pyright: ignore[reportUnknownVariableType]  # any value
+    if isinstance(plain, (list, tuple)):
+        return [_settled(one) for one in plain]  # pyright: ignore[reportUnknownVariableType]  # any value
+    if isinstance(plain, datetime) and plain.tzinfo is None:
+        raise ValueError(f"{plain} has no zone")
+    return plain if plain == plain else nan
 
 
 def avro_schema(topic: str, declared: Any) -> str:

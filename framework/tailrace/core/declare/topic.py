@@ -173,6 +173,8 @@ class Topic(Edge[E, K]):
     def internal(self, name: str) -> Topic[E, K]:
         """The same topic under another name, to which records are forwarded with the declared key."""
         settings = self.settings
+        if settings.record_format is not None:
+            settings = replace(settings, format="msgpack", record_format=None)
         if settings.time_kind == "arrival":  # the timestamp of the forwarded record is the arrival time
             settings = replace(settings, time_kind="record", event_time=RECORD_TIME)
         if settings.watermark != "none":
