@@ -157,21 +157,16 @@ class _Collected(Collector):
         info.add_metric([self._app], about)
         yield info
         turn_age_s, _, stuck_s = _worst(self._source)
-        for name, said, value in (
-            ("tailrace_turn_age_seconds", "Since a worker's last turn.", turn_age_s),
-            (
-                "tailrace_handler_stuck_seconds",
-                "For how long a handler has been running that was warned of; else 0.",
-                stuck_s,
-            ),
-        ):
-            gauge = GaugeMetricFamily(name, said, labels=["app"])
-            gauge.add_metric([self._app], value)
-            yield gauge
         seen, ended = self._source.seen()
-        families = [one.published.families for one in seen.values() if one is not None]
-        for one in merged([*chain.from_iterable(families), *ended]):
-            yield self._family(one)
+        families = chain.from_iterable(one.published.families for one in seen.values() if one is not None)
+        stuck = "For how long a handler has been running that was warned of; else 0."
+        now = (
+            Family(
+                "gauge", "tailrace_turn_age_seconds", "Since a worker's last turn.", (), (((), turn_age_s),)
+            ),
+            Family("gauge", "tailrace_handler_stuck_seconds", stuck, (), (((), stuck_s),)),
+        )
+        yield from map(self._family, merged([*now, *families, *ended]))
         yield from _of_processes({name: one.pid for name, one in seen.items() if one is not None})
 
     def _family(self, one: Family) -> Metric:

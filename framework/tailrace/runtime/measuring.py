@@ -23,9 +23,9 @@ import os
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from tailrace.core.declare.user_metrics import Measurement
 from tailrace.core.durations import is_instant
@@ -166,41 +166,21 @@ class Measuring(Companion):
         self.published = Published(now_s, host.tasks.joined, tasks, running, families)
 
     def _of_tasks(self, tasks: Collection[int], running: Collection[int]) -> Iterator[Family]:
-        host = self.host
-        assert host is not None
-        yield Family(
-            "gauge",
-            "tailrace_task_running",
-            "Whether a task of this process is restored and at work.",
-            ("partition",),
-            tuple(((str(one),), float(one in running)) for one in tasks),
-        )
-        lags = [
-            ((str(slot.number),), float(lag))
-            for slot in host.worker.slots
-            if slot.running is not None and (lag := host.worker.lag(slot)) is not None
-        ]
-        yield Family("gauge", "tailrace_lag_records", "Records to read.", ("partition",), tuple(lags))
-        at_work = [(str(one.number), one.running) for one in host.worker.slots if one.running is not None]
-        for name, said, values in (
-            (
-                "tailrace_restore_seconds",
-                "How long the last restore of a task has taken in this process.",
-                [(number, (one.restore_ms or 0) / 1_000) for number, one in at_work],
-            ),
-            (
-                "tailrace_state_rows",
-                "Rows of the state at the last commit: instances, entries and timers.",
-                [(number, one.state_rows) for number, one in at_work],
-            ),
-            (
-                "tailrace_state_size_bytes",
-                "Size of the state in its folder and in memory, as RocksDB estimates it.",
-                [(number, size) for number, one in at_work if (size := one.state_bytes) is not None],
-            ),
-        ):
-            samples = tuple(((number,), float(value)) for number, value in values)
-            yield Family("gauge", name, said, ("partition",), samples)
+        assert self.host is not None
+        worker = self.host.worker
+        at_work = [(slot.number, slot, slot.running) for slot in worker.slots if slot.running is not None]
+        said = "Whether a task of this process is restored and at work."
+        yield _of_each("gauge", "tailrace_task_running", said, ((one, one in running) for one in tasks))
+        lags = ((number, worker.lag(slot)) for number, slot, _ in at_work)
+        yield _of_each("gauge", "tailrace_lag_records", "Records to read.", lags)
+        restores = ((number, (one.restore_ms or 0) / 1_000) for number, _, one in at_work)
+        said = "How long the last restore of a task has taken in this process."
+        yield _of_each("gauge", "tailrace_restore_seconds", said, restores)
+        said = "Rows of the state at the last commit: instances, entries and timers."
+        yield _of_each("gauge", "tailrace_state_rows", said, ((n, one.state_rows) for n, _, one in at_work))
+        sizes = ((number, one.state_bytes) for number, _, one in at_work)
+        said = "Size of the state in its folder and in memory, as RocksDB estimates it."
+        yield _of_each("gauge", "tailrace_state_size_bytes", said, sizes)
 
     def _of_process(self) -> Iterator[Family]:
         given = (((), float(self._assigned)),)
@@ -209,9 +189,7 @@ class Measuring(Companion):
         said = "Dead letters that this process has committed."
         yield Family("counter", "tailrace_dead_letters", said, ("reason",), letters)
         delays = tuple(((name,), one.observed) for name, one in sorted(self._delays.items()))
-        said = (
-            "Time from the timestamp of a record to its commit: of the first and the last one of each commit."
-        )
+        said = "Time from the timestamp of a record to its commit: of the first and the last of each commit."
         yield Family("histogram", "tailrace_source_to_commit_seconds", said, ("topic",), delays)
         seconds = tuple(((name,), value) for name, value in sorted(dict(self._watch.seconds).items()))
         said = "Time of handlers, with their state, estimated by ten samples a second."
@@ -220,82 +198,78 @@ class Measuring(Companion):
     def _of_cuts(self) -> Iterator[Family]:
         cuts = sorted(self._cuts.items())
         for name, attribute, said in _TOTALS:
-            samples = [((str(number),), float(getattr(cut.totals, attribute))) for number, cut in cuts]
-            yield Family("counter", name, said, ("partition",), tuple(samples))
-        yield Family(
-            "counter",
-            "tailrace_commits",
-            "Commits of a task.",
-            ("partition",),
-            tuple(((str(number),), float(cut.tape)) for number, cut in cuts),
+            yield _of_each("counter", name, said, ((n, getattr(cut.totals, attribute)) for n, cut in cuts))
+        yield _of_each(
+            "counter", "tailrace_commits", "Commits of a task.", ((n, cut.tape) for n, cut in cuts)
         )
-        yield Family(
-            "gauge",
-            "tailrace_last_commit_timestamp_seconds",
-            "Time of the last commit of a task; before the first of this process, when the task began to run.",
-            ("partition",),
-            tuple(((str(number),), self._committed_s[number]) for number, _ in cuts),
+        said = (
+            "Time of the last commit of a task; before the first of this process, when the task began to run."
         )
-        yield Family(
-            "gauge",
-            "tailrace_watermark_timestamp_seconds",
-            "Watermark of an actor or a function, in event time.",
-            ("partition", "operator"),
-            tuple(
-                ((str(number), name), mark / 1_000)
-                for number, cut in cuts
-                for name, mark in sorted(cut.operators.items())
-                if is_instant(mark)
-            ),
+        yield _of_each(
+            "gauge", "tailrace_last_commit_timestamp_seconds", said, sorted(self._committed_s.items())
         )
-        yield Family(
-            "gauge",
-            "tailrace_source_watermark_timestamp_seconds",
-            "Watermark of a source: the lowest of its sources, without idle ones, holds an actor back.",
-            ("partition", "source"),
-            tuple(
-                ((str(number), name), mark / 1_000)
-                for number, cut in cuts
-                for name, mark in sorted(cut.watermarks.items())
-                if is_instant(mark)
-            ),
-        )
-        yield Family(
-            "gauge",
-            "tailrace_source_idle",
-            "Whether a source counts as idle.",
-            ("partition", "source"),
-            tuple(
-                ((str(number), name), float(name in cut.idle))
-                for number, cut in cuts
-                for name in sorted(cut.watermarks)
-            ),
-        )
-        yield Family(
-            "counter",
-            "tailrace_late_after_idle_events",
-            "Events that were late because their source had been idle.",
-            ("partition", "source"),
-            tuple(
-                ((str(number), name), float(cut.idleness[name].late if name in cut.idleness else 0))
-                for number, cut in cuts
-                for name in sorted({*cut.watermarks, *cut.idleness})
-            ),
-        )
-        yield Family(
-            "gauge",
-            "tailrace_waiting_events",
-            "Events that were read and wait for their turn in an ordered actor or function.",
-            ("partition", "operator", "topic"),
-            tuple(
-                ((str(number), operator, topic), float(count))
-                for number, cut in cuts
-                for operator, one in sorted(cut.ordered.items())
-                for topic, (_, count, _) in sorted(one.lows.items())
-            ),
-        )
+        for kind, name, said, labels, of in _PARTS:
+            values = ((n, *one) for n, cut in cuts for one in of(cut))
+            yield _of_each(kind, name, said, values, *labels)
 
 
+def _of_each(kind: Kind, name: str, said: str, values: Iterable[tuple[Any, ...]], *labels: str) -> Family:
+    """A metric of tasks. A value comes after its labels, and before these the number of the task; None: not known."""
+    samples = tuple(((str(number), *at), float(value)) for number, *at, value in values if value is not None)
+    return Family(kind, name, said, ("partition", *labels), samples)
+
+
+def _instants(marks: Mapping[str, int]) -> list[tuple[Any, ...]]:
+    return [(name, mark / 1_000) for name, mark in sorted(marks.items()) if is_instant(mark)]
+
+
+_PARTS: Final[
+    Sequence[tuple[Kind, str, str, tuple[str, ...], Callable[[Cut], Iterable[tuple[Any, ...]]]]]
+] = (
+    (
+        "gauge",
+        "tailrace_watermark_timestamp_seconds",
+        "Watermark of an actor or a function, in event time.",
+        ("operator",),
+        lambda cut: _instants(cut.operators),
+    ),
+    (
+        "gauge",
+        "tailrace_source_watermark_timestamp_seconds",
+        "Watermark of a source: the lowest of its sources, without idle ones, holds an actor back.",
+        ("source",),
+        lambda cut: _instants(cut.watermarks),
+    ),
+    (
+        "gauge",
+        "tailrace_source_idle",
+        "Whether a source counts as idle.",
+        ("source",),
+        lambda cut: [(name, name in cut.idle) for name in sorted(cut.watermarks)],
+    ),
+    (
+        "counter",
+        "tailrace_late_after_idle_events",
+        "Events that were late because their source had been idle.",
+        ("source",),
+        lambda cut: [
+            (name, cut.idleness[name].late if name in cut.idleness else 0)
+            for name in sorted({*cut.watermarks, *cut.idleness})
+        ],
+    ),
+    (
+        "gauge",
+        "tailrace_waiting_events",
+        "Events that were read and wait for their turn in an ordered actor or function.",
+        ("operator", "topic"),
+        lambda cut: [
+            (operator, topic, count)
+            for operator, one in sorted(cut.ordered.items())
+            for topic, (_, count, _) in sorted(one.lows.items())
+        ],
+    ),
+)
+"""Metrics of parts of a task, by its last cut."""
 _NOTHING: Final = Cut(0, "", 0, b"", {}, {}, [], 0, 0, Totals(), 0)
 """Of a task that has never committed."""
 _TOTALS: Final = (
