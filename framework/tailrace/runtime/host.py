@@ -242,6 +242,7 @@ class Host:
         except BaseException as error:
             self.stopped = True
             if isinstance(error, Exception):
+                self.log.limit_patience(_LEAVE_S)
                 note_failure(self.log, self.plan.app, error)
             raise
         finally:

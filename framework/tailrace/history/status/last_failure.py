@@ -14,15 +14,21 @@ from typing import Final
 
 import msgspec
 
-from tailrace.core.errors import FencedError, ReplacedVersionError, TailraceError, TaskOwnedError
+from tailrace.core.errors import (
+    FencedError,
+    LogUnavailableError,
+    ReplacedVersionError,
+    TailraceError,
+    TaskOwnedError,
+)
 from tailrace.core.names import last_failure_of
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import last
 from tailrace.log.interface import Log, StoredLog, TopicSettings
 
 _log = logging.getLogger("tailrace.service")
-_OF_A_PROCESS: Final = (FencedError, ReplacedVersionError, TaskOwnedError)
-"""Others run the app: it has not failed."""
+_NOT_NOTED: Final = (FencedError, ReplacedVersionError, TaskOwnedError, LogUnavailableError)
+"""Others run the app, and it has not failed; or nothing can be noted."""
 _LONGEST: Final = 1_000
 
 
@@ -48,7 +54,7 @@ class LastFailure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def note_failure(log: StoredLog, app: str, error: Exception) -> None:
     """Note why this process ends. If that is not possible, it is logged."""
-    if isinstance(error, _OF_A_PROCESS):
+    if isinstance(error, _NOT_NOTED):
         return
     what = error.what if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
     key = getattr(error, "key", None)
@@ -63,7 +69,7 @@ def note_failure(log: StoredLog, app: str, error: Exception) -> None:
     try:
         log.create_topic(topic, TopicSettings(1, compacted=True))
         log.append_all([Output(topic, b"last", msgspec.json.encode(found), found.at_ms)], 0)
-    except TailraceError as why:
+    except Exception as why:  # noqa: BLE001  # the failure itself is to be raised
         _log.warning("`tailrace status` will not show this failure: %s", why, extra={"app": app})
 
 
