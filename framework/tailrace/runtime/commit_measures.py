@@ -29,10 +29,10 @@ class CommitMeasures:
         self._known = totals.failed + totals.refused
         self._reasons = Counter[str]()
 
-    def sent(self, outputs: Iterable[Output]) -> None:
-        """Count the dead letters among outputs; they are looked at only if there are any."""
+    def sent(self, outputs: Iterable[Output], *, decided: bool) -> None:
+        """Count the dead letters among outputs. They are looked at only if there are any, or may be by decisions (``quarantine``)."""
         known = self._totals.failed + self._totals.refused
-        if known != self._known:
+        if decided or known != self._known:
             self._known = known
             letters = [dict(one.headers) for one in outputs if one.topic == self._topic]
             self._reasons.update(one[REASON_HEADER].decode() for one in letters if REASON_HEADER in one)

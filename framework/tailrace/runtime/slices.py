@@ -476,4 +476,5 @@ class Slices:
         if outputs:
             self._moved += len(outputs)
             self.writer.append(outputs)
-            self._measures.sent(outputs)
+            decided = any(one.first is not None for one in self._inputs if one.plan.decides)
+            self._measures.sent(outputs, decided=decided)

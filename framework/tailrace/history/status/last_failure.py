@@ -56,17 +56,17 @@ def note_failure(log: StoredLog, app: str, error: Exception) -> None:
     """Note why this process ends. If that is not possible, it is logged."""
     if isinstance(error, _NOT_NOTED):
         return
-    what = error.what if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
-    key = getattr(error, "key", None)
-    names = ("partition", "actor", "handler", "timer", "topic", "offset")
-    found = LastFailure(
-        time.time_ns() // 1_000_000,
-        " ".join(what.split())[:_LONGEST],
-        key=None if key is None else str(key)[:_LONGEST],
-        **{name: getattr(error, name, None) for name in names},
-    )
-    topic = last_failure_of(app)
     try:
+        what = error.what if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
+        key = getattr(error, "key", None)
+        names = ("partition", "actor", "handler", "timer", "topic", "offset")
+        found = LastFailure(
+            time.time_ns() // 1_000_000,
+            " ".join(what.split())[:_LONGEST],
+            key=None if key is None else str(key)[:_LONGEST],
+            **{name: getattr(error, name, None) for name in names},
+        )
+        topic = last_failure_of(app)
         log.create_topic(topic, TopicSettings(1, compacted=True))
         log.append_all([Output(topic, b"last", msgspec.json.encode(found), found.at_ms)], 0)
     except Exception as why:  # noqa: BLE001  # the failure itself is to be raised
