@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 import tailrace as tr
@@ -23,7 +25,11 @@ class World:
 
     def begin(self) -> None:
         """Forget everything."""
-        self.version, self.have_failed, self.is_replayed = 0, set(), False
+        self.version, self.have_failed, self.is_replayed = (
+            int(os.environ.get("BANK_VERSION", "0")),
+            set(),
+            False,
+        )
 
     def check(self, what: str, fixed_in: int, *, once: bool = False) -> None:
         """Raise ValueError if it fails now."""
@@ -67,7 +73,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 world = World()
-app = tr.App("bank", partitions=1, on_error="quarantine")
+app = tr.App("bank", partitions=int(os.environ.get("BANK_PARTITIONS", "1")), on_error="quarantine")
 events = app.topic("events", Ev, key="key", event_time="at", out_of_order=2)
 done = app.topic("done", Done, key="key", watermark=False)
 
