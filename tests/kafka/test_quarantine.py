@@ -47,9 +47,7 @@ def test_keys_wait_and_are_released_on_kafka(kafka_url: str, tmp_path: Path) -> 
     tailrace("dead-letters", "redrive", _APP, "--all", *log, environment=fixed)
     tailrace(*run, tmp_path / "other", environment=fixed)  # restored from the changelog
     emitted: dict[str, list[str]] = {}
-    for line in tailrace(
-        "log", "dump", "done", "--app", _APP, *log, environment=fixed
-    ).splitlines():
+    for line in tailrace("log", "dump", "done", "--app", _APP, *log, environment=fixed).splitlines():
         one = msgspec.convert(msgspec.json.decode(line)["value"], Done)
         emitted.setdefault(one.key, []).append(one.what)
     for number in range(_PARTITIONS):

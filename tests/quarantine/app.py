@@ -56,7 +56,7 @@ class Ev(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, event: Event) -> Ev:
         """The record of an event of the model."""
-        return cls(*event[:3], tuple((*one,) for one in event.sets), *event[4:])
+        return cls(*event[:3], tuple((one.name, one.at, one.fixed_in) for one in event.sets), *event[4:])
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -108,9 +108,9 @@ class Life:
         last = [one for one in letters if int(one.headers["tailrace-failure"]) in numbers]
         letter = self.random.choice(last if last and self.random.random() < 0.8 else letters)
         number, actor = int(letter.headers["tailrace-failure"]), letter.headers["tailrace-actor"].decode()
-        actions: list[Action] = ["release"] * 6
-        if actor != "Mirror":
-            actions += ["drop", "drop", "drop-all"]
+        actions: tuple[Action, ...] = ("release", "release", "drop", "drop-all")
+        if actor == "Mirror":
+            actions = ("release",)
         action: Action
         if self.random.random() < 0.1:
             number, action = number + 1_000, "drop-all"  # no such failure
