@@ -1,0 +1,65 @@
+"""An app that does what its events say, for the faults that alerts are about."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+import tailrace as tr
+
+FOR_GOOD_S = 3_600
+SLOW_S = 0.01
+
+
+class Step(msgspec.Struct):
+    key: str
+    at: int
+    do: str = ""
+
+
+app = tr.App("faulty", partitions=1)
+steps = app.topic(
+    "steps", Step, key="key", event_time="at", out_of_order=0, idle_after="1s", on_error="dead-letter"
+)
+beats = app.topic("beats", Step, key="key", event_time="at", out_of_order=0)
+left = app.topic("left", Step, key="key", event_time="at", out_of_order=0)
+right = app.topic("right", Step, key="key", event_time="at", out_of_order=0)
+
+
+@app.actor
+class Doer(tr.Actor, order="arrival"):
+    many: tr.MapState[int, int]
+
+    @tr.process(steps)
+    def step(self, event: Step, ctx: tr.Context) -> None:
+        match event.do:
+            case "fail":
+                raise ValueError("it has to fail")
+            case "hang":
+                time.sleep(FOR_GOOD_S)
+            case "slow":
+                time.sleep(SLOW_S)
+            case "fill":
+                for number in range(60_000):
+                    self.many[number] = number
+            case _:
+                pass
+
+
+@app.actor
+class Beating(tr.Actor, order="arrival"):
+    count: int = 0
+
+    @tr.process(steps, beats)
+    def beat(self, event: Step, ctx: tr.Context) -> None:
+        self.count += 1
+
+
+@app.actor
+class Joined(tr.Actor, order="event-time"):
+    both: int = 0
+
+    @tr.process(left, right)
+    def came(self, event: Step, ctx: tr.Context) -> None:
+        self.both += 1
