@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, get_origin
 import msgspec
 
 from tailrace.core.declare.annotations import members_of
+from tailrace.core.declare.event_codec import EventCodec
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import DefinitionError, UnknownTopicError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec
-from tailrace.core.values.models import ModelCodec
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
 from tailrace.core.values.types import check_emitted
 from tailrace.processes.app_loading import find_app
@@ -77,7 +77,7 @@ def events_of(options: Options, topic: str) -> Events | None:
 def _decoder(topic: Topic[Any, Any]) -> Callable[[bytes], Any]:
     """The decoder of an event; for a dataclass or a pydantic model, of its JSON."""
     codec = topic.codec
-    return (lambda data: codec.plain(codec.decode(data))) if isinstance(codec, ModelCodec) else codec.decode
+    return codec.decode if isinstance(codec, EventCodec) else lambda data: codec.plain(codec.decode(data))
 
 
 def _schema(declared: Any) -> TypeSchema:
