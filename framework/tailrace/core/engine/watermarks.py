@@ -32,7 +32,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 
 from tailrace.core.declare.plan import InputPlan, Plan
-from tailrace.core.declare.quarantine import QUARANTINE
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.tape import Cut, Idleness
 from tailrace.core.records import CHANNEL
@@ -50,8 +49,8 @@ class Watermarks:
         self.of_source = [NO_WATERMARK] * len(plan.sources)
         self.idle = [False] * len(plan.sources)
         self.of_operator = [NO_WATERMARK] * len(plan.operators)
-        self._moving = [one.index for one in plan.operators if one.name != QUARANTINE]
-        """All operators but the one of the quarantine, whose event time stands still."""
+        self._moving = [one.index for one in plan.operators if one.sources]
+        """All operators but the one of a quarantine, whose event time stands still."""
         self._ordered = tuple(one.ordered for one in plan.operators)
         self.ready = [NO_WATERMARK] * len(plan.operators) if any(self._ordered) else self.of_operator
         """The same list as ``of_operator`` if no operator is ordered."""
