@@ -27,7 +27,7 @@ from tests.oracle.quarantine.rules import handled_of
 from tests.oracle.quarantine.test_model import VERSIONS, history
 from tests.quarantine.app import Accounts, Audit, Ev, Mirror, app, done, events, world
 
-SEEDS = int(os.environ.get("TAILRACE_SEEDS", "60"))
+SEEDS = max(20, int(os.environ.get("TAILRACE_SEEDS", "250")) // 4)
 LIMIT = 6
 _LATER = 100
 """The histories of the model begin before 1970."""
