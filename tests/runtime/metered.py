@@ -30,14 +30,16 @@ class Worker(tr.Actor, order="arrival"):
 
     @tr.process(slow)
     def slowly(self, event: Job, ctx: tr.Context[str]) -> None:
-        self._work(event, ctx)
+        self._work(event, ctx, "slowly")
 
     @tr.process(quick)
     def quickly(self, event: Job, ctx: tr.Context[str]) -> None:
-        self._work(event, ctx)
+        self._work(event, ctx, "quickly")
 
-    def _work(self, event: Job, ctx: tr.Context[str]) -> None:
+    def _work(self, event: Job, ctx: tr.Context[str], handler: str) -> None:
+        begun_s = time.monotonic()
         time.sleep(event.ms / 1_000)
+        ctx.metrics.count(f"{handler}-seconds", time.monotonic() - begun_s)
         if event.fails:
             raise ValueError("it fails")
         self.done += 1
