@@ -182,18 +182,9 @@ def test_who_has_no_token_gets_probes_only_and_wrong_paths_and_methods_are_refus
         assert ask(port, "/metrics/../metrics", "the-token-of-this-test").status == 404
 
 
-class Known:
-    """What a test says of the processes of a service."""
-
-    def __init__(self, *seen: Seen | None) -> None:
-        self._seen = {str(number): one for number, one in enumerate(seen)}
-
-    def seen(self) -> tuple[dict[str, Seen | None], tuple[()]]:
-        return self._seen, ()
-
-
 def answered(path: str, *seen: Seen | None) -> tuple[int, Any]:
-    answers = HttpAnswers(Listen("127.0.0.1", 0), Known(*seen), app.plan())
+    known = {str(number): one for number, one in enumerate(seen)}
+    answers = HttpAnswers(Listen("127.0.0.1", 0), lambda: (known, ()), app.plan())
     status, _, body = answers._answer({"path": path, "method": "GET", "headers": []})
     return status, msgspec.json.decode(body)
 

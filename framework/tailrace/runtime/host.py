@@ -200,7 +200,7 @@ class Host:
             if self.share is None:  # otherwise the supervisor answers
                 from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
 
-                found.append(HttpAnswers(options.http, measuring, self.plan))
+                found.append(HttpAnswers(options.http, measuring.seen, self.plan))
         found.append(Housekeeping(self.log, options.log_options, options.log_format, options.look_s))
         if options.snapshots is not None:
             found.append(

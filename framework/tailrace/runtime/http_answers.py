@@ -16,10 +16,10 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -50,14 +50,10 @@ _OPEN: Final = ("/livez", "/readyz")
 _JSON: Final = "application/json"
 
 
-class Source(Protocol):
-    """What is answered about."""
-
-    def seen(self) -> tuple[Mapping[str, Seen | None], Sequence[Family]]:
-        """The processes by name, and what those that have ended have counted. None: it does not run, or has not published. The only
-        process of a service has no name.
-        """
-        ...
+Source: TypeAlias = Callable[[], tuple[Mapping[str, Seen | None], Sequence[Family]]]
+"""Returns the processes by name, and what those that have ended have counted. None: a process does not run, or has not published. The
+only process of a service has no name.
+"""
 
 
 class HttpAnswers(Companion):
@@ -127,7 +123,7 @@ class HttpAnswers(Companion):
         return 503 if stuck_s >= STUCK_S else 200, _JSON, msgspec.json.encode(said)
 
     def _ready(self) -> tuple[int, str, bytes]:
-        seen = self._source.seen()[0].values()
+        seen = self._source()[0].values()
         found = [one.published for one in seen if one is not None]
         joined = len(found) == len(seen) and all(one.has_joined for one in found)
         tasks = {number for one in found for number in one.tasks}
@@ -138,7 +134,7 @@ class HttpAnswers(Companion):
 
 def _worst(source: Source) -> tuple[float, Stuck | None, float]:
     """The longest time since a turn; the handler that is stuck for the longest time, and for how long."""
-    now_s, seen = time.monotonic(), [one for one in source.seen()[0].values() if one is not None]
+    now_s, seen = time.monotonic(), [one for one in source()[0].values() if one is not None]
     turn_age_s = max((now_s - one.published.turn_s for one in seen), default=0.0)
     stuck = min((one.stuck for one in seen if one.stuck is not None), key=lambda one: one[1], default=None)
     return turn_age_s, stuck, 0.0 if stuck is None else now_s - stuck[1]
@@ -157,7 +153,7 @@ class _Collected(Collector):
         info.add_metric([self._app], about)
         yield info
         turn_age_s, _, stuck_s = _worst(self._source)
-        seen, ended = self._source.seen()
+        seen, ended = self._source()
         families = chain.from_iterable(one.published.families for one in seen.values() if one is not None)
         stuck = "For how long a handler has been running that was warned of; else 0."
         now = (

@@ -259,7 +259,7 @@ class Supervisor:
             if self._options.http is not None:
                 from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
 
-                answers = HttpAnswers(self._options.http, self, self._plan)
+                answers = HttpAnswers(self._options.http, self.seen, self._plan)
                 answers.start()
                 answering.callback(answers.close)
             for child in self._children:

@@ -75,10 +75,7 @@ class RocksStore:
     def size_bytes(self) -> int:
         """About how many bytes the rows take, those in memory that are not in a file yet included."""
         names = ("rocksdb.estimate-live-data-size", "rocksdb.cur-size-all-mem-tables")
-        try:
-            return sum(self._database.property_int_value(name) or 0 for name in names)
-        except Exception as error:
-            raise as_state_error(error, self.path, "asking for its size") from error
+        return sum(self._database.property_int_value(name) or 0 for name in names)
 
     def get(self, row: bytes, /) -> bytes | None:
         """The value stored under ``row``, or None."""
