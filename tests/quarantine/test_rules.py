@@ -10,7 +10,11 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.engine import quarantine
+from tailrace.core.engine.tape import decode_tape
+from tailrace.core.engine.task import Task
 from tailrace.core.errors import HandlerError, IncompatibleStateError
+from tailrace.core.records import InputRecord
+from tailrace.state.memory import MemoryStore
 from tailrace.testing import Harness
 
 
@@ -209,6 +213,83 @@ def test_a_function_that_fails_stops_the_task() -> None:
         h.send(events, Ev("ada", 1_000))
         with pytest.raises(HandlerError, match="count failed"):
             h.send(events, Ev("ada", 1_001, "no key to wait"))
+
+
+def test_a_record_that_stops_the_task_leaves_nothing_of_the_failure_before() -> None:
+    """An actor fails, its key begins to wait, and then a function fails on the same record."""
+    app, events, account = bank()
+
+    @app.process(events)
+    def zero(event: Ev, ctx: tr.Context[str]) -> None:
+        if event.at == 1_001:
+            fail(event)
+
+    with Harness(app, commit_every=1) as h:
+        h.send(events, Ev("ada", 1_000))
+        with pytest.raises(HandlerError, match="zero failed"):
+            h.send(events, Ev("bob", 1_000), Ev("ada", 1_001, "fails"))
+        assert h.dead_letters() == []
+        Broken.now = False
+        h.send(events, Ev("ada", 1_002))
+        assert [one.split()[0] for one in _state(h, account, "ada").seen] == ["1000", "1001", "1002"]
+        h.replay()
+
+
+def test_of_a_record_that_stops_the_task_a_commit_has_nothing() -> None:
+    app, events, _ = bank()
+
+    @app.process(events)
+    def zero(event: Ev, ctx: tr.Context[str]) -> None:
+        fail(event)
+
+    plan = app.plan()
+    task = Task(plan, 0, MemoryStore())
+    given = (Ev("ada", 1_000), Ev("ada", 1_001, "fails"))
+    encoded = [InputRecord(at, one.at, b"", msgspec.json.encode(one)) for at, one in enumerate(given)]
+    (number,) = (one.index for one in plan.inputs if one.name == "events")
+    with pytest.raises(HandlerError, match="zero failed"):
+        task.run(number, task.decode(number, encoded))
+    assert (task.positions["events"], task.totals.failed, task.quarantined) == (1, 0, {})
+    assert task.take_outputs() == []
+    assert decode_tape(task.commit_batch().tape).skips == []
+
+
+def test_a_release_that_a_function_stops_is_done_again() -> None:
+    app = tr.App("bank", partitions=1, on_error="quarantine")
+    events = app.topic("events", Ev, key="key", event_time="at")
+    booked = app.stream("booked", Ev)
+
+    @app.actor
+    class Account(tr.Actor):
+        seen: list[int] = tr.field(default_factory=list)
+
+        @tr.process(events)
+        def event(self, event: Ev, ctx: tr.Context[str]) -> None:
+            fail(event)
+            self.seen.append(event.at)
+            ctx.emit(booked, event)
+
+    @app.process(booked)
+    def publish(event: Ev, ctx: tr.Context[str]) -> None:
+        if Stopped.now and event.at == 1_002:
+            raise ValueError("no printer")
+
+    with Harness(app) as h:
+        h.send(events, Ev("ada", 1_000), Ev("ada", 1_001, "fails"), Ev("ada", 1_002))
+        Broken.now = False
+        with pytest.raises(HandlerError, match="publish failed"):
+            h.release(h.dead_letters()[0])
+        Stopped.now = False
+        h.recover()
+        h.commit()
+        assert _seen(h, Account) == [1_000, 1_001, 1_002]
+        h.replay()
+
+
+class Stopped:
+    """Whether the function fails."""
+
+    now = True
 
 
 def test_an_actor_in_which_keys_wait_is_not_removed() -> None:

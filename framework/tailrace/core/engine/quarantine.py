@@ -114,6 +114,8 @@ class Quarantine:
         self.keys: dict[KeyOf, Waiting] = {}
         self._aside: dict[KeyOf, list[_Aside]] = {}
         """Due timers and expiries of the keys that wait, in the order in which they fire."""
+        self._begun: list[KeyOf] = []
+        """The keys that have begun to wait with the present record."""
         self._fresh: set[int] = set()
         """The numbers of the failures that no commit has shown."""
         self.has_failed = False
@@ -139,6 +141,17 @@ class Quarantine:
                         f"{self._plan.app} --reason {QUARANTINED}'.",
                     )
                 self.keys[actors[name].index, actors[name].key_codec.decode(key_bytes)] = waiting
+
+    def take_back(self) -> None:
+        """Forget which keys have begun to wait with a record that is not taken after all: the task stops."""
+        for one in self._begun:
+            self.keys.pop(one, None)
+        self.taken()
+        self.has_failed = False
+
+    def taken(self) -> None:
+        """Note that the record is taken with which keys have begun to wait."""
+        self._begun.clear()
 
     def committed(self) -> None:
         """Note that a commit shows all failures."""
@@ -219,6 +232,7 @@ class Quarantine:
         before = self.keys.get(one)
         if before is None and timer is None:
             self.keys[one] = Waiting(number)  # stored when the record is kept
+            self._begun.append(one)
         else:
             self._cells.begin()
             self._change(
@@ -378,7 +392,6 @@ class Quarantine:
     def _again(self, units: Units, one: KeyOf, waiting: Waiting, kept: Kept) -> None:
         """Handle the first record that was kept."""
         unit, context, (actor, key) = units.unit, units.context, one
-        self._totals.released += 1
         bound = self._bound(kept.input, one)
         number, record = bound.plan.index, kept.record
         self._cells.begin()
@@ -400,9 +413,9 @@ class Quarantine:
         finally:
             units.operator, units.late, context.is_late = tape.ALL, frozenset(), False
             self.has_failed = False
-        if (
-            self._totals.failed > failed and self.keys[one].releasing
-        ):  # to the dead letters: its topic says so
+        self._totals.released += 1
+        if self._totals.failed > failed and self.keys[one].releasing:
+            # It went to the dead letters, as its topic says.
             self._cells.begin()
             self._change(units, one, after, removed=(waiting.start,))
 

@@ -281,10 +281,11 @@ class Task(OrderedTask):
                     if chained:
                         units.deliver_chained(key)
                 except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
+                    before = mark, len(self._tape.skips), self.totals.failed
                     late = self._failed(error, mark, number, offset, record, image)
                     if units.waits.has_failed:
                         direct = None  # from now on, each record is asked whether its key waits
-                        self._without_failed(number, record, watermark, own)
+                        self._without_failed(number, record, watermark, own, before)
                 taken += 1
                 if late or unit.draws:
                     late = self._end_unit()
@@ -327,8 +328,24 @@ class Task(OrderedTask):
         unit.salt, unit.route, unit.table = self._inputs[number].salt, straight.route, straight.table
         return True
 
-    def _without_failed(self, number: int, record: InputRecord | None, watermark: int, own: int) -> None:
-        """Handle a record again whose key has begun to wait in an actor: that keeps it, and others handle it."""
+    def _without_failed(
+        self, number: int, record: InputRecord | None, watermark: int, own: int, before: tuple[int, int, int]
+    ) -> None:
+        """Handle a record again whose key has begun to wait in an actor: that keeps it, and others handle it.
+
+        ``before``: outputs, skips, and failures before the record. If another failure stops the task, the record is not
+        taken, and they are as before.
+        """
+        try:
+            self._handled_by_others(number, record, watermark, own)
+            self._units.waits.taken()
+        except Exception:
+            mark, skips, self.totals.failed = before
+            del self._unit.outputs[mark:], self._tape.skips[skips:]
+            self._units.waits.take_back()
+            raise
+
+    def _handled_by_others(self, number: int, record: InputRecord | None, watermark: int, own: int) -> None:
         one, units, unit = self._inputs[number], self._units, self._unit
         assert record is not None
         ((offset, time_ms, key, event, _),) = self.decode(number, (record,))
