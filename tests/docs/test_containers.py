@@ -115,9 +115,10 @@ def test_a_volume_is_mounted_only_where_the_user_of_the_services_may_write() -> 
             assert volume.rpartition(":")[2] in made[1].split()
 
 
-def test_the_dockerfile_breaks_no_rule_of_hadolint() -> None:
+@pytest.mark.parametrize("path", ["Dockerfile", "deploy/spark/Dockerfile"])
+def test_a_dockerfile_breaks_no_rule_of_hadolint(path: str) -> None:
     found = subprocess.run(
-        ["hadolint", "--no-color", str(ROOT / "Dockerfile")],
+        ["hadolint", "--no-color", str(ROOT / path)],
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,

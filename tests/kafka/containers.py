@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
@@ -18,10 +19,12 @@ from typing import Any
 
 import msgspec
 
+from tailrace.spark.java import check_java
 from tests.docs.page import ROOT
 
-BASE = "localhost/tailrace-base"
+BASE = "localhost/tailrace-base:2"
 IMAGE = f"localhost/tailrace-services-test-{os.getpid()}"
+SPARK_IMAGE, JDK_IMAGE = (f"localhost/tailrace-{name}-test-{os.getpid()}" for name in ("spark", "jdk"))
 USER = 10001
 _OF_HOST = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt", os.environ.get("PIP_FIND_LINKS", ""))
 """With what pip is set up here: the build uses it, too."""
@@ -34,18 +37,32 @@ def tool(*arguments: object) -> str:
     return done.stdout
 
 
-def build() -> None:
-    """Build the image from a clean copy of what the Dockerfile sees."""
+def build(image: str = IMAGE, *options: str) -> None:
+    """Build an image from a clean copy of what its Dockerfile sees."""
     mounts = [f"--volume={one}:{one}:ro" for one in _OF_HOST if one.startswith("/") and Path(one).exists()]
     tool(
         "buildah", "build", "--format", "docker", "--isolation", "chroot", "--pull-never",
-        "--build-arg", f"BASE={BASE}", *mounts, "--tag", IMAGE, ROOT,
+        *(options or ("--build-arg", f"BASE={BASE}")), *mounts, "--tag", image, ROOT,
     )  # fmt: skip
 
 
-def settings() -> dict[str, Any]:
-    """What the image says of itself."""
-    found = msgspec.json.decode(tool("buildah", "inspect", "--type", "image", IMAGE))
+def build_spark(folder: Path) -> None:
+    """Build the image with Spark. The JDK of this machine stands for that of the registry."""
+    home = check_java().resolve().parent.parent
+    found = folder / "openjdk"
+    shutil.copytree(
+        home, found, ignore_dangling_symlinks=True
+    )  # links of Debian lead out of it: they are followed
+    container = tool("buildah", "from", "scratch").strip()
+    tool("buildah", "add", container, found, "/opt/java/openjdk")
+    tool("buildah", "commit", "--rm", container, JDK_IMAGE)
+    arguments = ("--build-arg", f"IMAGE={IMAGE}", "--build-arg", f"JDK={JDK_IMAGE}")
+    build(SPARK_IMAGE, "--file", str(ROOT / "deploy" / "spark" / "Dockerfile"), *arguments)
+
+
+def settings(image: str = IMAGE) -> dict[str, Any]:
+    """What an image says of itself."""
+    found = msgspec.json.decode(tool("buildah", "inspect", "--type", "image", image))
     config: dict[str, Any] = found["Docker"]["config"]
     return config
 
@@ -77,9 +94,9 @@ class Container:
 
 
 @contextmanager
-def root_of_image() -> Generator[Path]:
-    """The file system of the image."""
-    container = tool("buildah", "from", "--pull-never", IMAGE).strip()
+def root_of_image(image: str = IMAGE) -> Generator[Path]:
+    """The file system of an image."""
+    container = tool("buildah", "from", "--pull-never", image).strip()
     try:
         yield Path(tool("buildah", "mount", container).strip())
     finally:
@@ -93,12 +110,13 @@ def container(
     folder: Path,
     arguments: Sequence[object],
     *,
+    image: str = IMAGE,
     entrypoint: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     volumes: Mapping[str, Path] | None = None,
 ) -> Generator[Container]:
-    """Run a command of the image. ``volumes``: folders of this machine by their path in the container."""
-    said, name = settings(), f"tailrace-test-{secrets.token_hex(4)}"
+    """Run a command of an image. ``volumes``: folders of this machine by their path in the container."""
+    said, name = settings(image), f"tailrace-test-{secrets.token_hex(4)}"
     bundle = folder / name
     bundle.mkdir()
     tool("crun", "spec", "--bundle", bundle)
@@ -118,6 +136,11 @@ def container(
         {"destination": at, "type": "bind", "source": str(here), "options": ["rbind", "rw"]}
         for at, here in (volumes or {}).items()
     ]
+    hosts = bundle / "hosts"  # as every engine makes it
+    hosts.write_text("127.0.0.1 localhost\n")
+    bound.append(
+        {"destination": "/etc/hosts", "type": "bind", "source": str(hosts), "options": ["rbind", "ro"]}
+    )
     tmp = {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["mode=1777"]}
     kept = [one for one in spec["mounts"] if not one["destination"].startswith("/sys")]
     spec["mounts"] = [*kept, tmp, *bound]

@@ -1,4 +1,7 @@
-"""The image: built from the Dockerfile, and its containers run on a real broker: load, two services, a page, a rebuild."""
+"""The image: built from the Dockerfile, and its containers run on a real broker: load, two services, a page, a rebuild.
+
+The image with Spark is built from it, and does the same rebuild by ``spark-submit``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,18 @@ from services.flights.history import facts
 from tailrace.log.kafka import KafkaLog
 from tests.cli.commands import done
 from tests.http.asking import ask
-from tests.kafka.containers import IMAGE, USER, build, container, root_of_image, settings, tool
+from tests.kafka.containers import (
+    IMAGE,
+    JDK_IMAGE,
+    SPARK_IMAGE,
+    USER,
+    build,
+    build_spark,
+    container,
+    root_of_image,
+    settings,
+    tool,
+)
 from tests.runtime.processes import wait_until
 from tests.runtime.test_http_answers import Metrics
 
@@ -39,6 +53,17 @@ def root() -> Iterator[Path]:
             yield found
     finally:
         tool("buildah", "rmi", IMAGE)
+
+
+@pytest.fixture(scope="module")
+def spark_root(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    assert root.exists()
+    try:
+        build_spark(tmp_path_factory.mktemp("jdk"))
+        with root_of_image(SPARK_IMAGE) as found:
+            yield found
+    finally:
+        tool("buildah", "rmi", "--force", SPARK_IMAGE, JDK_IMAGE)
 
 
 def free_port() -> int:
@@ -91,8 +116,10 @@ def test_a_container_has_no_rights_and_can_write_to_its_volume_alone(root: Path,
     ]
 
 
-def test_the_flights_run_in_containers_on_a_broker(root: Path, kafka_url: str, tmp_path: Path) -> None:
-    """The oracle is the history: as many records are taken as it has, and a rebuild in a container equals the log."""
+def test_the_flights_run_in_containers_on_a_broker(
+    root: Path, spark_root: Path, kafka_url: str, tmp_path: Path
+) -> None:
+    """The oracle is the history: as many records are taken as it has, and rebuilds in containers equal the log."""
     history = facts(*DAYS)
     due = sum(isinstance(one.event, (Airframe, Arrival, Departure)) for one in history)
     loading = ["-m", "services.flights.load", "--log", kafka_url, "--since", DAYS[0], "--until", DAYS[1]]
@@ -148,5 +175,20 @@ def test_the_flights_run_in_containers_on_a_broker(root: Path, kafka_url: str, t
         code, said = one.ended()
         assert code == 0, said
     assert done("compare", AIRCRAFT, kafka_url, made).code == 0
+
+    by_spark = owned(tmp_path / "by-spark")
+    submitting = ["--master", "local[2,4]", "/tailrace/submit.py", "rebuild", AIRCRAFT, "--engine", "spark"]
+    with container(
+        spark_root,
+        tmp_path,
+        [*submitting, "--to", "/tailrace/data"],
+        image=SPARK_IMAGE,
+        environment={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+        volumes={"/tailrace/data": by_spark},
+    ) as one:
+        code, said = one.ended()
+        assert code == 0, said
+        assert "with the spark engine" in said, said
+    assert done("compare", AIRCRAFT, kafka_url, by_spark).code == 0
     with closing(KafkaLog(kafka_url)) as log:
         assert "movements" in log.topics()

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
+import pyspark
 import pytest
 
 from tailrace.core.errors import MissingExtraError, UnfitJavaError
@@ -86,6 +87,21 @@ assert not children(), children()
     while marked(mark) and time.monotonic() < deadline_s:
         time.sleep(0.05)  # Spark's Python workers end when they find that their parent has
     assert not marked(mark)
+
+
+def test_a_rebuild_below_spark_submit_has_the_master_that_was_submitted(tmp_path):
+    """Before, it was local[*,4], whatever the cluster."""
+    (tmp_path / "submitted.py").write_text("""
+from tailrace.cli import rebuild_options
+
+with rebuild_options._engines(engine="spark", master=None, workers=None) as engine:
+    print("the master is", engine.spark.sparkContext.master)
+""")
+    spark_submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
+    command = [spark_submit, "--master", "local[3,2]", tmp_path / "submitted.py"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "the master is local[3,2]" in done.stdout, done.stderr
 
 
 def test_an_error_in_the_data_or_the_options_is_reported_once_and_in_a_sentence(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,9 @@ def _engines(*, engine: str, master: str | None, workers: int | None) -> Generat
         raise MissingExtraError(
             f"the engine 'spark' needs {error.name}", hint="pip install 'tailrace[spark]'"
         ) from error
-    with sessions.running(master or "local[*,4]") as spark:
+    # Below spark-submit the session is the one that it was asked for.
+    of_session = "" if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*,4]"
+    with sessions.running(master or of_session) as spark:
         yield engines.SparkEngine(spark)
 
 
@@ -131,7 +134,10 @@ engine_options = packed(
         help="Where the work is done: in processes of this machine, or in Spark.",
     ),
     click.option(
-        "--master", cls=Setting, metavar="URL", help="With --engine spark: the cluster (default: local[*])."
+        "--master",
+        cls=Setting,
+        metavar="URL",
+        help="With --engine spark: the cluster (default: local[*], or that of spark-submit).",
     ),
     workers_option(None, "With --engine local: processes of this machine."),
 )

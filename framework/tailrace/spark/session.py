@@ -26,7 +26,7 @@ def session(
 ) -> SparkSession:
     """The Spark session of this process, started if needed, with the data source ``tailrace``.
 
-    ``config`` takes precedence over the settings made here. With a local master all traffic stays on the
+    An empty ``master`` is that of ``spark-submit``. ``config`` takes precedence over the settings made here. With a local master all traffic stays on the
     loopback. Workers run this Python interpreter and find the modules that this process finds.
 
     A local session tries a task once, so that an error in the data is reported at once. For a rebuild that
@@ -41,8 +41,12 @@ def session(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = builder_of().appName(name).master(master)
-    for key, value in {**_settings(master), **(config or {})}.items():
+    builder = builder_of().appName(name)
+    for key, value in {
+        **({"spark.master": master} if master else {}),
+        **_settings(master),
+        **(config or {}),
+    }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
