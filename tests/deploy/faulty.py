@@ -63,3 +63,16 @@ class Joined(tr.Actor, order="event-time"):
     @tr.process(left, right)
     def came(self, event: Step, ctx: tr.Context) -> None:
         self.both += 1
+
+
+movable = tr.App("movable", partitions=32)
+moves = movable.topic("moves", Step, key="key", event_time="at", out_of_order=0)
+
+
+@movable.actor
+class Mover(tr.Actor):
+    count: int = 0
+
+    @tr.process(moves)
+    def move(self, event: Step, ctx: tr.Context) -> None:
+        self.count += 1
