@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,7 @@ import msgspec
 from tailrace.cli import showing
 from tailrace.cli.append import Appending
 from tailrace.cli.append_notes import Source
-from tailrace.cli.arguments import (
-    LogType,
-    any_log_option,
-    app_argument,
-    json_option,
-    opened_log,
-    piped,
-    topic_of_app,
-)
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped, topic_of_app
 from tailrace.cli.commands import Command, Commands
 from tailrace.cli.console import progress
 from tailrace.cli.row_files import Row
@@ -83,13 +74,6 @@ def faust() -> None:
     metavar="TOPIC",
     help="An input that Faust has never read; may be repeated.",
 )
-@click.option(
-    "--faust-log",
-    "source",
-    type=LogType(kafka=True),
-    metavar="LOG",
-    help="Where Faust's topics are (default: the log of APP).",
-)
 @json_option
 @any_log_option
 def import_(
@@ -101,7 +85,6 @@ def import_(
     value_codec: str,
     windowed: bool | None,
     new_inputs: tuple[str, ...],
-    source: Path | str | None,
     as_json: bool,
     folder: Path | str,
 ) -> None:
@@ -114,33 +97,25 @@ def import_(
         raise click.UsageError(f"{table!r} is no table: write faust://APP_ID/TABLE.")
     id_, name = found.groups()
     target = topic_of_app(app, into or name)
-    with ExitStack() as stack:
-        log = stack.enter_context(opened_log(folder))
-        there = log if source is None else stack.enter_context(opened_log(source))
-        is_here = log.identity == there.identity
+    layout = TableLayout(key_codec, value_codec, windowed)
+    with opened_log(folder) as log:
         log.partitions(target.name)
         plan = find_app(app).plan()
         check_lives_here(log, plan.app)
-        check_stopped(there, id_)
+        check_stopped(log, id_)
         check_not_begun(log, plan, id_)
-        layout = TableLayout(key_codec, value_codec, windowed)
-        importing = Import(there, FaustTable(there, id_, name, layout), target)
-        if not is_here and new_inputs:
-            raise click.UsageError("--new-input is for a Faust app on the log of APP: leave it out.")
-        hand_over = HandOver({}, None)
-        if is_here:
-            hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *imported(log)})
+        importing = Import(log, FaustTable(log, id_, name, layout), target)
+        hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *imported(log)})
         importing.read(hand_over)
         inputs = [one.name for one in plan.inputs]
-        now_ms = time.time_ns() // 1_000_000
-        note_handed_over(log, target.name, hand_over.positions, inputs, now_ms)
-        report = stack.enter_context(progress())
-        appending = Appending(log, target.name, importing.make, report, skip_invalid=False)
-        try:
-            appending.append(importing.source)
-        finally:
-            with piped():
-                _report(target.name, appending, hand_over, is_here=is_here, as_json=as_json)
+        note_handed_over(log, target.name, hand_over.positions, inputs, time.time_ns() // 1_000_000)
+        with progress() as report:
+            appending = Appending(log, target.name, importing.make, report, skip_invalid=False)
+            try:
+                appending.append(importing.source)
+            finally:
+                with piped():
+                    _report(target.name, appending, hand_over, as_json=as_json)
 
 
 class Import:
@@ -226,7 +201,7 @@ def _checked_fields(topic: Topic[Any, Any], *, is_windowed: bool) -> list[str]:
     return sorted(fields & _KNOWN)
 
 
-def _report(topic: str, appending: Appending, hand_over: HandOver, *, is_here: bool, as_json: bool) -> None:
+def _report(topic: str, appending: Appending, hand_over: HandOver, *, as_json: bool) -> None:
     begins: dict[str, dict[int, int]] = {}
     for place, offset in sorted(hand_over.positions.items()):
         begins.setdefault(place.topic, {})[place.partition] = offset
@@ -238,5 +213,3 @@ def _report(topic: str, appending: Appending, hand_over: HandOver, *, is_here: b
     for name, offsets in begins.items():
         where = ", ".join(f"{offset} in partition {number}" for number, offset in offsets.items())
         click.echo(f"{name} begins where Faust has stopped: at offset {where}.", err=True)
-    if not is_here:
-        click.echo("Faust is on another log, so no input begins at its offsets.", err=True)

@@ -4,16 +4,10 @@ Theory. A Faust app commits the offsets up to which its tables hold what it has 
 so the app must begin exactly there, and must handle the rows of the tables before the events that follow. The first is noted in
 the log (``history.reading.handed_over``). The second is a matter of event time:
 
-=================================  =======================================================================
-rule                               why
-=================================  =======================================================================
-all rows have one event time, T    none is late, whatever disorder is declared
-T is before whatever follows       an input takes the head with the lowest event time: rows go first
-T = the event time of the last     no event that follows is older than that less the declared disorder;
-record that Faust has read, less   one that is more disordered than declared may be handled before the
-the disorder, less 2 s             row of its key
-inputs with arrival time refused   they are taken at once, whatever else is there
-=================================  =======================================================================
+- All rows have one event time, so none is late, whatever disorder is declared.
+- It is that of the last record that Faust has read, less the declared disorder, less 2 s. No event that follows is older, and an input takes
+  the head with the lowest event time. A record that is more disordered than declared may be handled before the row of its key.
+- Inputs with arrival time are refused: they are taken at once, whatever else is there.
 """
 
 from __future__ import annotations

@@ -1,16 +1,8 @@
 """A service of Faust that runs an app beside the agents: ``tailrace run`` as a child process, which ends with the Faust app.
 
 A process of its own keeps everything that an app has: exactly once, standbys, replay, and an interpreter that agents do not block.
-
-===================================  =======================================================================
-if                                   then
-===================================  =======================================================================
-the Faust app stops                  the child gets SIGTERM, commits, and is waited for
-it does not end within ``grace_s``   it is killed; the next start repeats what was not committed
-the Faust process is killed          the child sees its standard input end, and stops as for SIGTERM
-the child ends by itself             the Faust app crashes with a WorkerLostError: neither runs on alone
-===================================  =======================================================================
-
+Neither runs on alone (the page on Faust has a table): the child gets SIGTERM, is killed after ``grace_s``, and stops by itself when its
+standard input ends, as it does if the Faust process is killed. If the child ends, the Faust app crashes with a WorkerLostError.
 Ctrl-C at the terminal reaches the Faust app only, which then stops the child.
 """
 
