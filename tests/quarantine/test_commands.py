@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.core.engine import quarantine
 from tests.cli.commands import done, records, run
 from tests.oracle.quarantine.model import Event, SetTimer
 from tests.oracle.quarantine.rules import handled_of
-from tests.quarantine.app import Done, Ev, world
+from tests.quarantine.app import Done, Ev, app, world
 
 APP = "tests.quarantine.app:app"
 HISTORY = (
@@ -137,3 +138,85 @@ def test_a_key_that_waits_outlives_its_state_folder(ran: Path, tmp_path: Path) -
     done("dead-letters", "redrive", APP, "--all", "--log", ran)
     done("run", APP, "--until-end", "--allow-dead-letters", "--log", ran, "--state", tmp_path / "empty")
     assert handled(ran) == handled_of(HISTORY, ())
+
+
+def test_at_a_bound_the_failures_are_committed_so_that_they_can_be_decided_about(
+    ran: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although all of it comes within one commit. Both bounds name what to do."""
+    monkeypatch.setattr(quarantine, "EVENTS_MOST", 5)
+    lines = [msgspec.json.encode(Ev.of(Event(at, "ada", 2_000 + at))) for at in range(100, 110)]
+    done("log", "append", "events", "--app", APP, "--log", ran, stdin=b"\n".join(lines))
+    again = ("run", APP, "--until-end", "--allow-dead-letters", "--log", ran, "--state", ran.parent / "state")
+    for _ in range(2):
+        ended = run(*again)
+        assert ended.code == 1
+        assert "5 events of Accounts 'ada' wait in quarantine" in " ".join(ended.err.split())
+    monkeypatch.setattr(quarantine, "KEYS_MOST", 3)
+    world.version = 1
+    for one in letters(ran)["Accounts", "ada"]:
+        done("dead-letters", "redrive", APP, "--id", one["id"], "--log", ran)
+    monkeypatch.setattr(quarantine, "EVENTS_MOST", 100)
+    go(ran)
+    assert handled(ran)["ada"][-10:] == [f"e{at}" for at in range(100, 110)]
+
+
+def test_one_key_too_many_is_committed_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "KEYS_MOST", 2)
+    world.begin()
+    path = tmp_path / "log"
+    done("topics", "apply", "--app", APP, "--log", path)
+    lines = [msgspec.json.encode(Ev.of(Event(at, f"k{at}", 2_000 + at, fixed_in=1))) for at in (0, 1, 2)]
+    done("log", "append", "events", "--app", APP, "--log", path, stdin=b"\n".join(lines))
+    again = ("run", APP, "--until-end", "--allow-dead-letters", "--log", path, "--state", tmp_path / "state")
+    ended = run(*again)
+    assert ended.code == 1
+    said = " ".join(ended.err.split())
+    assert "2 keys of a task wait in quarantine, and one more has failed" in said
+    assert "Release or drop some of them" in said
+    assert len(letters(path)) == 2
+    world.version = 1
+    done("dead-letters", "redrive", APP, "--all", "--log", path)
+    done(*again)
+    assert handled(path) == {"k0": ["e0"], "k1": ["e1"], "k2": ["e2"]}
+    done("replay", APP, "--log", path, "--state", tmp_path / "state", "--compare")
+
+
+def test_an_app_does_not_leave_its_quarantine_while_keys_wait(
+    ran: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("--until-end", "--allow-dead-letters", "--log", ran, "--state", ran.parent / "state")
+    monkeypatch.setattr(app, "on_error", "dead-letter-all")
+    monkeypatch.setattr(app, "_plan", None)
+    refused = run("run", APP, *arguments, "--change-inputs")
+    assert refused.code != 0
+    assert "keys wait in quarantine, and the app 'bank' does not have on_error=" in " ".join(
+        refused.err.split()
+    )
+    assert handled(ran) == {"ada": ["e0", "e1"], "bob": ["e3"]}
+    monkeypatch.setattr(app, "on_error", "quarantine")
+    monkeypatch.setattr(app, "_plan", None)
+    world.version = 2
+    done("dead-letters", "redrive", APP, "--all", "--log", ran)
+    go(ran)
+    monkeypatch.setattr(app, "on_error", "dead-letter-all")
+    monkeypatch.setattr(app, "_plan", None)
+    done("run", APP, *arguments, "--change-inputs")
+    monkeypatch.setattr(app, "_plan", None)
+
+
+def test_another_app_does_not_begin_with_keys_that_wait(ran: Path, tmp_path: Path) -> None:
+    done("snapshot", "create", APP, "--snapshots", tmp_path / "made", "--log", ran)
+    copied = (
+        "run",
+        APP,
+        "--as",
+        "bank2",
+        "--from-snapshot",
+        tmp_path / "made",
+        "--change-inputs",
+        "--create-topics",
+    )
+    refused = run(*copied, "--until-end", "--log", ran, "--state", tmp_path / "copy")
+    assert refused.code != 0
+    assert "keys wait in quarantine: another app cannot release them" in " ".join(refused.err.split())

@@ -12,7 +12,7 @@ import tailrace as tr
 from tailrace.core.engine import quarantine
 from tailrace.core.engine.tape import decode_tape
 from tailrace.core.engine.task import Task
-from tailrace.core.errors import HandlerError, IncompatibleStateError
+from tailrace.core.errors import HandlerError, IncompatibleStateError, QuarantineFullError
 from tailrace.core.records import InputRecord
 from tailrace.state.memory import MemoryStore
 from tailrace.testing import Harness
@@ -145,7 +145,7 @@ def test_the_failure_of_one_key_too_many_stops_the_task(monkeypatch: pytest.Monk
     app, events, account = bank()
     with Harness(app) as h:
         h.send(events, Ev("ada", 1_000, "fails"), Ev("bob", 1_001, "fails"), Ev("ada", 1_002))
-        with pytest.raises(HandlerError, match="fails at 1003"):
+        with pytest.raises(QuarantineFullError, match=r"2 keys .* one more has failed: fails at 1003"):
             h.send(events, Ev("cyd", 1_003, "fails"))
         Broken.now = False
         h.release(h.dead_letters()[0])

@@ -17,7 +17,7 @@ from tailrace.cli.arguments import any_log_option, app_argument, json_option, na
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
 from tailrace.core.counting import counted
-from tailrace.core.errors import QUARANTINED, RecordError, UnknownAppError, UnknownTopicError
+from tailrace.core.errors import DROPPED, QUARANTINED, RecordError, UnknownAppError, UnknownTopicError
 from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
@@ -149,7 +149,12 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
 @app_argument
 @id_option
 @reason_option
-@click.option("--all", "everything", is_flag=True, help="All dead letters that were not redriven yet.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="All dead letters that were not redriven yet, without those that were dropped.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be redriven, without doing it.")
 @json_option
 @any_log_option
@@ -172,6 +177,8 @@ def redrive(
         raise click.UsageError("Name the dead letters: --id, --reason, or --all.")
     name = name_of(app)
     seen: set[str] = set()
+    if everything:  # without what was dropped on purpose
+        reasons = (*(one for one in letters.REASONS if one != DROPPED), letters.FOREIGN)
     with _opened(folder, name) as log:
         outcome = letters.redrive(
             log,
@@ -244,7 +251,10 @@ def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool, verb: str 
     timers = f"{_some(outcome.without_record)}. {_OF_TIMERS}"
     lines = [
         (outcome.sent, f"{would} {verb}."),
-        (outcome.before, f"had been {verb} before."),
+        (
+            outcome.before,
+            "had been redriven before." if verb == "redriven" else "had been decided about before.",
+        ),
         (outcome.rebuilt, "handled by a rebuild that the app was started from."),
         (outcome.foreign, f"written by another program: {_some(outcome.foreign)}. Find it and stop it."),
         (outcome.without_record, f"came from timers, which have no record to append again: {timers}"),

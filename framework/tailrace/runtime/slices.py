@@ -38,11 +38,12 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.merge import TOLERANCE_MS, Merge
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.errors import InputEndedError, LogUnavailableError
+from tailrace.core.errors import InputEndedError, LogUnavailableError, QuarantineFullError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, RecordMark, output_of
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.runtime.clocks import READ_EVERY_MS, check_start
+from tailrace.runtime.commit_first import CommitFirst
 from tailrace.runtime.commit_measures import CommitMeasures
 from tailrace.runtime.passed_offsets import PassedOffsets
 from tailrace.runtime.published_watermarks import PublishedWatermarks
@@ -114,6 +115,7 @@ class Slices:
 
     __slots__ = (
         "_clocked",
+        "_commit_first",
         "_committed_at",
         "_cut_headers",
         "_drained",
@@ -175,6 +177,7 @@ class Slices:
         self.elapsed_ms = self._committed_at = elapsed_ms
         self._moved = 0
         self._drained = self._end_due = self._end_begun = False
+        self._commit_first = CommitFirst(task)
         self._measures = CommitMeasures(task.totals, task.plan.dead_letters_topic)
         self._phase = 0
         """That of the end of input; see ``progress``."""
@@ -196,6 +199,17 @@ class Slices:
 
     def slice(self, now_ms: int, elapsed_ms: int, most: int) -> bool:
         """Bring up to ``most`` records to the task, and what else there is; whether there was anything."""
+        try:
+            return self._slice(now_ms, elapsed_ms, most)
+        except QuarantineFullError:
+            if not self._commit_first.ask():
+                raise
+            if self._left is not None:
+                self._took(self._left, self._commit_first.taken(*self._left))
+            self._send()
+            return True
+
+    def _slice(self, now_ms: int, elapsed_ms: int, most: int) -> bool:
         self.now_ms, self.elapsed_ms = now_ms, elapsed_ms
         self.trouble = None
         task = self.task
@@ -236,7 +250,8 @@ class Slices:
         """Whether there is something to commit, and it is time or there is much of it."""
         settings, task = self._settings, self.task
         return self.dirty and (
-            self.elapsed_ms - self._committed_at >= settings.commit_interval_ms
+            self._commit_first.is_due
+            or self.elapsed_ms - self._committed_at >= settings.commit_interval_ms
             or self._moved >= settings.commit_records
             or task.dirty_count >= settings.commit_entries
         )
@@ -269,6 +284,7 @@ class Slices:
         for one in self._inputs:
             one.first = one.last = None
         self._measures.committed()
+        self._commit_first.committed()
         self._committed_at = self.elapsed_ms
         self._moved = 0
         self._drained = False
@@ -383,7 +399,11 @@ class Slices:
         if task.draining:
             return 0
         number, heads, start = self._left
-        stop = task.run(number, heads, start)
+        return self._took(self._left, task.run(number, heads, start))
+
+    def _took(self, run: _Run, stop: int) -> int:
+        """Note that the present run was taken up to ``stop``. Returns how many of its records that are."""
+        number, heads, start = run
         self._left = None if stop == len(heads) else _Run(number, heads, stop)
         if stop > start:
             one = self._inputs[number]

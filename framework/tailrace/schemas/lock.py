@@ -65,7 +65,13 @@ def shape_of(plan: Plan) -> AppShape:
         for actor in plan.actors
         if actor.messages
     }
-    return AppShape({name: _topic(plan.topics[name]) for name in sorted(plan.topics)}, messages)
+    return AppShape({name: _topic(plan.topics[name]) for name in declared_topics(plan)}, messages)
+
+
+def declared_topics(plan: Plan) -> list[str]:
+    """The names of the topics that an app declares, without that of decisions about its quarantine."""
+    decisions = {one.name for one in plan.inputs if one.decides}
+    return sorted(plan.topics.keys() - decisions)
 
 
 def _topic(topic: Topic[Any, Any]) -> TopicShape:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tailrace.core.engine.input_decoder import BoundInput, BoundRoute
     from tailrace.core.engine.instance_cache import InstanceCache
     from tailrace.core.engine.watermarks import Watermarks
+    from tailrace.core.storage import StateReader
 
 KEYS_MOST: Final = 1_000
 """How many keys of a task may wait."""
@@ -123,8 +124,22 @@ class Quarantine:
         self.inputs: Sequence[BoundInput] = ()
         self.decode: Callable[[int, Sequence[InputRecord]], Sequence[Head]]
 
-    def load(self, dropped: Collection[str]) -> None:
+    def _check_left(self, state: StateReader, dropped: Collection[str]) -> None:
+        """Refuse an app that has no quarantine any more, while keys wait: their events would be passed over."""
+        prefix = rows.actor_prefix(QUARANTINE)
+        if (
+            QUARANTINE not in dropped
+            and next(iter(state.scan(prefix, rows.prefix_end(prefix))), None) is not None
+        ):
+            raise IncompatibleStateError(
+                f'keys wait in quarantine, and the app {self._plan.app!r} does not have on_error="quarantine" any more',
+                hint='Release or drop them first, with on_error="quarantine". To lose all that waits: --drop-state quarantine.',
+            )
+
+    def load(self, state: StateReader, dropped: Collection[str]) -> None:
         """Read which keys wait. Raises IncompatibleStateError: their actor is not there any more, or to be dropped."""
+        if self._actor is None:
+            self._check_left(state, dropped)
         if self._actor is None or self.number < 0:
             return
         table = self._cells.tables[self._actor.index]
@@ -212,9 +227,18 @@ class Quarantine:
 
     # --- failures
 
-    def can_take(self, one: KeyOf) -> bool:
-        """Whether this key may begin to wait."""
-        return one in self.keys or len(self.keys) < KEYS_MOST
+    def check_bound(self, one: KeyOf, failure: Exception) -> None:
+        """Raise QuarantineFullError if this key may not begin to wait."""
+        if one not in self.keys and len(self.keys) >= KEYS_MOST:
+            raise QuarantineFullError(
+                f"{KEYS_MOST:,} keys of a task wait in quarantine, and one more has failed: {failure}",
+                hint=self._hint,
+            ) from failure
+
+    @property
+    def _hint(self) -> str:
+        listed = f"tailrace dead-letters list {self._plan.app} --reason {QUARANTINED}"
+        return f"Release or drop some of them, and start again: '{listed}' shows the failures."
 
     def headers(self, one: KeyOf, headers: Headers) -> Headers:
         """The headers of the dead letter of a failure, given those of one that does not wait."""
@@ -252,8 +276,7 @@ class Quarantine:
             if waiting.stop - waiting.start >= EVENTS_MOST and not units.replaying:
                 raise QuarantineFullError(
                     f"{EVENTS_MOST:,} events of {self._plan.actors[actor].name} {key!r} wait in quarantine",
-                    hint=f"Release or drop them: 'tailrace dead-letters list {self._plan.app} --reason {QUARANTINED}' shows "
-                    "the failure.",
+                    hint=self._hint,
                 )
             kept = Kept(
                 self._plan.inputs[number].name,

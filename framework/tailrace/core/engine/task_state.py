@@ -119,7 +119,7 @@ class TaskState:
         self._units.waits.inputs = self._inputs
         if start is not None:
             self._resume(start)
-            self._units.waits.load(drop)
+            self._units.waits.load(state, drop)
         # A commit may have fallen in the middle of a drain. What waits must be there first: see ``refilled``.
         self._firing.draining = bool(self._resumed) or self._firing.is_due()
 

@@ -303,7 +303,9 @@ class Units:
         if target is None or isinstance(error, WrongPartitionError) or (timer is None and record is None):
             return None
         one = target.index, self.context.key
-        return one if self.replaying or self.waits.can_take(one) else None
+        if not self.replaying:
+            self.waits.check_bound(one, error)
+        return one
 
     def _operators_of(self, number: int) -> Headers:
         """A header that names the operators of a unit, if others handle the same record in units of their own."""

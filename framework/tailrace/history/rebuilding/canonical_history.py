@@ -44,7 +44,7 @@ def history_of(job: Job, past: HistorySource, number: int, phases: Phases) -> Pa
     if any(one.decides and ends.get(one.name) for one in plan.inputs):
         raise UsageError(
             f"keys of the app {plan.app!r} have waited in quarantine, and canonical order knows nothing of what was dropped",
-            hint="Rebuild along the tape (--order tape).",
+            hint="Rebuild along the tape: --order tape, without --as-of.",
         )
     read = past.source(number)
     if not own:
