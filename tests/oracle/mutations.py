@@ -110,6 +110,6 @@ MUTATIONS = {
         "core.engine.quarantine:Quarantine.decide", "waiting.failure == decision.failure", "True", law=9, tests=_QUARANTINE
     ),
     "the-others-of-a-failed-record-left-out": Mutation(
-        "core.engine.task:Task._take", "self._without_failed(number, record, watermark, own)", "units.waits.keep(units, number, record, to, key)", law=9, tests=_QUARANTINE
+        "core.engine.task:Task._take", "self._without_failed(number, record, watermark, own, before)", "units.waits.keep(units, number, record, to, key)", law=9, tests=_QUARANTINE
     ),
 }  # fmt: skip

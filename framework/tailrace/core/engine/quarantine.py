@@ -125,7 +125,7 @@ class Quarantine:
         self.decode: Callable[[int, Sequence[InputRecord]], Sequence[Head]]
 
     def _check_left(self, state: StateReader, dropped: Collection[str]) -> None:
-        """Refuse an app that has no quarantine any more, while keys wait: their events would be passed over."""
+        """Refuse an app that has no quarantine any more, while keys wait: their events would be skipped."""
         prefix = rows.actor_prefix(QUARANTINE)
         if (
             QUARANTINE not in dropped
