@@ -282,7 +282,7 @@ MUTATIONS: dict[str, Mutation] = {
         "history.reading.last_reads:is_replaced", "return is_there or read.offset >= log.end_offset(name, partition) or (not log.topics()[name].compacted)", "return False", law=8, tests=_LOST_INPUTS
     ),
     "a-mark-of-another-record-than-the-last": Mutation(
-        "runtime.slices:Slices._take", "heads[stop - 1][4]", "heads[start][4]", law=8, tests=_LOST_INPUTS
+        "runtime.slices:Slices._took", "heads[stop - 1][4]", "heads[start][4]", law=8, tests=_LOST_INPUTS
     ),
     "marks-forgotten-by-a-commit-that-reads-nothing": Mutation(
         "runtime.slices:Slices.stage", "{**self._cut_headers.read, **read}", "read", law=8, tests=_LOST_INPUTS

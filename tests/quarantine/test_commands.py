@@ -220,3 +220,13 @@ def test_another_app_does_not_begin_with_keys_that_wait(ran: Path, tmp_path: Pat
     refused = run(*copied, "--until-end", "--log", ran, "--state", tmp_path / "copy")
     assert refused.code != 0
     assert "keys wait in quarantine: another app cannot release them" in " ".join(refused.err.split())
+
+
+def test_a_bounded_run_says_that_events_wait_also_those_of_earlier_runs(ran: Path) -> None:
+    lines = msgspec.json.encode(Ev.of(Event(20, "ada", 3_000)))
+    done("log", "append", "events", "--app", APP, "--log", ran, stdin=lines)
+    again = ("run", APP, "--until-end", "--log", ran, "--state", ran.parent / "state")
+    ended = run(*again)
+    assert ended.code == 3
+    assert "3 keys with 6 events wait in quarantine" in " ".join(ended.err.split())
+    done(*again, "--allow-dead-letters")

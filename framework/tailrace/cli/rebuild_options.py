@@ -21,7 +21,7 @@ from tailrace.cli.arguments import (
     workers_option,
 )
 from tailrace.cli.settings import Setting
-from tailrace.core.declare.topic import ON_ERROR
+from tailrace.core.declare.topic import ON_ERROR_OF_TOPIC
 from tailrace.core.errors import MissingExtraError
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Source
@@ -97,7 +97,7 @@ failure_options = packed(
     Failures,
     click.option(
         "--on-error",
-        type=click.Choice(ON_ERROR),
+        type=click.Choice(ON_ERROR_OF_TOPIC),
         default="stop",
         show_default=True,
         help="What to do with a failure that the service did not have: of a handler, or of decoding a "

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.failure import timer_named, timer_of
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.units import TIMER, NewFailures, Units
@@ -186,17 +185,6 @@ class _WatchedUnits(Units):
         return expired
 
     # --- failures
-
-    def timer_skip(self, fired: int, table: Table, time_ms: int, /) -> Headers | None:
-        """If keys are left out, timers cannot be counted: the dead letter identifies the timer."""
-        if self._watch.keys is None:
-            return super().timer_skip(fired, table, time_ms)
-        named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)
-        for (number, at, operator), headers in self.skips.items():
-            if number == TIMER and timer_of(headers) == named:
-                del self.skips[number, at, operator]
-                return headers
-        return None
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
         headers = self.skips[number, at, self.operator] if headers is None else headers

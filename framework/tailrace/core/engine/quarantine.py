@@ -330,8 +330,13 @@ class Quarantine:
             "tailrace-actor": actor.name,
             "tailrace-key": one[1],
         }
-        (taken,) = [bound.plan for bound in self.inputs if bound.plan.name == kept.input]
-        if not taken.is_inbox and {route.operator for route in taken.routes} != {actor.index}:
+        others = {
+            route.operator
+            for bound in self.inputs
+            if bound.plan.name == kept.input and not bound.plan.is_inbox
+            for route in bound.plan.routes
+        }
+        if others - {actor.index}:
             said[OPERATORS_HEADER] = actor.name
         headers = [(name, str(value).encode(errors="backslashreplace")) for name, value in said.items()]
         return plan.dead_letters_topic, kept.key, kept.value, kept.timestamp_ms, (*kept.headers, *headers)
@@ -426,8 +431,13 @@ class Quarantine:
         failed = self._totals.failed
         try:
             if not self._failed_before(units, number, kept.offset, record, one):
+                plan = self._plan.actors[actor]
+                unit.route = Route(
+                    plan, _nothing, f"{plan.name} (release)", 0, actor
+                )  # to whom a failure to decode belongs
+                routes = self._routes(bound, one, record)
                 self._change(units, one, after, removed=(waiting.start,))
-                for route, table in self._routes(bound, one, record):
+                for route, table in routes:
                     units.invoke(route[0], table, key, route[1])
                 if unit.chained:
                     units.deliver_chained(key)
@@ -470,6 +480,10 @@ class Quarantine:
         routes = bound.takers(event) if bound.inbox else bound.routes
         event = event.message if bound.inbox else event
         return [((route, event), table) for route, table in routes if route.operator == one[0]]
+
+
+def _nothing(*_: object) -> None:
+    """In place of a handler."""
 
 
 def failure_of(headers: Headers) -> int | None:

@@ -181,7 +181,7 @@ class Replay:
                 f"in this history, keys of the app {task.plan.app!r} wait in quarantine, and only some keys are replayed",
                 hint="Replay or rebuild all keys.",
             )
-        task.follow(self._skips, FOREVER)
+        task.follow(self._skips, FOREVER, by_name=self.lenient or self._some_keys)
         while causes and self._reopen(causes[0]):
             del causes[0]
         self._stop_if(last=not causes)

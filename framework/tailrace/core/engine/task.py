@@ -299,8 +299,11 @@ class Task(OrderedTask):
                 elif not undo:
                     continue  # no watermark has moved, and no timer can have been set
                 is_due = watermark >= events.due_ms or context.now >= processing.due_ms
-                if is_due and self._left_draining(number, own, watermark):
-                    break
+                if is_due:
+                    if self._left_draining(number, own, watermark):
+                        break
+                    if units.waits.keys:
+                        direct = None  # a timer has failed
         finally:
             unit.taken, marks.of_source[number] = taken, own
 

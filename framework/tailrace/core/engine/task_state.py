@@ -252,9 +252,11 @@ class TaskState:
         """Whether a step is still firing its timers. If so, call ``drain`` before the next cause."""
         return self._firing.draining
 
-    def follow(self, skips: dict[tuple[int, int, int], Headers], stop_after: int) -> None:
-        """For a replay: the units to skip, and ``Totals.drained`` at the next commit."""
-        self._units.skips = skips
+    def follow(
+        self, skips: dict[tuple[int, int, int], Headers], stop_after: int, *, by_name: bool = False
+    ) -> None:
+        """For a replay: the units to skip (see ``Units.follow``), and ``Totals.drained`` at the next commit."""
+        self._units.follow(skips, by_name=by_name)
         future: defaultdict[int, set[int]] = defaultdict(set)
         for (number, offset, _), headers in skips.items() if skips else ():
             if (REASON_HEADER, FROM_THE_FUTURE.encode()) in headers:

@@ -18,7 +18,15 @@ from tailrace.core.declare.quarantine import PendingTimer
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.failure import dead_letter_headers, handler_error, is_handlers_fault, must_stop
+from tailrace.core.engine.failure import (
+    TimerName,
+    dead_letter_headers,
+    handler_error,
+    is_handlers_fault,
+    must_stop,
+    timer_named,
+    timer_of,
+)
 from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.quarantine import Quarantine, failure_of
@@ -89,6 +97,8 @@ class Units:
         """In a rebuild: decides about failures in place of the app's ``on_error``."""
         self.skips: dict[tuple[int, int, int], Headers] = {}
         """In a replay: the units that failed in the first run, with the headers of their dead letters."""
+        self._timers: dict[TimerName, list[Headers]] | None = None
+        """The timers among them, by name; None if they are known by their number."""
 
     def record(
         self,
@@ -115,7 +125,7 @@ class Units:
                 self.waits.decide(self, event, key)
                 return
             if self.skips and self.operator == tape.ALL:
-                to = self._without_skipped(number, offset, record, to, key)
+                to = self._without_skipped(number, offset, record, to, key, mark)
             if self.waits.keys:
                 to = self.waits.keep(self, number, record, to, key)
             for route, table in to:
@@ -124,17 +134,28 @@ class Units:
                 self._hand_on(record.headers, mark)
 
     def _without_skipped(
-        self, number: int, offset: int, record: InputRecord | None, to: Sequence[BoundRoute], key: Any
+        self,
+        number: int,
+        offset: int,
+        record: InputRecord | None,
+        to: Sequence[BoundRoute],
+        key: Any,
+        mark: int,
     ) -> Sequence[BoundRoute]:
         """The routes to operators that have no skip of their own, for a record that is handled on arrival."""
+        outputs, waits = self.unit.outputs, False
+        own = len(outputs)
         skipped = {one[0].operator for one in to if (number, offset, one[0].operator) in self.skips}
         for operator in sorted(skipped):
             self.operator = operator
             self.skip(number, offset, record)
             if (failure := failure_of(self.skips[number, offset, operator])) is not None:
                 skipped.remove(operator)
+                waits = True
                 self.waits.fail(self, (operator, key), failure, None)
         self.operator = tape.ALL
+        if waits:  # the first run has judged the record again after these failures: a late one was routed after their letters
+            outputs[mark:] = [*outputs[own:], *outputs[mark:own]]
         return [one for one in to if one[0].operator not in skipped]
 
     def _hand_on(self, headers: Headers, mark: int) -> None:
@@ -317,9 +338,28 @@ class Units:
         names = ",".join(self.plan.operators[one].name for one in sorted(operators))
         return ((OPERATORS_HEADER, names.encode()),)
 
-    def timer_skip(self, fired: int, _table: Table, _time_ms: int, /) -> Headers | None:
-        """The headers of the dead letter if the next timer failed in the first run; None if it did not."""
-        return self.skips.get((TIMER, fired, tape.ALL))
+    def timer_skip(self, fired: int, table: Table, time_ms: int, /) -> Headers | None:
+        """The headers of the dead letter if the next timer failed in the first run; None if it did not.
+
+        It is known by the number of those before it. Changed code may fire more or fewer, and so may a replay of some keys: then it
+        is known by its name.
+        """
+        if self._timers is None:
+            return self.skips.get((TIMER, fired, tape.ALL))
+        named = timer_named(table.plan.name, self.context.key, self.context.timer_name, time_ms)
+        found = self._timers.get(named)
+        return found.pop(0) if found else None
+
+    def follow(self, skips: dict[tuple[int, int, int], Headers], *, by_name: bool = False) -> None:
+        """For a replay: the units that failed in the first run. ``by_name``: how timers among them are known."""
+        if skips is self.skips:
+            return
+        self.skips, self._timers = skips, None
+        if by_name and skips:
+            self._timers = {}
+            for (number, _, _), headers in skips.items():
+                if number == TIMER:
+                    self._timers.setdefault(timer_of(headers), []).append(headers)
 
     def skip(self, number: int, at: int, record: InputRecord | None, headers: Headers | None = None) -> None:
         """Record a unit that failed, now or in the first run, and write its dead letter."""

@@ -136,7 +136,7 @@ class OrderedShardTask(Task):
     ) -> None:
         super().__init__(plan, partition, state, cut, lineage=lineage, settings=settings, replaying=True)
         self.shard, self.shards = shard, shards
-        self._units.skips = skips
+        self._units.follow(skips)
         self._known: list[dict[Any, bool]] = [{} for _ in plan.inputs]
         self._start = msgspec.structs.replace(self.totals)
         self._elsewhere = tape.Totals()
@@ -161,7 +161,7 @@ class OrderedShardTask(Task):
             encoded = None
         return self.shard == (0 if encoded is None else shard_of(encoded, self.shards))
 
-    def follow(self, skips: Skips, stop_after: int) -> None:
+    def follow(self, skips: Skips, stop_after: int, *, by_name: bool = False) -> None:
         """Nothing: a shard drains to the end of each step, so it needs the skips of later commits, too."""
 
     def begin_step(self) -> None:
