@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -35,8 +35,9 @@ from tailrace.core.declare.plan import Plan, Route
 from tailrace.core.declare.quarantine import QUARANTINE, Decision, Kept, PendingTimer, Waiting
 from tailrace.core.engine import tape
 from tailrace.core.engine.failure import REASON_HEADER
+from tailrace.core.engine.quarantine_parts import Firing, Units
 from tailrace.core.engine.redriven import OPERATORS_HEADER
-from tailrace.core.engine.timers import Entry, TimerQueue
+from tailrace.core.engine.timers import Entry
 from tailrace.core.errors import (
     DROPPED,
     QUARANTINED,
@@ -48,12 +49,8 @@ from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import Head, Headers, InputRecord, Refused
 
 if TYPE_CHECKING:
-    from tailrace.core.declare.context import Context
-    from tailrace.core.declare.current_unit import CurrentUnit
-    from tailrace.core.engine.actor_table import Table
     from tailrace.core.engine.input_decoder import BoundInput, BoundRoute
     from tailrace.core.engine.instance_cache import InstanceCache
-    from tailrace.core.engine.watermarks import Watermarks
     from tailrace.core.storage import StateReader
 
 KEYS_MOST: Final = 1_000
@@ -68,40 +65,6 @@ KeyOf: TypeAlias = tuple[int, Any]
 """The number of an actor, which is that of its operator, and a key."""
 _Aside: TypeAlias = tuple[int, Entry]
 """A time domain, and an entry of a queue of timers."""
-
-
-class Units(Protocol):
-    """What is needed of ``units.Units``, which has what waits."""
-
-    unit: CurrentUnit
-    context: Context[Any]
-    marks: Watermarks
-    apart: bool
-    late: frozenset[int]
-    operator: int
-    replaying: bool
-    skips: dict[tuple[int, int, int], Headers]
-
-    def change(self, route: Route, table: Table, key: Any) -> None: ...  # noqa: D102
-    def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None: ...  # noqa: D102
-    def deliver_chained(self, key: Any) -> None: ...  # noqa: D102
-    def use_up(self, table: Table, instance: Any, timer: tuple[int, bytes]) -> bytes | None: ...  # noqa: D102
-    def skip(self, number: int, at: int, record: InputRecord | None) -> None: ...  # noqa: D102
-    def failed(  # noqa: D102
-        self, error: Exception, mark: int, number: int, at: int, record: InputRecord | None
-    ) -> None: ...
-
-
-class Firing(Protocol):
-    """What is needed of ``firing.Firing``, which releases what waits."""
-
-    marks: Watermarks
-    events: Sequence[TimerQueue]
-    processing: Sequence[TimerQueue]
-
-    @property
-    def units(self) -> Units: ...  # noqa: D102
-    def fire(self, domain: int, entry: Entry, table: Table) -> None: ...  # noqa: D102
 
 
 class Quarantine:
