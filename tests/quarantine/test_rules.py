@@ -9,38 +9,14 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.declare.quarantine import Decision
 from tailrace.core.engine import quarantine
 from tailrace.core.engine.tape import decode_tape
 from tailrace.core.engine.task import Task
-from tailrace.core.engine.timers import FOREVER
-from tailrace.core.errors import HandlerError, IncompatibleStateError, QuarantineFullError
+from tailrace.core.errors import HandlerError, QuarantineFullError
 from tailrace.core.records import InputRecord
 from tailrace.state.memory import MemoryStore
 from tailrace.testing import Harness
-
-
-class Ev(msgspec.Struct, frozen=True):
-    key: str
-    at: int
-    what: str = ""
-
-
-class Broken:
-    """Whether what fails fails."""
-
-    now = True
-
-
-@pytest.fixture(autouse=True)
-def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Broken, "now", True)
-
-
-def fail(event: Ev, what: str = "fails") -> None:
-    """Fail if the event says so."""
-    if Broken.now and event.what == what:
-        raise ValueError(f"{what} at {event.at}")
+from tests.quarantine.failing import Broken, Ev, fail, seen_of, state_of
 
 
 def bank(**options: Any) -> tuple[tr.App, Any, Any]:
@@ -86,18 +62,18 @@ def test_times_to_live_and_lateness_are_those_of_the_first_time() -> None:
     with Harness(app) as whole:
         Broken.now = False
         whole.send(events, *history)
-        must = _state(whole, account, "ada").seen
+        must = state_of(whole, account, "ada").seen
         assert must[2:] == ["1050 limit=5 cards=1 late=False", "1150 limit=0 cards=0 late=True"]
     with Harness(app) as h:
         Broken.now = True
         h.send(events, *history)
-        assert _state(h, account, "ada").seen == must[:1]
-        assert len(_state(h, account, "bob").seen) == 2
+        assert state_of(h, account, "ada").seen == must[:1]
+        assert len(state_of(h, account, "bob").seen) == 2
         h.crash()
         Broken.now = False
         (failure,) = h.dead_letters()
         h.release(failure)
-        assert _state(h, account, "ada").seen == must
+        assert state_of(h, account, "ada").seen == must
         h.replay()
 
 
@@ -106,11 +82,11 @@ def test_timers_of_processing_time_wait_and_fire_after_all_events() -> None:
     with Harness(app) as h:
         h.send(events, Ev("ada", 1_000, "soon"), Ev("ada", 1_001, "fails"), Ev("bob", 1_002, "soon"))
         h.advance_clock_by("1s")
-        assert [len(_state(h, account, one).seen) for one in ("ada", "bob")] == [1, 2]
+        assert [len(state_of(h, account, one).seen) for one in ("ada", "bob")] == [1, 2]
         Broken.now = False
         (failure,) = h.dead_letters()
         h.release(failure)
-        assert [one.split()[0] for one in _state(h, account, "ada").seen] == ["1000", "1001", "soon"]
+        assert [one.split()[0] for one in state_of(h, account, "ada").seen] == ["1000", "1001", "soon"]
         h.replay()
 
 
@@ -119,11 +95,11 @@ def test_a_mistake_in_the_code_lets_a_key_wait_too() -> None:
     with Harness(app) as h:
         h.send(events, Ev("ada", 1_000, "mistake"), Ev("bob", 1_001))
         (failure,) = h.dead_letters()
-        assert (failure.reason, _state(h, account, "ada")) == ("quarantined", None)
-        assert _state(h, account, "bob") is not None
+        assert (failure.reason, state_of(h, account, "ada")) == ("quarantined", None)
+        assert state_of(h, account, "bob") is not None
         Broken.now = False
         h.release(failure)
-        assert len(_state(h, account, "ada").seen) == 1
+        assert len(state_of(h, account, "ada").seen) == 1
 
 
 def test_what_is_dropped_has_no_effect_and_goes_to_the_dead_letters() -> None:
@@ -132,13 +108,13 @@ def test_what_is_dropped_has_no_effect_and_goes_to_the_dead_letters() -> None:
         h.send(events, Ev("ada", 1_000, "fails"), Ev("ada", 1_001))
         (failure,) = h.dead_letters()
         h.release(failure, drop=True)
-        assert [one.split()[0] for one in _state(h, account, "ada").seen] == ["1001"]
+        assert [one.split()[0] for one in state_of(h, account, "ada").seen] == ["1001"]
         dropped = h.dead_letters()[-1]
         assert (dropped.reason, dropped.value) == ("dropped", failure.value)
         with pytest.raises(tr.UsageError, match="no key waits after this failure"):
             h.release(dropped)
         h.release(failure)  # for the second time: nothing
-        assert len(_state(h, account, "ada").seen) == 1
+        assert len(state_of(h, account, "ada").seen) == 1
         h.replay()
 
 
@@ -151,8 +127,8 @@ def test_the_failure_of_one_key_too_many_stops_the_task(monkeypatch: pytest.Monk
             h.send(events, Ev("cyd", 1_003, "fails"))
         Broken.now = False
         h.release(h.dead_letters()[0])
-        assert len(_state(h, account, "ada").seen) == 2
-        assert _state(h, account, "cyd") is not None
+        assert len(state_of(h, account, "ada").seen) == 2
+        assert state_of(h, account, "cyd") is not None
 
 
 def test_what_cannot_be_decoded_goes_to_the_dead_letters_and_nothing_waits_for_it() -> None:
@@ -161,7 +137,7 @@ def test_what_cannot_be_decoded_goes_to_the_dead_letters_and_nothing_waits_for_i
         h.send_raw(events, b"no event", key=b"ada")
         h.send(events, Ev("ada", 1_000))
         assert [one.reason for one in h.dead_letters()] == ["undecodable"]
-        assert len(_state(h, account, "ada").seen) == 1
+        assert len(state_of(h, account, "ada").seen) == 1
 
 
 def test_a_topic_may_send_its_failures_to_the_dead_letters() -> None:
@@ -186,22 +162,12 @@ def test_a_topic_may_send_its_failures_to_the_dead_letters() -> None:
         h.send(payments, Ev("ada", 1_002, "fails"))
         h.send(views, Ev("ada", 1_003, "always fails"), Ev("ada", 1_004))
         assert [one.reason for one in h.dead_letters()] == ["handler-failed", "quarantined"]
-        assert _seen(h, Account) == [1_001]
+        assert seen_of(h, Account) == [1_001]
         Broken.now = False
         h.release(h.dead_letters()[1])
-        assert _seen(h, Account) == [1_001, 1_002, 1_004]
+        assert seen_of(h, Account) == [1_001, 1_002, 1_004]
         assert [one.reason for one in h.dead_letters()][2:] == ["handler-failed"]
         h.replay()
-
-
-def _seen(h: Harness, actor: Any) -> list[int]:
-    found: list[int] = _state(h, actor, "ada").seen
-    return found
-
-
-def _state(h: Harness, actor: Any, key: Any) -> Any:
-    """The instance of a key, whatever its class."""
-    return h.state(actor, key)
 
 
 def test_explore_runs_without_decisions() -> None:
@@ -243,7 +209,7 @@ def test_a_record_that_stops_the_task_leaves_nothing_of_the_failure_before() -> 
         assert h.dead_letters() == []
         Broken.now = False
         h.send(events, Ev("ada", 1_002))
-        assert [one.split()[0] for one in _state(h, account, "ada").seen] == ["1000", "1001", "1002"]
+        assert [one.split()[0] for one in state_of(h, account, "ada").seen] == ["1000", "1001", "1002"]
         h.replay()
 
 
@@ -294,7 +260,7 @@ def test_a_release_that_a_function_stops_is_done_again() -> None:
         Stopped.now = False
         h.recover()
         h.commit()
-        assert _seen(h, Account) == [1_000, 1_001, 1_002]
+        assert seen_of(h, Account) == [1_000, 1_001, 1_002]
         h.replay()
 
 
@@ -302,193 +268,6 @@ class Stopped:
     """Whether the function fails."""
 
     now = True
-
-
-def test_with_changed_code_it_is_the_timer_that_failed_which_waits() -> None:
-    """Not another one that fires as the same number, since the changed code fires more timers."""
-
-    def ran(*, is_changed: bool, skips: dict[tuple[int, int, int], Any] | None = None) -> Task:
-        app = tr.App("bank", partitions=1, on_error="quarantine")
-        events = app.topic("events", Ev, key="key", event_time="at")
-
-        @app.actor
-        class Account(tr.Actor):
-            seen: list[str] = tr.field(default_factory=list)
-
-            @tr.process(events)
-            def event(self, event: Ev, ctx: tr.Context[str]) -> None:
-                ctx.set_timer(event.at + 10, "t:old")
-                if is_changed and event.key == "bob":
-                    ctx.set_timer(event.at + 1, "t:new")
-
-            @tr.on_timer("t")
-            def due(self, ctx: tr.Context[str]) -> None:
-                if ctx.key == "ada" and Broken.now:
-                    raise ValueError("ada's timer")
-
-        plan = app.plan()
-        task = Task(plan, 0, MemoryStore(), replaying=skips is not None)
-        if skips is not None:
-            task.follow(skips, FOREVER, by_name=True)
-        (number,) = (one.index for one in plan.inputs if one.name == "events")
-        given = (Ev("bob", 1_000), Ev("ada", 1_001), Ev("cyd", 1_020))
-        encoded = [InputRecord(at, one.at, b"", msgspec.json.encode(one)) for at, one in enumerate(given)]
-        task.run(number, task.decode(number, encoded))
-        return task
-
-    first = ran(is_changed=False)
-    first.take_outputs()
-    (skip,) = decode_tape(first.commit_batch().tape).skips
-    assert (skip.number, first.quarantined) == (1, {"Account": (1, 0)})
-    Broken.now = False
-    again = ran(is_changed=True, skips={(skip.input, skip.number, skip.operator): tuple(skip.headers)})
-    assert (again.totals.fired, again.quarantined) == (3, {"Account": (1, 0)})
-    ((*_, headers),) = again.take_outputs()
-    assert dict(headers)["tailrace-key"] == b"ada"
-    again.run(0, again.decode(0, [_decision(b"ada", "Account", 0)]))
-    assert (again.totals.fired, again.quarantined) == (3, {"Account": (1, 0)})  # no commit has shown it yet
-    again.commit_batch()
-    again.committed()
-    again.run(0, again.decode(0, [_decision(b"ada", "Account", 0)]))
-    assert (again.totals.fired, again.quarantined) == (4, {})
-
-
-def _decision(key: bytes, actor: str, failure: int) -> InputRecord:
-    value = msgspec.json.encode(Decision(key, actor, failure, "release"))
-    return InputRecord(0, 0, key, value)
-
-
-@pytest.mark.parametrize("late", ["dropped", "kept"])
-def test_a_late_record_that_fails_elsewhere_is_replayed_in_the_same_order(late: str) -> None:
-    """For one actor it is late, and goes to the topic of late events; in the other it fails."""
-    app = tr.App("bank", partitions=1, on_error="quarantine")
-    lates = app.topic("lates", Ev, key="key", event_time="at", watermark=False)
-    events = app.topic("events", Ev, key="key", event_time="at", late=lates)
-    slow = app.topic("slow", Ev, key="key", event_time="at", idle_after="1h")
-
-    @app.actor
-    class Quick(tr.Actor):
-        seen: list[int] = tr.field(default_factory=list)
-
-        @tr.process(events)
-        def event(self, event: Ev, ctx: tr.Context[str]) -> None:
-            self.seen.append(event.at)
-
-    @app.actor
-    class Slow(tr.Actor, order="arrival"):
-        seen: list[int] = tr.field(default_factory=list)
-
-        @tr.process(events, slow)
-        def event(self, event: Ev, ctx: tr.Context[str]) -> None:
-            fail(event)
-            self.seen.append(event.at)
-
-    with Harness(app) as h:
-        h.send(slow, Ev("bob", 1_000))
-        h.send(
-            events, Ev("ada", 2_000), Ev("ada", 1_500, "fails"), Ev("ada", 1_600 if late == "kept" else 3_000)
-        )
-        assert [one.at for one in h.emitted(lates)][:1] == [1_500]
-        Broken.now = False
-        h.release(h.dead_letters()[0])
-        assert _seen(h, Slow)[:2] == [2_000, 1_500]
-        h.replay()
-
-
-def test_what_cannot_be_decoded_at_its_release_waits_on() -> None:
-    """The type of an input has changed, with keys of bytes, which the actor of the quarantine has, too."""
-
-    def declared(*, is_changed: bool) -> tuple[tr.App, Any, Any]:
-        class New(msgspec.Struct, frozen=True):
-            key: bytes
-            at: int
-            needed: int
-
-        class Old(msgspec.Struct, frozen=True):
-            key: bytes
-            at: int
-
-        type_: Any = New if is_changed else Old
-        app = tr.App("bank", partitions=1, on_error="quarantine")
-        events = app.topic("events", type_, key="key", event_time="at")
-
-        class Account(tr.Actor):
-            seen: list[int] = tr.field(default_factory=list)
-
-            @tr.process(events)
-            def event(self, event: Any, ctx: tr.Context[bytes]) -> None:
-                if Broken.now:
-                    raise ValueError("broken")
-                self.seen.append(event.at)
-
-        return app, app.actor(Account), (events, type_)
-
-    app, account, (events, old) = declared(is_changed=False)
-    with Harness(app) as h:
-        h.send(events, old(b"ada", 1_000), old(b"ada", 1_001))
-        snapshot, (failure,) = h.snapshot(), h.dead_letters()
-    Broken.now = False
-    other, same, _ = declared(is_changed=True)
-    with Harness(other, start=snapshot) as h:
-        h.release(failure)
-        assert h.state(same, b"ada") is None
-        again = h.dead_letters()[-1]
-        assert (again.reason, again.headers["tailrace-actor"]) == ("quarantined", b"Account")
-        assert "needed" in again.error
-        snapshot = h.snapshot()
-    app, account, _ = declared(is_changed=False)
-    with Harness(app, start=snapshot) as h:
-        h.release(again)
-        assert _state(h, account, b"ada").seen == [1_000, 1_001]
-
-
-def test_what_is_not_read_any_more_can_be_dropped() -> None:
-    def declared(*names: str) -> tuple[tr.App, Any, list[Any]]:
-        app = tr.App("bank", partitions=1, on_error="quarantine")
-        topics = [app.topic(name, Ev, key="key", event_time="at") for name in names]
-
-        @app.actor
-        class Account(tr.Actor, order="arrival"):
-            seen: list[int] = tr.field(default_factory=list)
-
-            @tr.process(*topics)
-            def event(self, event: Ev, ctx: tr.Context[str]) -> None:
-                fail(event)
-                self.seen.append(event.at)
-
-        return app, Account, topics
-
-    app, _, (first, _) = declared("first", "second")
-    with Harness(app) as h:
-        h.send(first, Ev("ada", 1_000, "fails"))
-        snapshot, (failure,) = h.snapshot(), h.dead_letters()
-    other, account, (second,) = declared("second")
-    with Harness(other, start=snapshot) as h:
-        h.release(failure, drop=True)
-        h.send(second, Ev("ada", 1_001))
-        assert _state(h, account, "ada").seen == [1_001]
-    with (
-        Harness(other, start=snapshot) as h,
-        pytest.raises(IncompatibleStateError, match="does not read this topic any more"),
-    ):
-        h.release(failure)
-
-
-def test_an_actor_in_which_keys_wait_is_not_removed() -> None:
-    app, events, _ = bank()
-    other = tr.App("bank", partitions=1, on_error="quarantine")
-    topic = other.topic("events", Ev, key="key", event_time="at")
-
-    @other.actor
-    class Renamed(tr.Actor):
-        @tr.process(topic)
-        def event(self, event: Ev, ctx: tr.Context[str]) -> None: ...
-
-    with Harness(app) as h:
-        h.send(events, Ev("ada", 1_000, "fails"))
-        snapshot = h.snapshot()
-    with pytest.raises(IncompatibleStateError, match="wait in quarantine for the actor 'Account'"):
-        Harness(other, start=snapshot).close()
 
 
 def _ordered(app: tr.App) -> None:
