@@ -56,8 +56,8 @@ _AWAY = ("does not answer", "does not take", "takes no records", "gave nothing")
 """What a process may end with that has waited for brokers in vain; on a busy machine they may take long to start again."""
 _TAKEN = ("_FENCED", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH")
 """The errors that a process may end with if it is stopped just after one of its tasks was taken over."""
-_ABORTED = "rd_kafka_admin_response_parse: Assertion"
-"""librdkafka 2.16 ends the process where it cannot make sense of an answer. For the service it is as a kill."""
+_ABORTED = ("rd_kafka_admin_response_parse: Assertion", "rd_kafka_enq_once_del_source_return: Assertion")
+"""librdkafka 2.16 ends the process where it cannot make sense of an answer, or of one that comes late. For the service it is as a kill."""
 _FULL = ("too large", "No space left", "full", "size")
 
 
@@ -156,7 +156,7 @@ class Member:
             for line in self.process.text().splitlines(True)
             if not line.startswith("{") or '"exit_code":' in line
         )
-        if code == -signal.SIGABRT and _ABORTED in words:
+        if code == -signal.SIGABRT and any(one in words for one in _ABORTED):
             self.round.report.faults["ended by librdkafka"] += 1
             return
         if code not in (-signal.SIGKILL, *_LEFT):
