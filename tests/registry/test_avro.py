@@ -9,7 +9,7 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from io import BytesIO
 from math import isnan, nan
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Optional
 from uuid import UUID
 
 import fastavro
@@ -159,6 +159,92 @@ def test_every_nan_has_the_same_bits() -> None:
     one, other = (msgspec.structs.replace(EXAMPLE, real=value, many=(value, 1.0)) for value in (nan, odd))
     assert WRITE(one) == WRITE(other)
     assert isnan(READ(WRITE(other)).real)
+
+
+@pytest.mark.parametrize("value", [("a", "b"), ("null", "x"), ("array", "x"), (), None])
+def test_a_tuple_in_a_union_is_no_choice_of_its_branch(value: tuple[str, ...] | None) -> None:
+    event = msgspec.defstruct(
+        "Event", [("one", tuple[str, ...] | None), ("by_name", dict[str, tuple[str, ...] | None])]
+    )
+    schema = avro_schema("t", event)
+    sent = event(value, {"k": value})
+    assert reader_of(1, schema, event)(writer_of("t", schema)(sent)) == sent
+
+
+@pytest.mark.parametrize("value", ["1E+20", "1E+99999", "10000"])
+def test_a_decimal_with_more_digits_than_its_precision_is_not_written(value: str) -> None:
+    """The zeros of its exponent count. Zero itself has none."""
+    six = Annotated[Decimal, msgspec.Meta(extra={"precision": 6, "scale": 2})]
+    event = msgspec.defstruct("Event", [("x", Optional[six])])  # noqa: UP045  # pyright knows no | there
+    schema = avro_schema("t", event)
+    write, read = writer_of("t", schema), reader_of(1, schema, event)
+    with pytest.raises(EventValueError, match="has more digits than the precision"):
+        write(event(Decimal(value)))
+    for fits in ("9999.99", "-9999.99", "1E+3", "0E+20"):
+        assert read(write(event(Decimal(fits)))) == event(Decimal(fits))
+
+
+def logical(plain: Any, name: str, **more: Any) -> dict[str, Any]:
+    return {**(plain if isinstance(plain, dict) else {"type": plain}), "logicalType": name, **more}
+
+
+FIXED = {"type": "fixed", "name": "Five", "size": 5}
+ENUM = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "type_", "fits", "value", "broken"),
+    [
+        (
+            logical("bytes", "decimal", precision=4, scale=2),
+            Decimal,
+            b"\x04\x27\x0f",
+            Decimal("99.99"),
+            b"\x04\x27\x10",
+        ),
+        (
+            logical(FIXED, "decimal", precision=4),
+            Decimal,
+            b"\xff\xff\xff\xd8\xf1",
+            Decimal(-9999),
+            b"\xff\xff\xff\xd8\xf0",
+        ),
+        (logical("int", "time-millis"), time, b"\x02", time(microsecond=1000), b"\x01"),
+        (logical("long", "time-micros"), time, b"\x02", time(microsecond=1), b"\x01"),
+        (logical("long", "time-millis"), int, b"\x01", -1, b""),  # the specification has it on int alone
+        (ENUM, str, b"\x02", "B", b"\x01"),
+        (ENUM, str, b"\x00", "A", b"\x03"),
+        (["null", "string"], str | None, b"\x02\x02a", "a", b"\x01\x02a"),
+        (["null", "string"], str | None, b"\x00", None, b"\x03"),
+        (["null", "string"], str | None, b"\x00", None, b"\x04\x00"),
+        (["null", ENUM], str | None, b"\x02\x02", "B", b"\x02\x01"),
+        ({"type": "map", "values": ENUM}, dict[str, str], b"\x02\x02k\x02\x00", {"k": "B"}, b"\x02\x02k\x01\x00"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["alone", "field", "again"])
+def test_bytes_that_do_not_fit_their_schema_are_refused(
+    schema: Any, type_: Any, fits: bytes, value: Any, broken: bytes, form: str
+) -> None:
+    """By itself, as a field, and in a record that occurs again under its name."""
+    fields: list[tuple[str, Any]] = [("f", type_)]
+    inner = msgspec.defstruct("R", fields)
+    expected: Any = value
+    if form == "field":
+        schema, type_, expected = (
+            {"type": "record", "name": "R", "fields": [{"name": "f", "type": schema}]}, inner, inner(value)
+        )  # fmt: skip
+    elif form == "again":
+        record = {"type": "record", "name": "R", "fields": [{"name": "f", "type": schema}]}
+        parts = [{"name": "a", "type": record}, {"name": "b", "type": {"type": "array", "items": "R"}}]
+        schema, type_ = {"type": "record", "name": "Outer", "fields": parts}, msgspec.defstruct(
+            "Outer", [("a", inner), ("b", list[inner])]  # type: ignore[valid-type]
+        )  # fmt: skip
+        expected = type_(inner(value), [inner(value)])
+        fits, broken = fits + b"\x02" + fits + b"\x00", fits + b"\x02" + broken + b"\x00"
+    read = reader_of(1, json.dumps(schema), type_)
+    assert read(fits) == expected
+    with pytest.raises(msgspec.DecodeError):
+        read(broken)
 
 
 def test_the_schema_has_names_and_defaults() -> None:

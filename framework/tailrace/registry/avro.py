@@ -25,6 +25,7 @@ fastavro: Any = ExtraModule("fastavro", "Topics in Avro", "registry")
 _KEPT: Final = (bytes, datetime, date, Decimal, UUID)
 """Types that fastavro writes itself."""
 _ERRORS: Final = (ValueError, LookupError, ArithmeticError, AttributeError, EOFError, struct.error)
+_CHECKED: Final = ("bytes-decimal", "fixed-decimal", "int-time-millis", "long-time-micros")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN: Final[dict[type[inspect.Type], Any]] = {
     inspect.BoolType: "boolean",
@@ -41,15 +42,17 @@ _PLAIN: Final[dict[type[inspect.Type], Any]] = {
 def reader_of(id_: int, schema: str | None, type: Any) -> Callable[[bytes], Any]:
     """A decoder of records by the schema of their writer; None: they are garbage. It raises what msgspec raises."""
     try:
-        parsed = fastavro.parse_schema(msgspec.json.decode(schema or "null"))
+        fields = [{"name": "event", "type": msgspec.json.decode(schema or "null")}]
+        parsed = _strict(fastavro.parse_schema({"type": "record", "name": "tailrace", "fields": fields}))
     except Exception:  # noqa: BLE001  # whatever fastavro says of it
         raise msgspec.DecodeError(f"the schema {id_} of the record is not in Avro") from None
     read, convert = fastavro.schemaless_reader, msgspec.convert
+    fastavro.read.LOGICAL_READERS |= {f"{one.partition('-')[0]}-tailrace": _checked for one in _CHECKED}
 
     def decode(data: bytes) -> Any:
         file = BytesIO(data)
         try:
-            plain = read(file, parsed, None)
+            plain = read(file, parsed, None)["event"]
             if file.read(1):
                 raise ValueError("more bytes follow")
         except (*_ERRORS, TypeError) as error:
@@ -59,16 +62,49 @@ def reader_of(id_: int, schema: str | None, type: Any) -> Callable[[bytes], Any]
     return decode
 
 
+def _strict(node: Any) -> Any:
+    """The schema so that fastavro finds nothing at a negative index, and ``_checked`` reads decimals and times."""
+    if isinstance(node, list):
+        return [*map(_strict, node), *[{"type": "enum", "symbols": {}}] * len(node)]  # pyright: ignore[reportUnknownArgumentType]  # any schema
+    if isinstance(node, str):
+        return node
+    found = {part: _strict(one) if part in ("type", "items", "values") else one for part, one in node.items()}
+    symbols: list[str] = node.get("symbols", [])
+    found |= {"fields": [_strict(one) for one in node.get("fields", [])], "symbols": dict(enumerate(symbols))}
+    found |= {
+        "__named_schemas": {name: _strict(one) for name, one in node.get("__named_schemas", {}).items()}
+    }
+    kind = f"{node['type']}-{node.get('logicalType')}"
+    return {**found, "logicalType": "tailrace", "of": kind} if kind in _CHECKED else found
+
+
+def _checked(data: Any, schema: Any, _: Any = None) -> Any:
+    """A decimal, which fastavro would round, or a time, which it would turn round."""
+    digits = 0 if isinstance(data, int) else Decimal(int.from_bytes(data, signed=True)).adjusted() + 1
+    if data < 0 if isinstance(data, int) else digits > schema["precision"]:
+        raise ValueError("a decimal has too many digits, or a time is negative")
+    return fastavro.read.LOGICAL_READERS[schema["of"]](data, schema)
+
+
+def _digits(value: Any, schema: Any) -> Any:
+    """The bytes of a decimal. fastavro does not count the zeros of 1E+20."""
+    if isinstance(value, Decimal) and value and value.adjusted() + schema["scale"] >= schema["precision"]:
+        raise ValueError(f"{value} has more digits than the precision")
+    return fastavro.write.LOGICAL_WRITERS["bytes-decimal"](value, schema)
+
+
 def writer_of(topic: str, schema: str) -> Callable[[Any], bytes]:
     """An encoder of events of a type by its ``avro_schema``. Raises EventValueError, and UsageError for a value of another type."""
-    parsed, write = fastavro.parse_schema(msgspec.json.decode(schema)), fastavro.schemaless_writer
+    fastavro.write.LOGICAL_WRITERS["bytes-tailrace"] = _digits
+    own = schema.replace('"logicalType":"decimal"', '"logicalType":"tailrace"')
+    parsed, write = fastavro.parse_schema(msgspec.json.decode(own)), fastavro.schemaless_writer
     is_settled = "timestamp" not in schema and "double" not in schema
 
     def encode(event: Any) -> bytes:
         file = BytesIO()
         try:
             plain = msgspec.to_builtins(event, builtin_types=_KEPT, order="deterministic")
-            write(file, parsed, plain if is_settled else _settled(plain))
+            write(file, parsed, plain if is_settled else _settled(plain), disable_tuple_notation=True)
         except (*_ERRORS, TypeError) as error:
             what = f"an event of type {spell(type(event))} cannot be written in Avro: {error}"
             if isinstance(error, TypeError):

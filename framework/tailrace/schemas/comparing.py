@@ -83,7 +83,8 @@ def _topic(written: TopicShape, read: TopicShape) -> Iterator[tuple[str, str, st
         why = f"the event time is {times[0]}, and is read from {times[1]}: the same events would have other times"
         yield "", why, _OTHER_TOPIC
     if written.type is not None and read.type is not None:
-        yield from misreads(written.type, read.type, json=written.format.startswith("json"))
+        is_json, is_avro = written.format.startswith("json"), written.format == "avro"
+        yield from misreads(written.type, read.type, json=is_json, avro=is_avro)
     elif written.model != read.model:
         why = "a pydantic model has changed, and models are compared as a whole"
         yield "", why, "Test that the one reads the other's events, then write the lock again."

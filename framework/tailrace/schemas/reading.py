@@ -12,7 +12,7 @@ int                               int, int values, float, Decimal: the first of 
 float                             float, Decimal
 text: str, str values             str, str values
 date, UUID ... (bytes in JSON)    the same, or str without limits
-bytes, aware datetime in msgpack  the same: they are no text there
+bytes, aware datetime in msgpack  the same: they are no text there. In Avro, nor are date, UUID and Decimal
 list, set, tuple, NamedTuple,     any of these that takes each item and each length
 array_like struct
 struct, dataclass, dict ...       a dict that reads all keys and values. But for a dict also a struct whose
@@ -92,9 +92,9 @@ class _Form(NamedTuple):
         return self.items[place] if place < len(self.items) else self.rest if place < self.most else None
 
 
-def misreads(written: TypeSchema, read: TypeSchema, *, json: bool) -> list[Misread]:
+def misreads(written: TypeSchema, read: TypeSchema, *, json: bool, avro: bool = False) -> list[Misread]:
     """What the type ``read`` cannot decode of the values of the type ``written``; empty if it decodes all."""
-    return list(_Reading(json=json).read(Node(written), Node(read), ""))
+    return list(_Reading(json=json, avro=avro).read(Node(written), Node(read), ""))
 
 
 def _literal(value: str | int) -> TypeSchema:
@@ -102,8 +102,9 @@ def _literal(value: str | int) -> TypeSchema:
 
 
 class _Reading:
-    def __init__(self, *, json: bool) -> None:
+    def __init__(self, *, json: bool, avro: bool) -> None:
         self._json = json
+        self._no_texts = () if json else ("bytes", "date", "UUID", "Decimal") if avro else ("bytes",)
         self.seen: dict[tuple[int, int], tuple[TypeSchema, TypeSchema]] = {}
         """By identity, with the types, so that these stay alive."""
 
@@ -128,8 +129,8 @@ class _Reading:
             yield _Form("timestamp", schema, limits=limits)
             if limits.get("tz") is None:
                 yield _Form("str", schema, kind, limits={"tz": False})
-        elif kind == "bytes" and not self._json:
-            yield _Form("bytes", schema, limits=limits)
+        elif kind in self._no_texts:
+            yield _Form(kind, schema, limits=limits)
         elif kind in _TEXTS:
             yield _Form("str", schema, kind, limits=limits)
         elif kind in _VALUES:

@@ -7,6 +7,8 @@ attributes, enum values instead of members, tags instead of classes (``name`` is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Flag, FlagBoundary
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -152,8 +154,13 @@ def _described(node: inspect.Type, scope: _Scope) -> TypeSchema:
     match node:
         case inspect.Metadata():
             return _described(node.type, scope)
+        case inspect.EnumType() if getattr(node.cls, "_boundary_", None) is FlagBoundary.KEEP:
+            return TypeSchema("int", node.cls.__name__)  # an IntFlag may be any int
         case inspect.EnumType():
-            return TypeSchema("enum", node.cls.__name__, values=tuple(sorted(one.value for one in node.cls)))
+            values = [one.value for one in node.cls]
+            if issubclass(node.cls, Flag):
+                values = reduce(lambda some, bit: [*some, *(one | bit for one in some)], values, [0])
+            return TypeSchema("enum", node.cls.__name__, values=tuple(sorted(values)))
         case inspect.LiteralType():
             return _literal(node.values)
         case inspect.UnionType():
