@@ -37,6 +37,7 @@ from tailrace.log.interface import StoredLog
 from tailrace.log.opening import open_log
 from tailrace.log.tasks import AppTasks, Tasks
 from tailrace.processes.signals import stop_signals
+from tailrace.runtime import tracing
 from tailrace.runtime.automatic_snapshots import AutomaticSnapshots
 from tailrace.runtime.bounded import BoundedRun, await_alone
 from tailrace.runtime.clocks import WallClock, monotonic_ms
@@ -201,6 +202,8 @@ class Host:
                 from tailrace.runtime.http_answers import HttpAnswers  # noqa: PLC0415  # an extra's packages
 
                 found.append(HttpAnswers(options.http, measuring.seen, self.plan))
+        if self.plan.tracing and tracing.is_wanted():
+            found.append(tracing.Tracing())
         found.append(Housekeeping(self.log, options.log_options, options.log_format, options.look_s))
         if options.snapshots is not None:
             found.append(

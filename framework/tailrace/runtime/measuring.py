@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
-from tailrace.core.declare.user_metrics import Measurement
+from tailrace.core.declare.user_metrics import KINDS, Measurement
 from tailrace.core.durations import is_instant
 from tailrace.core.engine.tape import Cut, Totals, decode_cut
 from tailrace.core.engine.task import CommitBatch
@@ -133,7 +133,7 @@ class Measuring(Companion):
                 self._letters[one.name] = self._letters.get(one.name, 0) + one.value
             elif one.kind == DELAY:
                 self._delays.setdefault(one.name, Histogram()).add(one.value)
-            else:
+            elif one.kind in KINDS:
                 self._own.add(one, number)
 
     def seen(self) -> tuple[dict[str, Seen], tuple[()]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
@@ -53,6 +54,8 @@ class App(Declarations):
     - ``version``: recorded with the history. Change it when a change of the code changes results.
     - ``code_files``: data files that handlers or their modules read, relative to the folder of the app's
       module (``["rates.csv"]``). An interrupted rebuild is resumed only if code and files are unchanged.
+    - ``tracing``: what handlers emit and send carries the trace of their record on (header ``traceparent``), with a span of
+      its own. A service sends these spans to OpenTelemetry; see ``docs/operating.md``.
 
     Raises:
         DefinitionError: An argument is unknown or not allowed.
@@ -69,6 +72,7 @@ class App(Declarations):
         on_error: Literal["stop", "dead-letter", "dead-letter-all", "quarantine"] = "stop",
         version: str = "1",
         code_files: Sequence[str] = (),
+        tracing: bool = False,
     ) -> None:
         legal_name(name, "an app", limit=120)
         if type(partitions) is not int or not 1 <= partitions <= 10_000:
@@ -89,7 +93,7 @@ class App(Declarations):
         self.code_files = tuple(code_files)
         self.partitions = partitions
         self.on_error = one_of(f"the app {name!r}", "on_error", on_error, ON_ERROR)
-        self.version = version
+        self.version, self.tracing = version, bool(tracing)
         self.topics, self.streams = {}, {}
         self.actors, self.functions = {}, {}
         self.emits, self.orders = {}, {}
@@ -442,7 +446,8 @@ class App(Declarations):
         """
         if self._plan is None:
             waits = self.on_error == QUARANTINE
-            self._plan = planner.make_plan(with_quarantine(self) if waits else self)
+            plan = planner.make_plan(with_quarantine(self) if waits else self)
+            self._plan = dataclasses.replace(plan, tracing=self.tracing)
             if waits:
                 check_quarantine(self._plan)
         return self._plan

@@ -225,6 +225,8 @@ class Plan:
     order: tuple[int, ...]
     published: tuple[Published, ...]
     circles: tuple[tuple[str, ...], ...]
+    tracing: bool = False
+    """What is emitted and sent carries the trace of its record; see ``engine.trace``."""
 
     @property
     def written(self) -> frozenset[str]:

@@ -15,7 +15,8 @@ class Measurement(NamedTuple):
     """One change of a user's metric: ``kind`` is one of ``KINDS``. The runtime adds others, see ``runtime.commit_measures``."""
 
     kind: str
-    name: str
+    name: Any
+    """A string; of a kind that the engine or the runtime adds, what that says."""
     value: float
 
 

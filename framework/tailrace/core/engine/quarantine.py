@@ -404,6 +404,8 @@ class Quarantine:
                     units.invoke(route[0], table, key, route[1])
                 if unit.chained:
                     units.deliver_chained(key)
+                if self._plan.tracing:
+                    units.trace(number, record, mark, released=True)
         except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
             units.failed(error, mark, number, kept.offset, record)
         finally:

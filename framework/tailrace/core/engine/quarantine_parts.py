@@ -30,6 +30,7 @@ class Units(Protocol):
 
     def change(self, route: Route, table: Table, key: Any) -> None: ...  # noqa: D102
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None: ...  # noqa: D102
+    def trace(self, number: int, record: InputRecord, mark: int, *, released: bool) -> None: ...  # noqa: D102
     def deliver_chained(self, key: Any) -> None: ...  # noqa: D102
     def use_up(self, table: Table, instance: Any, timer: tuple[int, bytes]) -> bytes | None: ...  # noqa: D102
     def skip(self, number: int, at: int, record: InputRecord | None) -> None: ...  # noqa: D102

@@ -17,19 +17,21 @@ from tailrace.core import rows
 from tailrace.core.declare.checked_context import CheckedContext
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.user_metrics import Measurement
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import give_tables
 from tailrace.core.engine.at_work import AtWork
 from tailrace.core.engine.evolution import stored_state
 from tailrace.core.engine.failure import REASON_HEADER
 from tailrace.core.engine.firing import Due, Firing
-from tailrace.core.engine.input_decoder import BoundInput, InputDecoder
+from tailrace.core.engine.input_decoder import INDIRECT, BoundInput, InputDecoder
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.ordering import Sweep
 from tailrace.core.engine.redriven import Addressees
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.timers import FOREVER, TimerQueue
+from tailrace.core.engine.trace import TRACE
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks, published_by
 from tailrace.core.errors import FROM_THE_FUTURE, CorruptStateError, UsageError
@@ -117,6 +119,9 @@ class TaskState:
         self._due = [(self._due_of(one, events), self._due_of(one, processing)) for one in numbers]
         """By input: next due timer, in event and processing time, of the actors that may get its records."""
         self._units.waits.inputs = self._inputs
+        if plan.tracing:
+            for one in self._inputs:
+                one.direct, one.turns = INDIRECT, False
         if start is not None:
             self._resume(start)
             self._units.waits.load(state, drop)
@@ -408,7 +413,7 @@ class TaskState:
             tape.encode(record),
             cut.positions,
             cut.offsets,
-            self._context.metrics._take(),
+            [*self._context.metrics._take(), *(Measurement(TRACE, *one) for one in self._units.spans)],
         )
 
     def _refused_ahead(self, ordered: Mapping[str, tape.Ordered]) -> dict[str, list[int]]:
@@ -431,6 +436,7 @@ class TaskState:
         self._tape.committed()
         self.stored.written()
         self._units.waits.committed()
+        self._units.spans.clear()
         self._dropping = self._moved = False
         self._noted_start = True
         self._fired = self.totals.drained

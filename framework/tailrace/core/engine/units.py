@@ -31,6 +31,7 @@ from tailrace.core.engine.input_decoder import BoundRoute
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.quarantine import Quarantine, failure_of
 from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, addressed
+from tailrace.core.engine.trace import Traced, traced
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import (
     FROM_THE_FUTURE,
@@ -95,6 +96,10 @@ class Units:
         """Records that were refused as from the future: input and offset."""
         self.new_failures: NewFailures | None = None
         """In a rebuild: decides about failures in place of the app's ``on_error``."""
+        self.spans: list[tuple[Traced, int]] = []
+        """Sampled records since the last commit, each with the clock reading of when it was handled."""
+        self._traced: tuple[Traced, int] | None = None
+        """The trace of the record whose streams are still to be delivered, and the outputs before it."""
         self.skips: dict[tuple[int, int, int], Headers] = {}
         """In a replay: the units that failed in the first run, with the headers of their dead letters."""
         self._timers: dict[TimerName, list[Headers]] | None = None
@@ -117,6 +122,7 @@ class Units:
             and (ours := addressed(self.plan, record.headers)) is not None
         ):
             to = [one for one in to if one[0].operator in ours]
+        self._traced = None  # of a record that has failed
         if (number, offset, self.operator) in self.skips:
             del self.unit.outputs[mark:]
             self.skip(number, offset, record)
@@ -132,6 +138,28 @@ class Units:
                 self.invoke(route, table, key, event)
             if record is not None and record.headers and self.plan.inputs[number].repartitioned:
                 self._hand_on(record.headers, mark)
+            if self.plan.tracing and record is not None and to:
+                self.trace(number, record, mark, ended=not self.unit.chained)
+
+    def trace(
+        self, number: int, record: InputRecord, mark: int, *, ended: bool = True, released: bool = False
+    ) -> None:
+        """Let what was emitted carry the trace of the record; if streams follow (not ``ended``), when these are delivered."""
+        if record.headers:
+            place = f"{self.plan.app}/{self.plan.inputs[number].name}/{self.partition}/{record.offset}"
+            found = traced(f"{place}/released" if released else place, record.headers)
+            if found is not None and ended:
+                self._carry(found, mark)
+            elif found is not None:
+                self._traced = found, mark
+
+    def _carry(self, found: Traced, mark: int) -> None:
+        letters, outputs = self.plan.dead_letters_topic, self.unit.outputs
+        outputs[mark:] = [
+            one if one[0] == letters else (*one[:4], (*one[4], found.header)) for one in outputs[mark:]
+        ]
+        if found.is_sampled and not self.replaying:
+            self.spans.append((found, self.context.now))
 
     def _without_skipped(
         self,
@@ -246,6 +274,9 @@ class Units:
                     self.invoke(to, None if to.target is None else tables[to.target.index], key, event)
         finally:
             context.event_time, context.is_late, self.late = time_ms, is_late, late
+        if self._traced is not None:
+            (found, mark), self._traced = self._traced, None
+            self._carry(found, mark)
         # Not needed after a failure: the next unit sets its own.
         unit.salt, unit.route, unit.table = salt, route, table
 
