@@ -133,6 +133,19 @@ def test_a_rebuild_has_what_waits_and_a_service_goes_on_from_it(ran: Path, tmp_p
     assert "wait in quarantine, and only some keys are replayed" in " ".join(refused.err.split())
 
 
+def test_a_question_about_a_key_that_waits_says_so(ran: Path) -> None:
+    (ada,) = done("get", APP, "Accounts", "ada", "--json", "--log", ran).lines
+    assert (ada["fields"]["handled"], ada["quarantined_events"]) == (["e0", "e1"], 2)
+    refused = run("get", APP, "Accounts", "cyd", "--log", ran)
+    assert refused.code != 0
+    assert "It waits in quarantine, with 2 events" in " ".join(refused.err.split())
+    world.version = 2
+    done("dead-letters", "redrive", APP, "--all", "--log", ran)
+    go(ran)
+    (ada,) = done("get", APP, "Accounts", "ada", "--json", "--log", ran).lines
+    assert "quarantined_events" not in ada
+
+
 def test_a_key_that_waits_outlives_its_state_folder(ran: Path, tmp_path: Path) -> None:
     world.version = 2
     done("dead-letters", "redrive", APP, "--all", "--log", ran)

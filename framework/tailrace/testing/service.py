@@ -222,11 +222,13 @@ class Service:
 
     def commit_until_quiet(self) -> bool:
         """Take and commit until no message is on its way. Returns whether anything was committed."""
-        before = self._commits
-        self.take_all()
-        while self.commit():
-            self.take_all()
-        return self._commits > before
+        begun = self._commits
+        while True:
+            before = self._commits
+            self.take_all()  # may commit, too, and so send to a partition that was asked before
+            self.commit()
+            if self._commits == before:
+                return self._commits > begun
 
     def end_input(self, phase: int) -> None:
         """Have every task enter a phase of the end of input, see ``runtime.progress``."""
