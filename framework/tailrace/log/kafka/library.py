@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -28,6 +29,11 @@ def library(name: str = "confluent_kafka") -> Any:
         raise MissingExtraError(
             "Kafka needs the package confluent-kafka", hint="Install it: pip install 'tailrace[kafka]'."
         ) from error
+
+
+def never_freed(client: Any) -> None:
+    """Let a client live that does not come back. To free it, at the end of the process, too, would wait for it without end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
 
 def admin_library() -> Any:

@@ -31,7 +31,7 @@ from tailrace.log.interface import TopicPartition
 from tailrace.log.kafka.cluster import Cluster
 from tailrace.log.kafka.connection import Connection
 from tailrace.log.kafka.failures import kafka_error
-from tailrace.log.kafka.library import At, Consumer, KafkaError, library
+from tailrace.log.kafka.library import At, Consumer, KafkaError, library, never_freed
 from tailrace.log.tasks import AppTasks, OnAssigned, OnRevoked, Tasks
 from tailrace.log.threads import in_thread
 
@@ -190,6 +190,7 @@ class KafkaTasks(Tasks):
                     "Kafka does not answer: the client does not come back from asking the group of the app",
                     hint="Nothing is lost. Start the process again.",
                 )
+                never_freed(self._consumer)
                 raise self._stuck
 
     def _at(self, number: int, data: str) -> At:

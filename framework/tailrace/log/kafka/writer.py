@@ -36,7 +36,7 @@ from tailrace.log.kafka.cluster import MOST_REQUEST_S, Cluster
 from tailrace.log.kafka.diagnosis import is_cut_off
 from tailrace.log.kafka.failures import Kind, kafka_error, kind_of, standing_error
 from tailrace.log.kafka.followed import Followed
-from tailrace.log.kafka.library import At, KafkaError, Message, Producer
+from tailrace.log.kafka.library import At, KafkaError, Message, Producer, never_freed
 from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import Published, encode
 from tailrace.log.routing import Router
@@ -226,6 +226,7 @@ class KafkaProducer:
                 "the Kafka client does not come back from adding offsets to a transaction",
                 hint="Nothing is lost. The tasks continue with another producer.",
             )
+            never_freed(producer)
             raise self._ended from None
 
     def _enter(self) -> None:
