@@ -158,8 +158,9 @@ def test_nothing_is_lost_or_doubled_while_the_brokers_are_restarted_one_after_th
             with Load(visits) as load:
                 for node in cluster.nodes:
                     load.goes_on()
+                    wait_until(lambda: are_in_sync(admin, 3), "all replicas are in sync", 120)
                     since_s = time.monotonic()
-                    node.stop()
+                    node.stop(grace_s=60)
                     load.goes_on()
                     cluster.start()
                     wait_until(lambda: are_in_sync(admin, 3), "all replicas are in sync", 120)

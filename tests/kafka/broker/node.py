@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -108,9 +109,15 @@ class Node:
                 start_new_session=True,  # a Ctrl-C at the terminal is for the tests
             )
 
-    def stop(self) -> None:
-        """Shut down cleanly, and wait for that. The other nodes must be able to elect a controller meanwhile."""
+    def stop(self, grace_s: float | None = None) -> None:
+        """Shut down cleanly, and wait for that. The other nodes must be able to elect a controller meanwhile: without one, a node waits
+        for up to five minutes. With ``grace_s`` it is killed if it takes longer, as a supervisor would.
+        """
         self._signal(signal.SIGTERM)
+        if grace_s is not None:
+            with suppress(AssertionError):
+                wait_until(lambda: not self.runs, f"node {self.number} has shut down", grace_s)
+            self.kill()
         wait_until(lambda: not self.runs, f"node {self.number} has shut down")
 
     def kill(self) -> None:
