@@ -180,6 +180,15 @@ def test_explore_runs_without_decisions() -> None:
         assert report.records == 3
 
 
+def test_an_actor_of_this_name_is_one_like_any_other_without_the_policy() -> None:
+    app = tr.App("named", partitions=1)
+    _named(app)
+    topic = app.topics["events"]
+    with Harness(app) as h:
+        h.send(topic, Ev("ada", 1_000), Ev("ada", 1_001))
+        assert h.explore(schedules=3).records == 2
+
+
 def test_a_function_that_fails_stops_the_task() -> None:
     app, events, _ = bank()
 
@@ -298,8 +307,11 @@ def _named(app: tr.App) -> None:
 
     @app.actor(name="quarantine")
     class Account(tr.Actor):
+        seen: tr.MapState[int, str]
+
         @tr.process(topic)
-        def event(self, event: Ev, ctx: tr.Context[str]) -> None: ...
+        def event(self, event: Ev, ctx: tr.Context[str]) -> None:
+            self.seen[event.at] = event.what
 
 
 def _by_topic(app: tr.App) -> None:

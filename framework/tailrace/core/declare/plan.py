@@ -229,6 +229,11 @@ class Plan:
     """What is emitted and sent carries the trace of its record; see ``engine.trace``."""
 
     @property
+    def decisions(self) -> InputPlan | None:
+        """The input with the decisions about its quarantine; None if nothing can wait."""
+        return next((one for one in self.inputs if one.decides), None)
+
+    @property
     def written(self) -> frozenset[str]:
         """Topics and channels that the app writes: those of its operators, and those for late events."""
         routed = (one.late_topic.name for one in self.inputs if one.late_topic is not None)
