@@ -178,7 +178,7 @@ class Slices:
         self._moved = 0
         self._drained = self._end_due = self._end_begun = False
         self._commit_first = CommitFirst(task)
-        self._measures = CommitMeasures(task.totals, task.plan.dead_letters_topic)
+        self._measures = CommitMeasures(task.totals, task.plan)
         self._phase = 0
         """That of the end of input; see ``progress``."""
         self._clocked = self._followed = False
@@ -496,5 +496,4 @@ class Slices:
         if outputs:
             self._moved += len(outputs)
             self.writer.append(outputs)
-            decided = any(one.first is not None for one in self._inputs if one.plan.decides)
-            self._measures.sent(outputs, decided=decided)
+            self._measures.sent(outputs, self._inputs)

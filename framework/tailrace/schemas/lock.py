@@ -70,8 +70,7 @@ def shape_of(plan: Plan) -> AppShape:
 
 def declared_topics(plan: Plan) -> list[str]:
     """The names of the topics that an app declares, without that of decisions about its quarantine."""
-    decisions = {one.name for one in plan.inputs if one.decides}
-    return sorted(plan.topics.keys() - decisions)
+    return sorted(name for name in plan.topics if plan.decisions is None or name != plan.decisions.name)
 
 
 def _topic(topic: Topic[Any, Any]) -> TopicShape:

@@ -164,7 +164,7 @@ class Answering:
 
     def _waiting(self, actor: ActorPlan, key: Any) -> int | UnsetType:
         """How many events of a key wait in quarantine, if it does."""
-        if not any(one.decides for one in self._plan.inputs):
+        if self._plan.decisions is None:
             return UNSET
         kept: Any = next(one.cls for one in self._plan.actors if one.name == QUARANTINE)
         found = self._reader.instance(kept, actor.key_codec.encode(key))

@@ -75,7 +75,7 @@ class Firing:
     def is_due(self) -> bool:
         """Whether any timer is due; ``take_next`` then fires it."""
         self._found = self._next()
-        return self._found is not None or self.waits.released() is not None
+        return self._found is not None or (bool(self.waits.keys) and self.waits.released() is not None)
 
     def clock_due_ms(self) -> int:
         """No clock reading before this time makes a timer due."""
@@ -116,7 +116,7 @@ class Firing:
 
     def take_next(self) -> None:
         """Fire the next due timer, or do the next unit of a key that is released from quarantine."""
-        if (released := self.waits.released()) is not None:
+        if self.waits.keys and (released := self.waits.released()) is not None:
             self.waits.release(self, released)
             return
         assert self._found is not None

@@ -72,7 +72,7 @@ class Quarantine:
 
     def __init__(self, plan: Plan, cells: InstanceCache, totals: tape.Totals) -> None:
         self._plan, self._cells, self._totals = plan, cells, totals
-        self.number = next((one.index for one in plan.inputs if one.decides), -1)
+        self.number = -1 if plan.decisions is None else plan.decisions.index
         """The number of the input with the decisions; -1 if nothing can wait."""
         self._actor = next((one for one in plan.actors if one.name == QUARANTINE), None)
         self.keys: dict[KeyOf, Waiting] = {}
@@ -103,7 +103,8 @@ class Quarantine:
         """Read which keys wait. Raises IncompatibleStateError: their actor is not there any more, or to be dropped."""
         if self._actor is None:
             self._check_left(state, dropped)
-        if self._actor is None or self.number < 0:
+            return
+        if self.number < 0:
             return
         table = self._cells.tables[self._actor.index]
         actors = {one.name: one for one in self._plan.actors}

@@ -41,7 +41,7 @@ def history_of(job: Job, past: HistorySource, number: int, phases: Phases) -> Pa
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
     own = own_inputs(plan) if job.delivers_sends else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
-    if any(one.decides and ends.get(one.name) for one in plan.inputs):
+    if plan.decisions is not None and ends.get(plan.decisions.name):
         raise UsageError(
             f"keys of the app {plan.app!r} have waited in quarantine, and canonical order knows nothing of what was dropped",
             hint="Rebuild along the tape: --order tape, without --as-of.",

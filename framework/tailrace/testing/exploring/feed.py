@@ -113,13 +113,13 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None, clock_ms: int 
     app = plan.app.encode()
     read, left_out, ahead = _places_in(plan, log), list[InputRecord](), list[InputRecord]()
     starts = {place: log.start_offset(*place) for place in read}
-    decisions = {one.name for one in plan.inputs if one.decides}
+    decisions = plan.decisions and plan.decisions.name
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
         found = scan(log, *place, starts[place])
         reached_ms, heads = NO_WATERMARK, _heads(plan, place)
         for record in found:
-            if place.topic in decisions or (
+            if place.topic == decisions or (
                 record.headers and _is_left_out(plan, log, place, record, starts)
             ):
                 left_out.append(record)
