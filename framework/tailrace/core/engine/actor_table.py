@@ -99,6 +99,11 @@ class Table:
         names = list(wanted.values())
         self._ahead = dict(zip(names, self.state.get_many(names), strict=True))
 
+    def instance(self, key: Any) -> Any:
+        """The instance of a key, live or not."""
+        found = self.live.get(key)
+        return self.load(key) if found is None else found
+
     def load(self, key: Any) -> Any:
         """The instance of a key that is not live: from the older generation, the store, or new."""
         found = self.old.pop(key, None)
@@ -312,9 +317,7 @@ class Table:
     def is_pending(self, domain: int, time_ms: int, key_bytes: bytes, name: bytes) -> bool:
         """Whether a queue entry is still valid."""
         key = self.plan.key_codec.decode(key_bytes)
-        instance = self.live.get(key)
-        if instance is None:
-            instance = self.load(key)
+        instance = self.instance(key)
         if self.is_absent(instance):
             del self.live[key]
             return False
@@ -326,9 +329,7 @@ class Table:
         if name[:1] != rows.EXPIRY:
             return self.is_pending(domain, time_ms, key_bytes, name)
         key = self.plan.key_codec.decode(key_bytes)
-        instance = self.live.get(key)
-        if instance is None:
-            instance = self.load(key)
+        instance = self.instance(key)
         if self.is_absent(instance):
             del self.live[key]
             return False

@@ -183,10 +183,7 @@ class Quarantine:
         plan, actor = self._actor, self._plan.actors[one[0]]
         assert plan is not None
         table, key_bytes = self._cells.tables[plan.index], actor.key_codec.encode(one[1])
-        instance = table.live.get(key_bytes)
-        if instance is None:
-            instance = table.load(key_bytes)
-        kept: Kept = instance.kept[actor.name, place]
+        kept: Kept = table.instance(key_bytes).kept[actor.name, place]
         return kept
 
     # --- failures
@@ -276,9 +273,7 @@ class Quarantine:
                 units.unit.outputs.append(self._letter(one, self._kept(one, place)))
             if waiting.timer is not None:
                 table = self._cells.tables[actor.index]
-                instance = table.live.get(one[1])
-                instance = table.load(one[1]) if instance is None else instance
-                units.use_up(table, instance, waiting.timer[:2])
+                units.use_up(table, table.instance(one[1]), waiting.timer[:2])
         after = replace(waiting, start=start + len(dropped), timer=None, releasing=True)
         self._change(units, one, after, removed=dropped)
 
