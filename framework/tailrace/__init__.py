@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrace.core.declare.actor import Actor
-from tailrace.core.declare.app import App
+from tailrace.core.declare.app import App as CoreApp
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.event_marks import EventTime, Key, Keyed
 from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME
@@ -44,9 +44,10 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.core.handling.collections import ListState, MapState
+from tailrace.library.app import App
 
 
-def _start(app: App, options: Mapping[str, Any]) -> None:
+def _start(app: CoreApp, options: Mapping[str, Any]) -> None:
     from tailrace.cli.script import run_app  # noqa: PLC0415  # most importers of an app do not start it
 
     run_app(app, options)

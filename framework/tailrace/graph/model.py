@@ -117,7 +117,12 @@ class _Drawn:
             self._node(_stream(plan, stream), "stream", stream.name, type=stream.type_name)
         for actor in plan.actors:
             id_ = _id("actor", plan.app, actor.name)
-            self._node(id_, "actor", actor.name, about=(*_facts(actor), *_order(plan.operators[actor.index])))
+            self._node(
+                id_,
+                "actor",
+                actor.name,
+                about=(*_meaning(actor), *_facts(actor), *_order(plan.operators[actor.index])),
+            )
         if plan.inbox_topic is not None:
             id_ = _id("inbox", plan.inbox_topic)
             self._node(id_, "inbox", plan.inbox_topic, partitions=plan.partitions)
@@ -220,7 +225,7 @@ def _id(*parts: str) -> str:
     return ":".join(parts)
 
 
-def _stream(plan: Plan, stream: Stream[Any]) -> str:
+def _stream(plan: Plan, stream: Stream[Any, Any]) -> str:
     return _id("stream", plan.app, stream.name)
 
 
@@ -251,6 +256,11 @@ def _times(one: InputPlan) -> tuple[str, ...]:
 
 def _order(one: OperatorPlan) -> tuple[str, ...]:
     return ("events in event-time order",) if one.ordered else ()
+
+
+def _meaning(actor: ActorPlan) -> Iterator[str]:
+    for part, what in actor.schema.meaning.items():
+        yield f"{part}: {what}" if part else what
 
 
 def _facts(actor: ActorPlan) -> Iterator[str]:

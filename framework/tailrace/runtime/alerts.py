@@ -74,7 +74,7 @@ class Alerts:
         self._held: set[tuple[int, int]] = set()
         """Operator and source of what is held in a partition, and was logged."""
         self._dropping = sorted({one.name for one in plan.inputs if one.late == "drop"})
-        self._late = 0
+        self._late = self._left_out = 0
         self._after_idle: dict[tuple[str, int], tuple[int, int]] = {}
         """By source and partition: events late after idleness since the start of the partition here, and how long that was."""
 
@@ -134,6 +134,15 @@ class Alerts:
             ", ".join(map(repr, self._dropping)),
             extra={"app": self.plan.app, "partition": partition, "events": self._late},
         )
+
+    def dropped(self, partition: int, events: int) -> None:
+        """More events were late, and were left out by their handlers."""
+        self._left_out += events
+        if self._has_grown("dropped", self._left_out):
+            extra = {"app": self.plan.app, "partition": partition, "events": self._left_out}
+            _log.warning(
+                "%s dropped so far, because they came late", counted(self._left_out, "event"), extra=extra
+            )
 
     def late_after_idle(self, partition: int, source: str, late: int, known: Idleness) -> None:
         """Events of a source were late because it had been idle: ``late`` of them since the partition started here."""
@@ -223,7 +232,7 @@ class PartitionAlerts:
         plan = alerts.plan
         self._alerts = alerts
         self._number = number
-        self._late = task.totals.late
+        self._late, self._left_out = task.totals.late, task.totals.dropped
         idleness = task.watermarks.idleness
         self._after_idle = {name: one.late for name, one in idleness.items()}
         """By source: events late after idleness that were counted before."""
@@ -252,6 +261,9 @@ class PartitionAlerts:
             self._alerts.late(self._number, late - self._late)
             self._late = late
             self._look_at_idleness(task)
+        if (dropped := task.totals.dropped) > self._left_out:
+            self._alerts.dropped(self._number, dropped - self._left_out)
+            self._left_out = dropped
         moved = {name for name, at in task.positions.items() if at != self._positions.get(name, at)}
         self._positions |= task.positions
         for one in self._watched:

@@ -291,6 +291,7 @@ _TOTALS: Final = (
     ("tailrace_timers", "fired", "Timers fired, and entries expired."),
     ("tailrace_outputs", "outputs", "Records that a task has emitted."),
     ("tailrace_late_events", "late", "Late events."),
+    ("tailrace_dropped_events", "dropped", "Late events that their handlers left out."),
     ("tailrace_refused_records", "refused", "Records without a valid event, key or time."),
     ("tailrace_failed_units", "failed", "Records and timers whose handler has failed."),
     ("tailrace_ordered_events", "ordered", "Events that were handled in their turn."),

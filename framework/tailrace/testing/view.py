@@ -98,6 +98,12 @@ class View(ABC):
         return sum(one.task.totals.late for one in self._service.partitions)
 
     @property
+    def dropped(self) -> int:
+        """Number of late events so far that handlers left out, as windows and joins do (``ctx.count_late``)."""
+        self.recover()
+        return sum(one.task.totals.dropped for one in self._service.partitions)
+
+    @property
     def late_after_idle(self) -> Mapping[str, int]:
         """Of the late events, those that were late because their input had been idle: their number, by the
         name of the input, or ``<inbox>#<actor>`` for messages. Such an event is above the watermark of its

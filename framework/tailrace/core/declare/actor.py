@@ -10,13 +10,15 @@ them: its key, its place in the task's tables, its collections and timers, and u
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import msgspec
 
 from tailrace.core.declare.annotations import Scope
+from tailrace.core.declare.components import Component, expand
 from tailrace.core.declare.fields import (
     MUTABLE,
     CollectionAttribute,
@@ -24,6 +26,7 @@ from tailrace.core.declare.fields import (
     FieldSpec,
     TtlAttribute,
     declare,
+    field,
     struct_default,
 )
 from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole, agree, roles_of
@@ -58,6 +61,18 @@ class Declaration:
     resolved: bool = False
     order: str | None = None
     """In which order it handles its events: ``"event-time"`` or ``"arrival"``."""
+    components: dict[str, Component] = dataclasses.field(default_factory=dict)
+    """Its composite fields, by attribute."""
+    operator: str = ""
+    """For an actor that is an operator of the library: what it does. Its stored state belongs to that."""
+    parameters: tuple[Any, ...] = ()
+    """The type variables of a generic base class; its annotations are resolved where a subclass gives types for them."""
+
+    @property
+    def meaning(self) -> dict[str, str]:
+        """What stored parts mean: by composite field; under "" that of the operator."""
+        of_fields = {attr: one.spec for attr, one in self.components.items()}
+        return {"": self.operator, **of_fields} if self.operator else of_fields
 
     def of_kind(self, kind: str) -> list[Field]:
         """The fields of one kind, in their order of declaration, which is the order of their numbers."""
@@ -75,7 +90,7 @@ if TYPE_CHECKING:
         """See below."""
 
         def __new__(
-            mcls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, *, order: Order = ...
+            mcls, name: str, bases: tuple[type, ...], body: dict[str, Any], /, *, order: Order | None = ...
         ) -> Any:
             """See below."""
             ...
@@ -98,6 +113,7 @@ else:
                 type.__setattr__(cls, _DECLARATION, Declaration(resolved=True))
                 return cls
             order = options.pop("order", None)
+            components = expand(name, body, field)
             _check_body(name, bases, body, options)
             if order is not None:
                 one_of(name, "order", order, ORDERS)
@@ -109,7 +125,13 @@ else:
             type.__setattr__(
                 cls,
                 _DECLARATION,
-                Declaration(fields, _read_handlers(cls, scope), order=order or _inherited_order(bases)),
+                Declaration(
+                    fields,
+                    _read_handlers(cls, scope),
+                    order=order or _inherited_order(bases),
+                    components=_inherited_components(bases) | components,
+                    parameters=_parameters(cls),
+                ),
             )
             resolve(cls, last_call=False)
             return cls
@@ -162,6 +184,13 @@ def resolve(cls: type[Any], *, last_call: bool) -> None:
     declaration = declaration_of(cls)
     if declaration.resolved:
         return
+    if declaration.parameters:
+        if last_call:
+            raise DefinitionError(
+                f"{cls.__name__} is generic in {', '.join(map(str, declaration.parameters))}, so it cannot be an actor of an app",
+                hint=f"Derive one from it that says which types these are: class Mine({cls.__name__}[...]).",
+            )
+        return
     done = [one.resolve(last_call=last_call) for one in declaration.fields]
     done += [one.resolve(last_call=last_call) for one in declaration.handlers]
     _check_handlers(cls, declaration.handlers)
@@ -202,6 +231,16 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
             )
 
 
+def _inherited_components(bases: tuple[type, ...]) -> dict[str, Component]:
+    inherited = [declaration_of(base).components for base in bases if isinstance(base, ActorMeta)]
+    return inherited[0] if inherited else {}
+
+
+def _parameters(cls: type[Any]) -> tuple[Any, ...]:
+    """The type variables that a generic class still has."""
+    return getattr(cls, "__parameters__", ())
+
+
 def _inherited_order(bases: tuple[type, ...]) -> str | None:
     return next((declaration_of(base).order for base in bases if isinstance(base, ActorMeta)), None)
 
@@ -212,9 +251,9 @@ def _read_fields(name: str, bases: tuple[type, ...], body: dict[str, Any], scope
     for base in bases:
         if isinstance(base, ActorMeta):
             inherited.extend(declaration_of(base).fields)
-    fields = {one.attr: one for one in inherited}
     annotations: dict[str, Any] = dict(body.get("__annotations__", {}))
-    for attr in list(annotations):
+    fields = {one.attr: one for one in _with_types(name, inherited, bases, body, annotations)}
+    for attr in list(body.get("__annotations__", {})):
         default = body.get(attr)
         one = declare(name, attr, annotations, scope, default, has_default=attr in body)
         if one is None:
@@ -242,6 +281,49 @@ def _read_fields(name: str, bases: tuple[type, ...], body: dict[str, Any], scope
             )
         stored[one.name] = one.attr
     return tuple(fields.values())
+
+
+def _with_types(
+    owner: str,
+    inherited: list[Field],
+    bases: tuple[type, ...],
+    body: dict[str, Any],
+    annotations: dict[str, Any],
+) -> list[Field]:
+    """The inherited fields, those of a generic base with the types that this class gives for its type variables.
+
+    Such a plain field is declared again, so that msgspec knows its type.
+    """
+    generic: list[Any] = [
+        one for one in bases if isinstance(one, ActorMeta) and declaration_of(one).parameters
+    ]
+    if not generic:
+        return inherited
+    base = generic[0]
+    given = [get_args(one) for one in body.get("__orig_bases__", ()) if get_origin(one) is base]
+    if not given:
+        raise DefinitionError(
+            f"{owner} inherits from {base.__name__}, which is generic, and does not say for which types",
+            hint=f"Write class {owner}({base.__name__}[...]).",
+        )
+    types: dict[Any, Any] = dict(zip(declaration_of(base).parameters, given[0], strict=False))
+    structs = {one.name: one for one in msgspec.structs.fields(base)}
+    found: list[Field] = []
+    for one in inherited:
+        if one.scope is None:
+            found.append(one)
+            continue
+        declared = one.scope.resolve_now(one.annotation, one.where)
+        concrete: Any = types.get(declared, declared)
+        if inner := getattr(concrete, "__parameters__", ()):
+            concrete = concrete[tuple(types.get(each, each) for each in inner)]
+        found.append(dataclasses.replace(one, owner=owner, annotation=concrete, body=annotations))
+        if one.kind == "value" and one.attr not in annotations:
+            known = structs[one.attr]
+            annotations[one.attr] = concrete
+            default: Any = {"default": known.default, "default_factory": known.default_factory}
+            body[one.attr] = msgspec.field(name=one.name, **default)
+    return found
 
 
 def _check_clash(
@@ -343,7 +425,7 @@ def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
 
 def _key_type(cls: type[Any], handlers: tuple[Handler, ...]) -> Any:
     """The type of an actor's key, by its topics or else by its contexts. Any if neither declares it."""
-    key_types = [(edge.key_type, repr(edge.name)) for h in handlers for edge in h.edges if not edge.is_stream]
+    key_types = [(edge.key_type, repr(edge.name)) for h in handlers for edge in h.edges]
     key_types += [(h.key_type, h.where) for h in handlers if not isinstance(h.roles[0], QueryRole)]
     first: tuple[Any, str] = (Any, "")
     for key_type, where in key_types:

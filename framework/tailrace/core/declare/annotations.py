@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Iterable, Mapping
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tailrace.core.errors import DefinitionError
 
@@ -114,11 +114,13 @@ def members_of(annotation: Any) -> tuple[Any, ...]:
 def accepts(annotation: Any, offered: Any) -> bool:
     """Whether a parameter with this annotation accepts every value of the type ``offered``."""
     allowed = members_of(annotation)
-    if any(a is Any or a is object for a in allowed):
+    if any(a is Any or a is object or isinstance(a, TypeVar) for a in allowed):
         return True
     return all(
         any(
-            a == member or (isinstance(a, type) and isinstance(member, type) and issubclass(member, a))
+            a == member
+            or (isinstance(a, type) and isinstance(member, type) and issubclass(member, a))
+            or get_origin(a) is member  # its parameters are not known at run time
             for a in allowed
         )
         for member in members_of(offered)

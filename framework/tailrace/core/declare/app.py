@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import UnionType
-from typing import Any, ClassVar, Literal, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Literal, Self, TypeVar, Unpack, overload
 
 from tailrace.core.declare import planner
 from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
@@ -102,7 +102,7 @@ class App(Declarations):
     def __repr__(self) -> str:
         return f"<app {self.name!r}>"
 
-    def renamed(self, name: str) -> App:
+    def renamed(self, name: str) -> Self:
         """Return an app with the same declarations and another name. It has its own state, history and
         positions in the topics.
 
@@ -217,17 +217,22 @@ class App(Declarations):
         self._plan = None
         return topic
 
-    def stream(self, name: str, type: type[E]) -> Stream[E]:
+    @overload
+    def stream(self, name: str, type: type[E]) -> Stream[E, Any]: ...
+    @overload
+    def stream(self, name: str, type: type[E], *, key_type: type[K]) -> Stream[E, K]: ...
+    def stream(self, name: str, type: Any, *, key_type: Any = Any) -> Stream[Any, Any]:
         """Declare a stream: its events are handled in the same step, under the same key, and never stored.
 
-        A stream chains functions and actors that share a key. Where the key changes, use a topic.
+        A stream chains functions and actors that share a key. Where the key changes, use a topic. ``key_type`` is the type
+        of the key, for its takers and for type checkers.
 
         Raises:
             DefinitionError: The name is not allowed, or a topic or stream has it already.
         """
         legal_name(name, "a stream")
         self._free(name, "stream")
-        stream: Stream[E] = Stream(self.name, name, type)
+        stream = Stream[Any, Any](self.name, name, type, key_type)
         self.streams[name] = stream
         self._plan = None
         return stream

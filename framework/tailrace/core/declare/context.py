@@ -112,15 +112,37 @@ class Context(Generic[K]):
         self.is_late = False
         self.timer_name = None
 
+    # --- event time ---
+
+    @property
+    def fired_to(self) -> int:
+        """The instant up to which the event-time timers of this actor have fired, in ms.
+
+        It is ``watermark``, except within a step in which many timers fire: a handler of a stream that is called
+        while the timer of another actor fires sees the watermark that all have reached, but its own timers have fired only
+        up to just before that timer. What has been decided at an instant at or before ``fired_to`` is decided.
+        """
+        fired = self._unit.fired
+        if fired is None or fired[0] != rows.EVENT_TIME or fired[1] > self.watermark:
+            return self.watermark
+        return fired[1] - 1
+
+    def count_late(self) -> None:
+        """Count this event as dropped: it is late, and this handler leaves it out.
+
+        A service logs the number, and reports it as the metric ``tailrace_dropped_events_total``.
+        """
+        self._unit.count_dropped()
+
     # --- output ---
 
     @overload
     def emit(self, to: Topic[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
     @overload
-    def emit(self, to: Stream[E], event: E, *, at: int | datetime | None = None) -> None: ...
+    def emit(self, to: Stream[E, Any], event: E, *, at: int | datetime | None = None) -> None: ...
     def emit(
         self,
-        to: Topic[E, Any] | Stream[E],
+        to: Topic[E, Any] | Stream[E, Any],
         event: E,
         surplus: object = None,
         at: int | datetime | None = None,

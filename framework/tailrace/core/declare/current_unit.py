@@ -11,11 +11,13 @@ These values are internal. A handler sees them only through ``Context``; the eng
     input                 at the start of a run     the number of the input; in a firing, that of the last run
     taken                 at the end of a run       index of the first head not taken
     outputs, chained      taken by the task         records emitted to topics, events to streams, in order
+    count_dropped         by the task               counts an event that the handler leaves out as late
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
@@ -49,6 +51,7 @@ class CurrentUnit:
 
     __slots__ = (
         "chained",
+        "count_dropped",
         "depth",
         "draws",
         "fired",
@@ -66,7 +69,7 @@ class CurrentUnit:
 
     def __init__(self) -> None:
         self.outputs: list[RawOutput] = []
-        self.chained: deque[tuple[Stream[Any], Any, int]] = deque()
+        self.chained: deque[tuple[Stream[Any, Any], Any, int]] = deque()
         """Stream, event, event time."""
         self.route: Route | None = None
         """The running handler; None between two handlers."""
@@ -79,6 +82,7 @@ class CurrentUnit:
         self.fired: tuple[int, int] | None = None
         """Domain and time of the firing timer."""
         self.depth = 0
+        self.count_dropped: Callable[[], None] = lambda: None
 
     def leave(self) -> None:
         """Note that no handler is running: a context that a handler has kept fails from now on."""

@@ -20,7 +20,7 @@ class Declarations:
     version: str
     on_error: OnError
     topics: dict[str, Topic[Any, Any]]
-    streams: dict[str, Stream[Any]]
+    streams: dict[str, Stream[Any, Any]]
     actors: dict[str, ActorMeta]
     functions: dict[str, Handler]
     orders: dict[str, str]

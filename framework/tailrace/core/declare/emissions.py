@@ -35,7 +35,7 @@ def emissions_of(
     calls: Iterable[Callable[..., Any]],
     cls: type[Any] | None,
     topics: Iterable[Topic[Any, Any]],
-    streams: Iterable[Stream[Any]],
+    streams: Iterable[Stream[Any, Any]],
     actors: Iterable[type[Any]],
 ) -> Emissions:
     """Find which of these topics and streams handlers may emit to, and which actors they may send to.

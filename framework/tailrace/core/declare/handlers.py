@@ -66,7 +66,14 @@ class QueryRole:
     """Answers queries from committed state."""
 
 
-Role = ProcessRole | TimerRole | MessageRole | QueryRole
+@dataclass(frozen=True, slots=True)
+class ResultRole:
+    """Takes the results of a composite field; see ``components``."""
+
+    component: Any
+
+
+Role = ProcessRole | TimerRole | MessageRole | QueryRole | ResultRole
 
 
 @dataclass(slots=True)
@@ -77,6 +84,7 @@ class Handler:
         ProcessRole: ("event", "ctx"),
         TimerRole: ("ctx",),
         MessageRole: ("message", "ctx"),
+        ResultRole: ("result", "ctx"),
     }
 
     where: str
@@ -131,6 +139,8 @@ class Handler:
                 hint=f"Declare {name}: tr.Context[...], with the key's type in the brackets.",
             )
         (self.key_type,) = get_args(hint) or (Any,)
+        if isinstance(self.key_type, TypeVar):  # of a generic base class
+            self.key_type = Any
         for edge in self.edges:
             if not agree(self.key_type, edge.key_type):
                 raise DefinitionError(
@@ -221,7 +231,7 @@ def add_role(function: Any, decorator: str, role: Role) -> None:
     parameters = Handler.PARAMETERS.get(type(role))
     check_shape(function, decorator, None if parameters is None else ("self", *parameters))
     roles = roles_of(function)
-    if roles and (type(roles[0]) is not type(role) or isinstance(role, (MessageRole, QueryRole))):
+    if roles and (type(roles[0]) is not type(role) or isinstance(role, (MessageRole, QueryRole, ResultRole))):
         raise DefinitionError(
             f"{place_of(function)} has two decorators that call it with different arguments",
             hint="Write a method for each, and let both call a third one for what they share.",

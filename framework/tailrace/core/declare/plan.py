@@ -189,6 +189,13 @@ class ActorPlan:
     queries: Mapping[str, Callable[..., Any]]
     required: tuple[str, ...]
     schema: ActorSchema
+    has_components: bool = False
+    """Whether it has composite fields, whose views need the instance's parts."""
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether each of its instances has parts besides its plain fields."""
+        return bool(self.maps or self.lists or self.ttls or self.has_components)
 
     def __repr__(self) -> str:
         return f"<plan of actor {self.name}>"
@@ -215,7 +222,7 @@ class Plan:
     changelog_topic: str
     tape_topic: str
     dead_letters_topic: str
-    streams: tuple[Stream[Any], ...]
+    streams: tuple[Stream[Any, Any], ...]
     routes_of_stream: tuple[tuple[Route, ...], ...]
     topics: Mapping[str, Topic[Any, Any]]
     by_class: Mapping[type[Any], ActorPlan]

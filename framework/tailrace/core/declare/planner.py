@@ -403,6 +403,7 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
         ),
         required=required,
         schema=describe(cls),
+        has_components=bool(declaration.components),
     )
     for handler in declaration.handlers:
         where = f"{name}.{handler.method}"

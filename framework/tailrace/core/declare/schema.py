@@ -54,6 +54,7 @@ def describe(cls: type[Any]) -> ActorSchema:
         tuple(_described(one, structs) for one in fields),
         timers=tuple(sorted(timers)),
         inputs=_inputs(declaration),
+        meaning=declaration.meaning,
     )
 
 

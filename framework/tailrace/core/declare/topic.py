@@ -54,7 +54,7 @@ class Edge(Generic[E, K]):
         return f"<{self.__class__.__name__.lower()} {self.name!r} of {self.type_name}>"
 
 
-class Stream(Edge[E, Any]):
+class Stream(Edge[E, K]):
     """A stream within a step, made by ``App.stream``.
 
     Pass it to ``@tr.process`` and to ``ctx.emit``, like a topic.
@@ -62,8 +62,8 @@ class Stream(Edge[E, Any]):
 
     __slots__ = ("index",)
 
-    def __init__(self, app: str, name: str, type: Any) -> None:
-        super().__init__(app, name, type, Any, is_stream=True)
+    def __init__(self, app: str, name: str, type: Any, key_type: Any = Any) -> None:
+        super().__init__(app, name, type, key_type, is_stream=True)
         self.index = -1
 
 

@@ -62,7 +62,7 @@ class Table:
         """In a checked run: the encoding of each live instance when its last handler returned."""
         self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
         """Whether sealing only has to check types."""
-        self._has_parts = bool(plan.maps or plan.lists or plan.ttls or self.past.collections)
+        self._has_parts = bool(plan.has_parts or self.past.collections)
         self._weight = self._each = 0
         """Estimated bytes of ``live``; and of an instance in ``old``, on average."""
         self._ahead: dict[bytes, bytes | None] = {}

@@ -40,6 +40,12 @@ _OTHER_KEY: Final = (
 )
 
 
+_OTHER_MEANING: Final = (
+    "What is stored was computed for the former one. Give the new one another name, so that it begins without state (its "
+    "results begin with what is read from then on; a rebuild fills it from the history), or keep the former one."
+)
+
+
 def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, list[Change]]:
     """The schema to store for the actor from now on, and how the declared schema differs from the stored.
 
@@ -51,7 +57,13 @@ def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, lis
     mixed = stored.mixed or any(change.kind not in ("ttl", "default") for change in changes)
     if stored.key == declared.key:
         _compare_inputs(stored, declared, changes)
-    return ActorSchema(key, fields, past, stored.timers, mixed, stored.inputs | declared.inputs), changes
+    for part, now in declared.meaning.items():
+        if (before := stored.meaning.get(part, now)) != now:
+            changes.append(Change("incompatible", part or "what it does", before, now, _OTHER_MEANING))
+    meaning = stored.meaning | declared.meaning
+    return ActorSchema(
+        key, fields, past, stored.timers, mixed, stored.inputs | declared.inputs, meaning
+    ), changes
 
 
 def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Change]) -> None:

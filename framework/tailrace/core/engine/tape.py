@@ -48,7 +48,7 @@ RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
 ALL = -1
 
-FORMAT = 9
+FORMAT = 10
 """The format of cuts and tapes."""
 
 
@@ -70,6 +70,8 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     """Events that ordered operators have handled in their turn."""
     released: int = 0
     """Events that were handled again after they had waited in quarantine."""
+    dropped: int = 0
+    """Events that a handler left out because they were late: ``Context.count_late``."""
 
     @property
     def drained(self) -> int:

@@ -58,6 +58,16 @@ policy. Raises the failure, or returns: then a dead letter is written.
 """
 
 
+class _Counted:
+    """The totals of a task, for its list of what is to be undone."""
+
+    def __init__(self, totals: tape.Totals) -> None:
+        self._totals = totals
+
+    def __setitem__(self, name: str, value: int) -> None:
+        setattr(self._totals, name, value)
+
+
 class Units:
     """Runs the handlers of a task's units, and undoes units that fail."""
 
@@ -79,6 +89,7 @@ class Units:
         self.cells = cells
         self.context = context
         self.unit = cells.unit
+        self.unit.count_dropped = self._count_dropped
         self.marks = marks
         self.waits = Quarantine(plan, cells, totals)
         self.apart = False
@@ -220,6 +231,11 @@ class Units:
     def change(self, route: Route, table: Table, key: Any) -> None:
         """Change the state of the quarantine, which no observer sees."""
         Units.invoke(self, route, table, key, None)
+
+    def _count_dropped(self) -> None:
+        counted: Any = _Counted(self.totals)  # undone like an assignment to a dictionary
+        self.cells.undo.append((counted, "dropped", self.totals.dropped))
+        self.totals.dropped += 1
 
     def stand(self, operator: int) -> None:
         """Set what a handler sees of its operator's event time."""

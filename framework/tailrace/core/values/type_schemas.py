@@ -115,7 +115,8 @@ class ActorSchema(msgspec.Struct, frozen=True):
 
     ``timers`` are the families that pending timers may be of (see ``declare.schema.timer_family``).
     ``mixed``: rows may be of the form that another declaration has given them. ``inputs``: for each of its
-    topics the fields that are the key, "" where a function makes it.
+    topics the fields that are the key, "" where a function makes it. ``meaning``: what the parts of a composite field stand
+    for, and under "" what an operator of the library does.
     """
 
     key: TypeSchema
@@ -124,6 +125,7 @@ class ActorSchema(msgspec.Struct, frozen=True):
     timers: tuple[str, ...] = ()
     mixed: bool = False
     inputs: dict[str, str] = {}
+    meaning: dict[str, str] = {}
 
 
 class _Scope(NamedTuple):

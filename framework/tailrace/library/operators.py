@@ -1,0 +1,76 @@
+"""How the library adds an operator to an app: an actor with a stable name, and the stream or topic of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
+from tailrace.core.declare.app import App
+from tailrace.core.declare.handlers import check_edges
+from tailrace.core.declare.topic import Edge, Order, Stream, Topic
+from tailrace.core.declare.topic_declaration import legal_name
+from tailrace.core.errors import DefinitionError
+from tailrace.core.values.types import spell
+
+Body = Mapping[str, Any]
+"""The body of an actor class: its fields, with ``__annotations__``, and its decorated handlers."""
+
+
+def result_stream(app: App, name: str, type: Any, *inputs: Edge[Any, Any]) -> Stream[Any, Any]:
+    """The stream of an operator's results: with its name, and the key of its inputs.
+
+    Raises DefinitionError if the name is taken or not allowed, or if the inputs are no edges with keys of one type.
+    """
+    key_type = key_type_of(name, *inputs)
+    legal_name(name, "an operator", limit=120)
+    return app.stream(name, type, key_type=key_type)
+
+
+def key_type_of(name: str, *inputs: Edge[Any, Any]) -> Any:
+    """The type of the keys of all inputs. DefinitionError if they differ, or are not known."""
+    check_edges(inputs, f"the operator {name!r}")
+    for edge in inputs:
+        if isinstance(edge, Topic) and edge.key_of is None:
+            raise DefinitionError(
+                f"the operator {name!r} takes {edge.name!r}, which has no key",
+                hint="Declare the topic with key=, or mark a field of its type: tr.Key[str].",
+            )
+        if edge.key_type is Any:
+            raise DefinitionError(
+                f"the operator {name!r} takes {edge.name!r}, whose keys have no declared type",
+                hint=f"Declare it: app.stream({edge.name!r}, {edge.type_name}, key_type=str).",
+            )
+        if edge.key_type != inputs[0].key_type:
+            raise DefinitionError(
+                f"the operator {name!r} takes {inputs[0].name!r} with keys of type {spell(inputs[0].key_type)} and "
+                f"{edge.name!r} with keys of type {spell(edge.key_type)}",
+                hint="Give both the same key: re-key one of them with an @app.process function that emits to a topic.",
+            )
+    return inputs[0].key_type
+
+
+def add_operator(
+    app: App,
+    name: str,
+    what: str,
+    body: Body,
+    *,
+    emits: tuple[Edge[Any, Any], ...],
+    order: Order | None = None,
+) -> type[Actor]:
+    """Add an actor with this stable name and class body to an app.
+
+    ``what`` says in one line what it computes, with all that its stored state depends on: "window: tumbling 1h, mean". It is shown by
+    ``tailrace graph`` and stored with the state, which another ``what`` does not read.
+    """
+    cls: Any = ActorMeta(name, (Actor,), {"__module__": __name__, "__qualname__": name, **body}, order=order)
+    declaration_of(cls).operator = what
+    added: type[Actor] = app.actor(name=name, emits=emits)(cls)
+    return added
+
+
+def handler(function: Callable[..., None], decorator: Callable[[Any], Any]) -> Any:
+    """A function of the library as a handler: without annotations, which the app could not look up."""
+    function.__annotations__ = {}
+    return decorator(function)
