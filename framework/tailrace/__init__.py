@@ -44,7 +44,9 @@ from tailrace.core.errors import (
     UsageError,
 )
 from tailrace.core.handling.collections import ListState, MapState
+from tailrace.library import agg, windows
 from tailrace.library.app import App
+from tailrace.library.windowed import Windowed
 
 
 def _start(app: CoreApp, options: Mapping[str, Any]) -> None:
@@ -76,10 +78,13 @@ __all__ = [
     "TailraceError",
     "Topic",
     "UsageError",
+    "Windowed",
+    "agg",
     "field",
     "on_message",
     "on_processing_timer",
     "on_timer",
     "process",
     "query",
+    "windows",
 ]

@@ -78,6 +78,8 @@ def members(package: str, name: str) -> Iterator[tuple[str, str]]:
 def docstring(package: str, name: str) -> str:
     """The docstring of a public name; of a constant, the one below it."""
     value = getattr(importlib.import_module(package), name)
+    if inspect.ismodule(value):
+        return value.__doc__ or ""
     if inspect.isclass(value) or inspect.isfunction(value):
         return vars(value).get("__doc__", None) or "" if inspect.isclass(value) else value.__doc__ or ""
     for module in list(sys.modules):

@@ -13,6 +13,7 @@ PAGES = [
     "docs/tutorial.md",
     "docs/testing.md",
     "docs/event-time.md",
+    "docs/windows.md",
     "docs/explore.md",
     "docs/snapshots.md",
 ]

@@ -2,11 +2,84 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar, Unpack, overload
+
 from tailrace.core.declare.app import App as CoreApp
+from tailrace.core.declare.topic import Edge, Stream, Topic
+from tailrace.library import windowed
+from tailrace.library.agg import Aggregate
+from tailrace.library.windowed import Windowed, WindowOptions
+from tailrace.library.windows import Windows
+
+E = TypeVar("E")
+K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R")
 
 
 class App(CoreApp):
     """See ``core.declare.app.App``; its methods for windows and joins are here."""
+
+    @overload
+    def window(
+        self,
+        name: str,
+        edge: Edge[E, K],
+        windows: Windows,
+        aggregate: Aggregate[E, Any, V],
+        *,
+        into: None = None,
+        **options: Unpack[WindowOptions],
+    ) -> Stream[Windowed[K, V], K]: ...
+    @overload
+    def window(
+        self,
+        name: str,
+        edge: Edge[E, K],
+        windows: Windows,
+        aggregate: Aggregate[E, Any, V],
+        *,
+        into: Topic[R, Any],
+        **options: Unpack[WindowOptions],
+    ) -> Topic[R, Any]: ...
+    def window(
+        self,
+        name: str,
+        edge: Edge[Any, Any],
+        windows: Windows,
+        aggregate: Aggregate[Any, Any, Any],
+        *,
+        into: Topic[Any, Any] | None = None,
+        **options: Unpack[WindowOptions],
+    ) -> Edge[Any, Any]:
+        """Aggregate the events of each key by windows of event time, and return the stream of the results.
+
+            hourly = app.window("hourly", readings, windows.tumbling("1h"), agg.mean(lambda r: r.celsius))
+
+        ``name`` is the stable name of its state, and that of the stream of ``tr.Windowed`` which it returns. Take it with
+        ``@app.process(hourly)`` or ``@tr.process(hourly)``, or give it to another operator. A window with events gives its result
+        when the watermark reaches its end; the event time of the result is the last instant of the window (of a session: its last
+        event plus the gap). Results are functions of the set of events and of their times. See ``docs/windows.md``.
+
+        - ``into``: a topic for the results instead; it is returned. The fields of its type are filled by name: the key,
+          ``start``, ``end``, ``value``, ``kind``, the event time, and the fields of a value of ``agg.several``.
+        - ``lateness``: how long after its end a window takes late events (``"1d"``). Each gives a result of the kind
+          ``"correction"`` at once. Its state is kept as long.
+        - ``late``: a topic for events that no window takes; without it they are counted (``h.dropped``).
+        - ``early``: a result of the kind ``"early"`` after every so many events of a window.
+        - ``early_clock``: an early result of each window that has changed, at multiples of this time **of the clock** (``"10s"``).
+          How many there are depends on when the service runs; a replay gets the recorded ones.
+        - ``fill``: the value of tumbling or calendar windows without events; ``fill_windows``: how many are filled after one with
+          events (default: 24). A key without further events gives no more than that.
+
+        At the end of input all windows close. In a run with ``--until-end`` those that the watermark has not reached stay open.
+
+        Raises:
+            DefinitionError: Arguments do not go together, the name is taken, or the input has early results or corrections,
+                which would count twice.
+            DurableTypeError: The accumulator has a type that cannot be stored.
+        """
+        return windowed.add_window(self, name, edge, windows, aggregate, into, options)
 
 
 App.__doc__ = CoreApp.__doc__

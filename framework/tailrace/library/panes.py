@@ -1,0 +1,381 @@
+"""The state of windows, by key: what an event adds to, when a window closes, and what is given then.
+
+A *pane* is what is kept of a window, or of a slice of sliding ones: ``(start, end, accumulator, fresh)``. ``fresh`` is the number
+of events since the last result; -1 once a final result was given, and with ``fill`` minus the number of empty windows to come.
+
+    window             end of its pane           due: its final result is at     freed at
+    -----------------  ------------------------  ------------------------------  -------------------------------------
+    of fixed size      the end of the window     end - 1                         due + lateness
+    session            the last event            end + gap                       due + lateness
+    sliding            the end of the slice      start + size - 1, of windows    that of its last window, + lateness
+    count, global      the latest event          with its last event; never      with its result
+
+A timer for an instant T fires when all events up to T have been handled, except late ones. So a window is closed when
+``ctx.fired_to`` has reached its due time; the watermark may be ahead of it. One timer per key is set to the first due or free
+time. It may be early, since a session grows: then nothing is due, and it moves on. A late event adds to each window that holds
+it and is not freed; it gives a correction of those that are closed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from tailrace.core.durations import INSTANT_LIMIT_MS
+from tailrace.library.agg import Aggregate
+from tailrace.library.windows import Calendar, Count, Sessions, Sliding, Tumbling
+
+IN_FIELD: Final = 32
+"""Panes of a key that its plain field holds: the latest. Earlier ones are entries of a map."""
+FINAL: Final = -1
+EMPTY: Final = object()
+"""In place of the accumulator of a window that is filled."""
+Pane = tuple[int, int, Any, int]
+Gives = Callable[[Any, Any, int, int, Any, str, int], None]
+"""Called with actor, context, start, end, accumulator, kind and event time of a result."""
+_end = itemgetter(1)
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a window operator was declared with. ``late``: called with a context and an event that no window takes."""
+
+    windows: Tumbling | Calendar | Sliding | Sessions | Count
+    aggregate: Aggregate[Any, Any, Any]
+    ordered: bool
+    late: Callable[[Any, Any], None] | None = None
+    gives: Gives | None = None
+    fill: Any = None
+    lateness_ms: int = 0
+    early: int = 0
+    early_clock_ms: int = 0
+    fill_windows: int = 0
+    field: str = "panes"
+    spilled: str = "spilled"
+    timer: str = "close"
+
+
+def machine(rules: Rules) -> Machine:
+    """What keeps these windows."""
+    kinds: dict[type[Any], type[Machine]] = {Sliding: _Slices, Sessions: _Sessions, Count: _Counted}
+    return kinds.get(type(rules.windows), _Fixed)(rules)
+
+
+class Machine:
+    """The windows of every key. ``actor`` is the instance of the key that is being handled."""
+
+    windows: Any
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules, self.windows, self.aggregate = rules, rules.windows, rules.aggregate
+        self.add_to, self.merge = rules.aggregate.add, rules.aggregate.merge
+        assert rules.late is not None
+        assert rules.gives is not None
+        self.late, self.gives = rules.late, rules.gives
+        self.field, self.lateness_ms = rules.field, rules.lateness_ms
+        self.after_ms = rules.windows.gap_ms if isinstance(rules.windows, Sessions) else -1
+        """From the end of a pane to its due time."""
+        self.is_plain = not (rules.early or rules.early_clock_ms)
+        at_most_ms = getattr(rules.windows, "at_most_ms", None)
+        self.longest_ms = INSTANT_LIMIT_MS if at_most_ms is None else at_most_ms
+
+    # --- the panes of a key, ascending by end: those in the map, then those in the field ---
+
+    def panes(self, actor: Any, low: int | None = None, high: int | None = None) -> Iterator[Pane]:
+        """The panes whose end is from ``low`` to before ``high``."""
+        field: tuple[Pane, ...] = getattr(actor, self.field)
+        if not field:
+            return
+        if low is None or low < field[0][1]:
+            for _, pane in getattr(actor, self.rules.spilled).items(low, high):
+                yield pane
+        for pane in field:
+            if (low is None or pane[1] >= low) and (high is None or pane[1] < high):
+                yield pane
+
+    def put(self, actor: Any, pane: Pane) -> None:
+        """Set the pane with this end."""
+        field: tuple[Pane, ...] = getattr(actor, self.field)
+        at = bisect_left(field, pane[1], key=_end)
+        found = at < len(field) and field[at][1] == pane[1]
+        if at == 0 and field and not found:
+            spilled = getattr(actor, self.rules.spilled)
+            if len(field) == IN_FIELD or spilled:
+                spilled[pane[1]] = pane
+                return
+        if len(field) == IN_FIELD and not found:
+            getattr(actor, self.rules.spilled)[field[0][1]] = field[0]
+            field, at = field[1:], at - 1
+        setattr(actor, self.field, (*field[:at], pane, *field[at + found :]))
+
+    def drop(self, actor: Any, end: int) -> None:
+        """Remove the pane with this end."""
+        field: tuple[Pane, ...] = getattr(actor, self.field)
+        at = bisect_left(field, end, key=_end)
+        if at < len(field) and field[at][1] == end:
+            setattr(actor, self.field, (*field[:at], *field[at + 1 :]))
+        else:
+            del getattr(actor, self.rules.spilled)[end]
+
+    # --- what happens ---
+
+    def add(self, actor: Any, event: Any, ctx: Any) -> None:
+        """Take an event."""
+        raise NotImplementedError
+
+    def close(self, actor: Any, ctx: Any) -> None:
+        """Give what is due at the time of the timer that fires, and free what is not needed any more."""
+        time_ms = ctx.event_time
+        due = next(self.panes(actor, time_ms - self.after_ms, time_ms - self.after_ms + 1), None)
+        if due is not None:
+            start, end, acc, fresh = due
+            if self.lateness_ms:
+                self.put(actor, (start, end, acc, FINAL))
+            else:
+                self.drop(actor, end)
+            self.give(
+                actor, ctx, due, "correction" if fresh == FINAL and self.lateness_ms else "final", time_ms
+            )
+            self.follow(actor, due)
+        if self.lateness_ms:
+            for pane in list(self.panes(actor, None, time_ms - self.after_ms - self.lateness_ms + 1)):
+                self.drop(actor, pane[1])
+        self.arm(actor, ctx, time_ms)
+
+    def follow(self, actor: Any, closed: Pane) -> None:
+        """A window has closed: here the next one may have to be filled."""
+
+    def next_ms(self, actor: Any, after_ms: int) -> int | None:
+        """The first instant after this one at which something is due or freed."""
+        first = next(self.panes(actor), None)
+        if first is None:
+            return None
+        due_ms = first[1] + self.after_ms
+        if due_ms > after_ms:
+            return due_ms
+        opened = next(self.panes(actor, after_ms - self.after_ms + 1), None)
+        free_ms = due_ms + self.lateness_ms
+        return free_ms if opened is None else min(free_ms, opened[1] + self.after_ms)
+
+    def arm(self, actor: Any, ctx: Any, after_ms: int) -> None:
+        """Set the timer to the next instant; without one, nothing is left to do."""
+        next_ms = self.next_ms(actor, after_ms)
+        if next_ms is not None:
+            ctx.set_timer(next_ms, self.rules.timer)
+        elif self.rules.early_clock_ms:
+            ctx.cancel_processing_timer(self.rules.timer)
+
+    def give(self, actor: Any, ctx: Any, pane: Pane, kind: str, at_ms: int) -> None:
+        """Give a result."""
+        self.gives(actor, ctx, pane[0], pane[1], pane[2], kind, at_ms)
+
+    def changed(self, actor: Any, ctx: Any, pane: Pane) -> Pane:
+        """The pane after an event was added: its early result is given, or the timer of the clock set."""
+        fresh, rules = pane[3], self.rules
+        if rules.early and fresh >= rules.early:
+            self.give(actor, ctx, pane, "early", ctx.event_time)
+            return (*pane[:3], 0)
+        if rules.early_clock_ms and fresh == 1:
+            ctx.set_processing_timer(
+                (ctx.now // rules.early_clock_ms + 1) * rules.early_clock_ms, rules.timer
+            )
+        return pane
+
+    def tick(self, actor: Any, ctx: Any) -> None:
+        """The clock's timer: give an early result of each window that has changed since its last result."""
+        for pane in list(self.panes(actor)):
+            if pane[3] > 0:
+                self.put(actor, (*pane[:3], 0))
+                self.give(actor, ctx, pane, "early", ctx.event_time)
+
+    def is_refused(self, event: Any, ctx: Any) -> bool:
+        """Whether the event is late, and cannot be added in order."""
+        if self.rules.ordered and ctx.is_late:
+            self.late(event, ctx)
+            return True
+        return False
+
+    def revised(self, actor: Any, ctx: Any, pane: Pane, before: int, fired_ms: int) -> Pane:
+        """A pane with a late event, of a window that may be closed: then its result is given at once."""
+        due_ms = pane[1] + self.after_ms
+        if not self.lateness_ms or due_ms > fired_ms:
+            return pane if before == FINAL or self.is_plain else self.changed(actor, ctx, pane)
+        self.give(actor, ctx, pane, "correction" if before == FINAL else "final", due_ms)
+        return (*pane[:3], FINAL)
+
+
+class _Fixed(Machine):
+    """Tumbling and calendar windows."""
+
+    windows: Tumbling | Calendar
+
+    def add(self, actor: Any, event: Any, ctx: Any) -> None:
+        time_ms, field = ctx.event_time, getattr(actor, self.field)
+        if field and not (self.rules.ordered and ctx.is_late):
+            start, end, acc, fresh = field[-1]
+            if start <= time_ms < end and fresh >= 0:  # the common case
+                pane = (start, end, self.add_to(acc, event, time_ms), fresh + 1)
+                pane = pane if self.is_plain else self.changed(actor, ctx, pane)
+                setattr(actor, self.field, (*field[:-1], pane))
+                return
+        if self.is_refused(event, ctx):
+            return
+        start, end = self.windows.at(time_ms)
+        fired_ms = ctx.fired_to
+        if end - 1 + self.lateness_ms <= fired_ms:
+            self.late(event, ctx)
+            return
+        found = next(self.panes(actor, end, end + 1), None)
+        _, _, acc, fresh = found or (start, end, self.aggregate.start(), 0)
+        if fresh < 0 and not self.lateness_ms:  # empty so far
+            fresh = 0
+        pane = (start, end, self.add_to(acc, event, time_ms), fresh if fresh == FINAL else fresh + 1)
+        self.put(actor, self.revised(actor, ctx, pane, fresh, fired_ms))
+        if found is None:
+            self.arm(actor, ctx, fired_ms)
+
+    def follow(self, actor: Any, closed: Pane) -> None:
+        left = self.rules.fill_windows if closed[3] >= 0 else -closed[3] - 1
+        if left > 0 and not self.lateness_ms:
+            start, end = self.windows.at(closed[1])
+            if next(self.panes(actor, end, end + 1), None) is None:
+                self.put(actor, (start, end, self.aggregate.start(), -left))
+
+
+class _Slices(Machine):
+    """Sliding windows: a pane is a slice, and a window merges its slices."""
+
+    windows: Sliding
+
+    def add(self, actor: Any, event: Any, ctx: Any) -> None:
+        time_ms, field = ctx.event_time, getattr(actor, self.field)
+        if field and not ctx.is_late:
+            start, end, acc, _ = field[-1]
+            if start <= time_ms < end:  # the common case
+                setattr(actor, self.field, (*field[:-1], (start, end, self.add_to(acc, event, time_ms), 0)))
+                return
+        if self.is_refused(event, ctx):
+            return
+        start, end = self.windows.at(time_ms)
+        fired_ms, size_ms = ctx.fired_to, self.windows.size_ms
+        if self.windows.last(end) + size_ms - 1 + self.lateness_ms <= fired_ms:
+            self.late(event, ctx)
+            return
+        found = next(self.panes(actor, end, end + 1), None)
+        acc = self.aggregate.start() if found is None else found[2]
+        closed = [
+            (first, self.window(actor, first) is not None)
+            for first in range(self.windows.first(end), end, self.windows.every_ms)
+            if self.lateness_ms and first + size_ms - 1 <= fired_ms < first + size_ms - 1 + self.lateness_ms
+        ]
+        self.put(actor, (start, end, self.add_to(acc, event, time_ms), 0))
+        for first, was_given in closed:
+            pane = self.window(actor, first)
+            assert pane is not None
+            self.give(actor, ctx, pane, "correction" if was_given else "final", pane[1] - 1)
+        if found is None:
+            self.arm(actor, ctx, fired_ms)
+
+    def window(self, actor: Any, first: int) -> Pane | None:
+        """The window that starts here, of all its slices; None without any."""
+        end, merged = first + self.windows.size_ms, None
+        for _, _, acc, _ in self.panes(actor, first + 1, end + 1):
+            merged = acc if merged is None else self.merge(merged, acc)
+        return None if merged is None else (first, end, merged, 0)
+
+    def close(self, actor: Any, ctx: Any) -> None:
+        windows, time_ms = self.windows, ctx.event_time
+        first = time_ms + 1 - windows.size_ms
+        if (first - windows.offset_ms) % windows.every_ms == 0:
+            pane = self.window(actor, first)
+            if pane is not None:
+                self.give(actor, ctx, pane, "final", time_ms)
+        while (oldest := next(self.panes(actor), None)) is not None:
+            if windows.last(oldest[1]) + windows.size_ms - 1 + self.lateness_ms > time_ms:
+                break
+            self.drop(actor, oldest[1])
+        self.arm(actor, ctx, time_ms)
+
+    def next_ms(self, actor: Any, after_ms: int) -> int | None:
+        windows = self.windows
+        oldest = next(self.panes(actor), None)
+        if oldest is None:
+            return None
+        free_ms = windows.last(oldest[1]) + windows.size_ms - 1 + self.lateness_ms
+        lowest = after_ms + 2 - windows.size_ms
+        lowest += (windows.offset_ms - lowest) % windows.every_ms
+        found = next(self.panes(actor, lowest + 1), None)
+        if found is None:
+            return free_ms
+        return min(free_ms, max(lowest, windows.first(found[1])) + windows.size_ms - 1)
+
+
+class _Sessions(Machine):
+    """Sessions: a pane grows, and panes merge."""
+
+    windows: Sessions
+
+    def add(self, actor: Any, event: Any, ctx: Any) -> None:
+        time_ms, field, gap_ms = ctx.event_time, getattr(actor, self.field), self.windows.gap_ms
+        if field and not (self.rules.ordered and ctx.is_late):
+            start, end, acc, fresh = field[-1]
+            in_reach = start <= time_ms <= end + gap_ms and time_ms - start <= self.longest_ms
+            if in_reach and fresh >= 0:  # the common case
+                pane = (start, max(end, time_ms), self.add_to(acc, event, time_ms), fresh + 1)
+                pane = pane if self.is_plain else self.changed(actor, ctx, pane)
+                setattr(actor, self.field, (*field[:-1], pane))
+                return
+        if self.is_refused(event, ctx):
+            return
+        fired_ms = ctx.fired_to
+        near = self.near(actor, time_ms)
+        if not near and time_ms + gap_ms + self.lateness_ms <= fired_ms:
+            self.late(event, ctx)
+            return
+        first, last, acc, fresh = near[0] if near else (time_ms, time_ms, self.aggregate.start(), 0)
+        for pane in near:
+            self.drop(actor, pane[1])
+        for _, end, other, more in near[1:]:
+            last, acc = end, self.merge(acc, other)
+            fresh = FINAL if FINAL in (fresh, more) else fresh + more
+        acc = self.add_to(acc, event, time_ms)
+        pane = (min(first, time_ms), max(last, time_ms), acc, fresh if fresh == FINAL else fresh + 1)
+        self.put(actor, self.revised(actor, ctx, pane, fresh, fired_ms))
+        if not near or self.lateness_ms:  # a closed session may have opened again
+            self.arm(actor, ctx, fired_ms)
+
+    def near(self, actor: Any, time_ms: int) -> list[Pane]:
+        """The sessions to which an event belongs: those at most a gap away."""
+        gap_ms = self.windows.gap_ms
+        found: list[Pane] = []
+        for pane in self.panes(actor, time_ms - gap_ms):
+            if pane[0] > time_ms + gap_ms:
+                break
+            found.append(pane)
+        # With at_most, events come in order, so only the last session may grow.
+        return (
+            found
+            if self.windows.at_most_ms is None
+            else [p for p in found[-1:] if time_ms - p[0] <= self.longest_ms]
+        )
+
+
+class _Counted(Machine):
+    """Windows of so many events, and of all: there is one at a time."""
+
+    windows: Count
+
+    def add(self, actor: Any, event: Any, ctx: Any) -> None:
+        if self.is_refused(event, ctx):
+            return
+        time_ms, field = ctx.event_time, getattr(actor, self.field)
+        start, end, acc, fresh = field[0] if field else (time_ms, time_ms, self.aggregate.start(), 0)
+        pane = (min(start, time_ms), max(end, time_ms), self.add_to(acc, event, time_ms), fresh + 1)
+        if fresh + 1 == self.windows.events:
+            setattr(actor, self.field, ())
+            self.give(actor, ctx, pane, "final", time_ms)
+        else:
+            setattr(actor, self.field, (pane if self.is_plain else self.changed(actor, ctx, pane),))
