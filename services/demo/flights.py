@@ -2,13 +2,14 @@
 
 The last days are loaded later, after Spark has rebuilt both states from the log. The services continue from these states.
 
-Six checks. The exit code is 1 if one fails:
+Seven checks. The exit code is 1 if one fails:
 
     rebuild       the states that Spark rebuilds from the log equal the live ones byte for byte, before and after
     replay        state and outputs of a replay along the tape equal those of the live run byte for byte
     the tape      the replays did as much work as the live run
     questions     what is asked over HTTP is what the outputs say
     schedules     the first events give the same results, whatever arrives first, and whenever tasks commit and crash
+    a window      the mean delays per airport and hour equal a query in SQL over the log
     accounts      every departure and cancellation of the history is in the outputs of the services exactly once
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import msgspec
 
+from services.demo import delays
 from services.demo.accounts import Accounts, results_of
 from services.demo.console import Console
 from services.demo.explorations import explore
@@ -122,6 +124,7 @@ class Demo:
             totals = [one.totals() for one in services]
             failures += self._replay(services, totals)
             failures += self._explore(services)
+            failures += self._delays(log)
             return failures + self._close(log, Accounts.of([*first, *rest]), totals)
         finally:
             log.close()
@@ -272,6 +275,16 @@ class Demo:
                 causes = "\n   ".join(one.cause for one in (*found.errors, *found.declared))
                 failures.append(f"the results of {service.name} depend on the schedule:\n   {causes}")
         return failures
+
+    def _delays(self, log: EmbeddedLog | KafkaLog) -> list[str]:
+        console = self._console
+        console.title("A window: mean delays per airport and hour, compared with a query in SQL over the log")
+        found = delays.compare(self._folders, log, console, self._settings.commit_interval)
+        console.say(
+            f"   {found.hours:,} hours of airports, {found.corrections:,} corrections by late departures: "
+            f"differences {len(found.differences):,}   ({found.seconds:.1f} s)"
+        )
+        return [f"the delays differ from the query in {one}" for one in found.differences[:3]]
 
     def _close(self, log: Log, accounts: Accounts, totals: Sequence[Totals]) -> list[str]:
         console, settings = self._console, self._settings

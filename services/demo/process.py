@@ -89,13 +89,14 @@ class Service:
 
     # --- its process
 
-    def start(self, *, end_of_input: bool, from_snapshot: str = "") -> None:
+    def start(self, *, end_of_input: bool, from_snapshot: str = "", create_topics: bool = False) -> None:
         """Start a process. With ``end_of_input`` it exits when it has handled all records in the log. ``from_snapshot`` is ``URI#ID``."""
         command = [sys.executable, "-m", "tailrace", "run", self.reference]
         command += ["--log", str(self._folders.log), "--state", str(self.state)]
         command += ["--commit-interval", self._interval, "--log-format", "json"]
         command += ["--from-snapshot", from_snapshot] if from_snapshot else []
         command += ["--end-of-input"] if end_of_input else []
+        command += ["--create-topics"] if create_topics else []
         with self.words.open("ab") as words:
             self._process = subprocess.Popen(
                 command,
