@@ -116,12 +116,17 @@ def accepts(annotation: Any, offered: Any) -> bool:
     allowed = members_of(annotation)
     if any(a is Any or a is object or isinstance(a, TypeVar) for a in allowed):
         return True
-    return all(
-        any(
-            a == member
-            or (isinstance(a, type) and isinstance(member, type) and issubclass(member, a))
-            or get_origin(a) is member  # its parameters are not known at run time
-            for a in allowed
-        )
-        for member in members_of(offered)
-    )
+    return all(any(_takes(a, member) for a in allowed) for member in members_of(offered))
+
+
+def _takes(allowed: Any, member: Any) -> bool:
+    if allowed == member or (allowed is float and member is int):
+        return True
+    if isinstance(allowed, type) and isinstance(member, type) and not get_args(allowed):
+        return issubclass(member, allowed)
+    origin = get_origin(allowed)
+    if origin is None or origin is not (get_origin(member) or member):
+        return False
+    # The parameters of a bare generic class are not known at run time.
+    pairs = zip(get_args(allowed), get_args(member), strict=False)
+    return all(accepts(wanted, given) for wanted, given in pairs)

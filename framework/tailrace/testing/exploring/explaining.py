@@ -38,6 +38,8 @@ _KINDS = {
     "ctx.now": "processing time",
     "ctx.is_late": "late events",
     "ctx.watermark": "late events",
+    "ctx.fired_to": "late events",
+    "ctx.count_late": "late events",
     "ctx.random": "randomness",
     "ctx.uuid": "randomness",
 }

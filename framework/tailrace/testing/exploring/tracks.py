@@ -22,7 +22,8 @@ from tailrace.testing.inputs import written_topics
 Id: TypeAlias = tuple[Any, ...]
 
 
-LATENESS = ("is_late", "watermark")
+_LATENESS = ("is_late", "watermark")
+LATENESS = (*_LATENESS, "count_late", "fired_to")
 """Attributes of the context that a handler reads if it treats late events in its own way."""
 
 
@@ -239,7 +240,7 @@ def varying(one: TraceStep, other: TraceStep) -> frozenset[str]:
     reads = one.reads | other.reads
     found = {
         f"ctx.{name}"
-        for name in ("now", *LATENESS)
+        for name in ("now", *_LATENESS)
         if name in reads and getattr(one.moment, name) != getattr(other.moment, name)
     }
     if one.cause[0] == "written" and one.moment.at != other.moment.at:
