@@ -1,8 +1,8 @@
 """Stocks: over 10 seconds, every 5 seconds, what a symbol has cost, and the cheapest trade of the market.
 
-    trades  ──┬──►  symbols  ──►  prices       mean and highest trade of each symbol
-              └──►  to_market  ──►  quotes  ──►  market  ──►  cheapest
-                                    keyed by the market
+trades  ──┬──►  symbols  ──►  prices       mean and highest trade of each symbol
+          └──►  to_market  ──►  quotes  ──►  market  ──►  cheapest
+                                keyed by the market
 """
 
 import tailrace as tr
@@ -22,9 +22,7 @@ symbols = app.window(
     "symbols",
     trades,
     TEN_SECONDS,
-    agg.several(
-        mean=agg.mean(lambda t: t.price), highest=agg.max_by(lambda t: t.price), trades=agg.count()
-    ),
+    agg.several(mean=agg.mean(lambda t: t.price), highest=agg.max_by(lambda t: t.price), trades=agg.count()),
     into=prices,
 )
 

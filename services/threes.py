@@ -1,6 +1,6 @@
 """Threes: the mean of every three readings of a sensor. No time is involved.
 
-    readings  ──►  threes  ──►  means
+readings  ──►  threes  ──►  means
 """
 
 import msgspec

@@ -41,7 +41,9 @@ RECIPES = sorted(page.name for page in COOKBOOK.glob("*.md") if page.name != "RE
 DEPENDS = {
     "sensors": {"processing time": "an alert is for people who wait for it now: a rise counts by the clock"},
     "forwarder": {"late events": "a reading that comes after its topic was idle goes to late-readings"},
-    "rooms": {"late events": "a mean of a sensor that was silent may come after its room's hour: it is counted"},
+    "rooms": {
+        "late events": "a mean of a sensor that was silent may come after its room's hour: it is counted"
+    },
     "stocks": {"late events": "a quote after a time without trades may come after its window: it is counted"},
     "orders": {"late events": "an order that comes after its topic was idle goes to late-orders, to be seen"},
 }

@@ -40,7 +40,9 @@ def compare(folders: Folders, log: EmbeddedLog | KafkaLog, console: Console, int
     service.start(end_of_input=True, create_topics=True)
     try:
         while not service.has_left():
-            console.progress(f"{time.monotonic() - begun_s:4.0f} s   {service.name} runs to the end of the log")
+            console.progress(
+                f"{time.monotonic() - begun_s:4.0f} s   {service.name} runs to the end of the log"
+            )
             time.sleep(_LOOK_S)
     finally:
         service.end()

@@ -31,7 +31,9 @@ class Row(msgspec.Struct, frozen=True):
 def main(log: str) -> int:
     """Run the query, and print its rows."""
     spark = session()
-    movements = spark.read.format("tailrace").options(log=log, app="services.flights.delays:app", topic="movements")
+    movements = spark.read.format("tailrace").options(
+        log=log, app="services.flights.delays:app", topic="movements"
+    )
     movements.load().createOrReplaceTempView("movements")
     for row in spark.sql(QUERY).collect():
         sys.stdout.buffer.write(msgspec.json.encode(Row(**row.asDict())) + b"\n")

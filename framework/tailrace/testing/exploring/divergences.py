@@ -156,6 +156,12 @@ def _before(
     here, there = _until(sides[side], step[0]), _until(sides[1 - side], step[0])
     everything_here, everything_there = dict(sides[side]), dict(sides[1 - side])
     before_here, before_there = dict(here), dict(there)
+    if step[0] not in everything_there:
+        # A timer that was never set there: the event that should have set it may have been left out as late.
+        for each, version in reversed(here):
+            other = everything_there.get(each)
+            if other is not None and other.moment.is_late and not version.moment.is_late:
+                return Divergence("result", place, side, version, other)
     unseen = [found for found in there if found[0] not in before_here]
     seen = [found for found in here if found[0] not in before_there]
     for found, at in ((unseen, 1 - side), (seen, side)):
