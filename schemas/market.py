@@ -1,4 +1,4 @@
-"""A market: trades, and what is said about the prices of some seconds."""
+"""A market: trades, and the prices of some seconds in a few numbers."""
 
 import msgspec
 

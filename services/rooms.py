@@ -1,7 +1,7 @@
 """Rooms: a mean per sensor and minute, and from these a mean per room and hour.
 
-    readings  ──►  minutes  ──►  sensor-means  ──►  hours  ──►  room-hours
-    keyed by sensor              keyed by room
+    room-readings  ──►  minutes  ──►  sensor-means  ──►  hours  ──►  room-hours
+    keyed by sensor                   keyed by room
 
 The two windows are chained by a topic, since their keys differ. A result has the last instant of its window as event time, so a minute falls
 into the hour that it belongs to.
@@ -14,11 +14,11 @@ from schemas.rooms import RoomHour, RoomReading, SensorMean
 from tailrace import agg, windows
 
 app = tr.App("rooms")
-readings = app.topic("readings", RoomReading, out_of_order="10s")
+readings = app.topic("room-readings", RoomReading, out_of_order="10s")
 # A sensor that was silent may come back with a mean for an hour that is over: such a mean is left out, and counted.
 sensor_means = app.topic("sensor-means", SensorMean, late="handle")
 room_hours = app.topic("room-hours", RoomHour)
-too_late = app.topic("late-readings", RoomReading)
+too_late = app.topic("late-room-readings", RoomReading)
 
 minutes = app.window(
     "minutes",

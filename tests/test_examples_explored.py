@@ -148,7 +148,7 @@ def moved() -> History:
 
 REAL: Mapping[str, Callable[[], History]] = {
     "aircraft": lambda: flights(Airframe, Departure, Arrival),
-    "delays": lambda: moved(),
+    "delays": moved,
     "airport": lambda: moved() + flights(Weather, Cancellation),
 }
 

@@ -9,12 +9,11 @@ import sys
 
 import msgspec
 
-from schemas.flights import HOUR_MS
 from tailrace.spark import session
 
-QUERY = f"""
+QUERY = """
 SELECT airport, start, avg(delay_minutes) AS mean_delay, count(*) AS departures
-FROM (SELECT airport, delay_minutes, scheduled_ms - scheduled_ms % {HOUR_MS} AS start FROM movements)
+FROM (SELECT airport, delay_minutes, scheduled_ms - scheduled_ms % 3600000 AS start FROM movements)
 GROUP BY airport, start
 """
 
@@ -35,7 +34,7 @@ def main(log: str) -> int:
         log=log, app="services.flights.delays:app", topic="movements"
     )
     movements.load().createOrReplaceTempView("movements")
-    for row in spark.sql(QUERY).collect():
+    for row in spark.sql(QUERY).collect():  # pyright: ignore[reportUnknownMemberType]  # PySpark leaves its arguments untyped
         sys.stdout.buffer.write(msgspec.json.encode(Row(**row.asDict())) + b"\n")
     return 0
 

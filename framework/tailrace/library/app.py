@@ -37,7 +37,7 @@ class App(CoreApp):
         name: str,
         edge: Edge[E, K],
         windows: Windows,
-        aggregate: Aggregate[E, Any, V],
+        aggregate: Aggregate[E, Any, Any],
         *,
         into: Topic[R, Any],
         **options: Unpack[WindowOptions],
