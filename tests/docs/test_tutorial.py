@@ -15,6 +15,7 @@ PAGES = [
     "docs/event-time.md",
     "docs/windows.md",
     "docs/explore.md",
+    "docs/rolling.md",
     "docs/snapshots.md",
 ]
 

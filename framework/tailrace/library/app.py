@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar, Unpack, overload
 
 from tailrace.core.declare.app import App as CoreApp
-from tailrace.core.declare.topic import Edge, Stream, Topic
-from tailrace.library import windowed
+from tailrace.core.declare.topic import Edge, Order, Stream, Topic
+from tailrace.library import rolling, windowed
 from tailrace.library.agg import Aggregate
 from tailrace.library.windowed import Windowed, WindowOptions
 from tailrace.library.windows import Windows
@@ -80,6 +82,57 @@ class App(CoreApp):
             DurableTypeError: The accumulator has a type that cannot be stored.
         """
         return windowed.add_window(self, name, edge, windows, aggregate, into, options)
+
+    def dedupe(
+        self,
+        name: str,
+        edge: Edge[E, K],
+        *,
+        within: str | int | timedelta,
+        by: str | tuple[str, ...] | Callable[[E], Any] = "id",
+        by_type: Any = None,
+        lateness: str | int | timedelta = 0,
+        late: Topic[E, Any] | None = None,
+        order: Order | None = None,
+    ) -> Stream[E, K]:
+        """Pass on the first event of each id, and return the stream of these events.
+
+        An event is a duplicate if an event of the same key and id was passed on whose event time differs by at most ``within``.
+        Duplicates are counted by the metric ``<name>.duplicates``. An id is forgotten when no further duplicate is expected.
+
+        - ``by``: the field that has the id, several (``("shop", "number")``), or a function of the event.
+        - ``by_type``: the type of the ids, for a function that does not annotate its return type. Ids are ``str``, ``int``, ``bytes``, ``UUID``,
+          dates, enums, or tuples of them. The event of another id, such as None, fails.
+        - ``lateness``: how late an event may be and still be passed on. Ids are kept for so much longer. An event that is later
+          is not passed on, since its id may be forgotten: it is counted as dropped, or written to the topic ``late``.
+        - ``order``: ``"event-time"`` makes the first event by event time the one that is passed on. By default it is the first to arrive.
+
+        Raises:
+            DefinitionError: An argument is not allowed, the type of the ids is not known, or the name is taken.
+        """
+        return rolling.add_dedupe(self, name, edge, by, within, by_type, lateness, late, order)
+
+    def sample(
+        self,
+        name: str,
+        edge: Edge[E, K],
+        *,
+        by: str | tuple[str, ...] | Callable[[E], Any],
+        fraction: float,
+        order: Order | None = None,
+    ) -> Stream[E, K]:
+        """Pass on the events of about this fraction of all values, and return their stream.
+
+        A hash of the value decides, and nothing is stored. So the events of one value are all passed on, or none. The same values are chosen
+        in every run and by every ``sample``, also of another topic, and a smaller sample is part of a larger one.
+
+        - ``by``: the field that has the value, several, or a function of the event: ``"id"`` for a part of the events, ``"user"`` for all
+          events of a part of the users.
+
+        Raises:
+            DefinitionError: An argument is not allowed, or the name is taken.
+        """
+        return rolling.add_sample(self, name, edge, by, fraction, order)
 
 
 App.__doc__ = CoreApp.__doc__

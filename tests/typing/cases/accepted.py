@@ -187,3 +187,17 @@ assert_type(app.topic("loose", Order, key=None), tr.Topic[Order, bytes | None])
 @app.process(app.topic("orders", Order))
 def bare_context(event: Order, ctx: tr.Context) -> None:
     assert_type(ctx.key, Any)  # no checker takes a parameter's default from the decorator around it
+
+
+keyed_orders = app.topic("rolled", Order)
+assert_type(app.dedupe("once", keyed_orders, by="at", within="1d"), tr.Stream[Order, str])
+assert_type(
+    app.dedupe("again", keyed_orders, by=lambda e: e.at, by_type=int, within=5, late=keyed_orders),
+    tr.Stream[Order, str],
+)
+assert_type(
+    app.sample(
+        "some", app.dedupe("deduped", departures, by=("tail", "at"), within="1d"), by="at", fraction=0.1
+    ),
+    tr.Stream[Departure, Any],
+)

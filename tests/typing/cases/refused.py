@@ -157,3 +157,16 @@ app.process(departures, emit=[departures])  # error
 
 def direct(aircraft: Aircraft, event: Arrival, ctx: tr.Context[str]) -> None:
     aircraft.calls(event, ctx)  # error
+
+
+app.dedupe("a", orders)  # error
+app.dedupe("b", orders, within=1.5)  # error
+app.dedupe("c", orders, within="1d", by=lambda e: e.nothing)  # error
+app.dedupe("d", orders, within="1d", late=departures)  # error
+app.dedupe("e", orders, within="1d", order="time")  # error
+app.sample("f", orders, fraction=0.1)  # error
+app.sample("g", orders, by="at", fraction="10%")  # error
+
+
+@app.process(app.sample("h", orders, by="at", fraction=0.1))  # error
+def other_event(event: Arrival, ctx: tr.Context[str]) -> None: ...

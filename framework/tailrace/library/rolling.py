@@ -1,0 +1,243 @@
+"""Operators of one input without windows: what ``App.dedupe`` and ``App.sample`` add.
+
+**dedupe.** A *sighting* is an event that was passed on: its event time *t* and its id. An event of the same id with a time from
+*t - within* to *t + within* is a duplicate. A sighting is freed when no event up to *t + within + lateness* is expected any more. An event
+that is late by ``lateness`` or more may have a sighting that is freed: it is a duplicate, or left out as late, and never passed on. So any
+two events of one id that are passed on are more than ``within`` apart.
+
+A key has its earliest sightings in a plain field, ascending. What does not fit is kept twice: by id, to be found, and by time, to be
+moved to the field when that is empty. The one timer of a key is for the first sighting in the field.
+
+**sample.** No state: the hash of a value decides, so it is the same in every run and every app.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from datetime import timedelta
+from hashlib import blake2b
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from tailrace.core.declare.annotations import Scope
+from tailrace.core.declare.app import App
+from tailrace.core.declare.handlers import on_timer, process
+from tailrace.core.declare.topic import Edge, Order, Stream, Topic
+from tailrace.core.durations import duration
+from tailrace.core.errors import DefinitionError, DurableValueError, UsageError
+from tailrace.core.handling.collections import MapState
+from tailrace.core.values.key_paths import key_getter, members_of, types_at
+from tailrace.core.values.map_keys import map_key_codec_for
+from tailrace.core.values.types import spell
+from tailrace.library.operators import add_operator, handler, result_stream
+
+IN_FIELD: Final = 32
+"""Sightings of a key in its plain field."""
+_tuple: Any = tuple  # with types that a checker does not know
+_map: Any = MapState
+_time = itemgetter(0)
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def add_dedupe(
+    app: App,
+    name: str,
+    edge: Edge[Any, Any],
+    by: Any,
+    within: str | int | timedelta,
+    by_type: Any,
+    lateness: str | int | timedelta,
+    late: Topic[Any, Any] | None,
+    order: Order | None,
+) -> Stream[Any, Any]:
+    """Add the operator of ``App.dedupe``; see there."""
+    where = f"the operator {name!r}"
+    out = result_stream(app, name, edge.type, edge)
+    id_type, id_of = typed_value(where, edge, by, by_type)
+    within_ms = milliseconds(where, "within", within)
+    lateness_ms = milliseconds(where, "lateness", lateness, zero=True)
+    hold_ms, leave_out = within_ms + lateness_ms, late_events(where, edge, late)
+
+    def take(actor: Any, event: Any, ctx: Any) -> None:
+        time_ms, one = ctx.event_time, id_of(event)
+        seen = [at for at, other in actor.sightings if other == one]
+        if actor.more:
+            seen += actor.more_by_id.get(one, ())
+        if any(-within_ms <= time_ms - at <= within_ms for at in seen):
+            ctx.metrics.count(f"{name}.duplicates")
+        elif time_ms <= ctx.fired_to - lateness_ms:
+            leave_out(event, ctx)
+        else:
+            keep(actor, ctx, time_ms, one)
+            ctx.emit(out, event)
+
+    def keep(actor: Any, ctx: Any, time_ms: int, one: Any) -> None:
+        field: tuple[Any, ...] = actor.sightings
+        at = bisect_right(field, time_ms, key=_time)
+        if at == len(field) and (actor.more or at == IN_FIELD):
+            keep_more(actor, time_ms, one)
+            return
+        field = (*field[:at], (time_ms, one), *field[at:])
+        if len(field) > IN_FIELD:
+            keep_more(actor, *field[-1])
+        actor.sightings = field[:IN_FIELD]
+        if at == 0:
+            ctx.set_timer(time_ms + hold_ms, "free")
+
+    def keep_more(actor: Any, time_ms: int, one: Any) -> None:
+        actor.more += 1
+        actor.more_by_time[time_ms, one] = None
+        actor.more_by_id[one] = (*actor.more_by_id.get(one, ()), time_ms)
+
+    def free(actor: Any, ctx: Any) -> None:
+        until_ms = ctx.event_time - hold_ms
+        field: tuple[Any, ...] = tuple([one for one in actor.sightings if one[0] > until_ms])
+        while not field and actor.more:
+            moved: list[Any] = list(islice(actor.more_by_time.keys(), IN_FIELD))
+            for time_ms, one in moved:
+                del actor.more_by_time[time_ms, one]
+                times = tuple([at for at in actor.more_by_id.pop(one) if at != time_ms])
+                if times:
+                    actor.more_by_id[one] = times
+            actor.more -= len(moved)
+            field = tuple([one for one in moved if one[0] > until_ms])
+        actor.sightings = field
+        if field:
+            ctx.set_timer(field[0][0] + hold_ms, "free")
+
+    sighting = _tuple[int, id_type]
+    body = {
+        "__annotations__": {
+            "sightings": _tuple[sighting, ...],
+            "more": int,
+            "more_by_id": _map[id_type, tuple[int, ...]],
+            "more_by_time": _map[sighting, None],
+        },
+        "sightings": (),
+        "more": 0,
+        "take": handler(take, process(edge)),
+        "free": handler(free, on_timer("free")),
+    }
+    emits = (out,) if late is None else (out, late)
+    add_operator(app, name, f"dedupe: by {_spelled(by)}", body, emits=emits, order=order)
+    return out
+
+
+def add_sample(
+    app: App, name: str, edge: Edge[Any, Any], by: Any, fraction: Any, order: Order | None
+) -> Stream[Any, Any]:
+    """Add the operator of ``App.sample``; see there."""
+    where = f"the operator {name!r}"
+    out = result_stream(app, name, edge.type, edge)
+    value_of = by if callable(by) else typed_path(where, edge, by)[1]
+    if type(fraction) not in (int, float) or not 0 < fraction <= 1:
+        raise DefinitionError(
+            f"{where} has fraction={fraction!r}", hint="Give a number above 0, and at most 1: fraction=0.25."
+        )
+    below = int(fraction * (1 << 64))
+
+    def take(event: Any, ctx: Any) -> None:
+        digest = blake2b(_encode(value_of(event)), digest_size=8).digest()
+        if int.from_bytes(digest, "big") < below:
+            ctx.emit(out, event)
+
+    function = handler(take, lambda function: function)
+    app.process(edge, name=name, emits=(out,), order=order)(function)
+    return out
+
+
+# --- what an operator is given ---
+
+
+def milliseconds(where: str, option: str, value: Any, *, zero: bool = False) -> int:
+    """A duration among the options of an operator. DefinitionError if it is none, or zero where that means nothing."""
+    try:
+        found_ms = duration(value)
+    except UsageError as error:
+        raise DefinitionError(f"{where} has a wrong {option}: {error.what}", hint=error.hint) from None
+    if found_ms == 0 and not zero:
+        raise DefinitionError(f"{where} has {option}={value!r}, which is zero", hint="Give a longer one.")
+    return found_ms
+
+
+def late_events(where: str, edge: Edge[Any, Any], late: Topic[Any, Any] | None) -> Callable[[Any, Any], None]:
+    """What is done with an event and its context, if the event is late and left out: counted, or written to a topic."""
+    if late is None:
+        return lambda _, ctx: ctx.count_late()
+    if getattr(late, "type", None) != edge.type or late.is_stream:
+        raise DefinitionError(
+            f"{where} has late={late!r}, but its events are {edge.type_name}",
+            hint="Give a topic of the same type.",
+        )
+    if isinstance(edge, Topic) and edge.settings.late != "handle":
+        raise DefinitionError(
+            f"{where} has late=, and the topic {edge.name!r} has it, too: it takes all late events away",
+            hint="Declare one of the two.",
+        )
+    return lambda event, ctx: ctx.emit(late, event)
+
+
+def typed_path(where: str, edge: Edge[Any, Any], by: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """The type of one field of an event, or of several, and the function that gets its value."""
+    paths: tuple[Any, ...] = by if by.__class__ is tuple else (by,)
+    if not paths or not all(isinstance(one, str) for one in paths):
+        raise DefinitionError(
+            f"{where} has by={by!r}",
+            hint='Name a field (by="id"), several (by=("shop", "number")), or give a function of the event.',
+        )
+    types: list[Any] = []
+    for one in paths:
+        found = types_at(edge.type, one, f"{where}, by={one!r}")[0]
+        if len(found) != 1:
+            raise DefinitionError(
+                f"{where}: {one!r} of {edge.type_name} has no single type",
+                hint="Give by= a function of the event.",
+            )
+        types.append(found[0])
+    return types[0] if by.__class__ is str else tuple.__class_getitem__(tuple(types)), key_getter(by)
+
+
+def typed_value(where: str, edge: Edge[Any, Any], by: Any, by_type: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """The type of what ``by`` gives of an event, and the function that gets it, which refuses a value of another type."""
+    if callable(by):
+        annotation = getattr(by, "__annotations__", {}).get("return", by_type)
+        scope = Scope(getattr(by, "__globals__", {}), {})
+        found = members_of(scope.resolve_now(annotation, f"{where}, by=")) if annotation is not None else ()
+        declared, get = (found[0] if len(found) == 1 else None), by
+    else:
+        declared, get = typed_path(where, edge, by)
+    if declared is None or declared is Any:
+        raise DefinitionError(
+            f"{where} has by=, a function without an annotated return type",
+            hint='Name the field instead (by="id"), annotate the return type, or add by_type=, such as by_type=str.',
+        )
+    if by_type is not None and by_type != declared:
+        raise DefinitionError(
+            f"{where} has by_type={spell(by_type)}, but by= gives {spell(declared)}",
+            hint="Leave by_type= out.",
+        )
+    try:
+        check = map_key_codec_for(declared).encode
+    except DefinitionError as error:
+        raise DefinitionError(f"{where}, by=: {error.what}", hint=error.hint) from None
+
+    def value_of(event: Any) -> Any:
+        value = get(event)
+        try:
+            check(value)
+        except DurableValueError:
+            raise DurableValueError(
+                f"{where} takes values of type {spell(declared)} by {_spelled(by)}, and an event has {value!r:.80}",
+                hint="Look at what its producer sends, or declare the type that it has.",
+            ) from None
+        return value
+
+    return declared, value_of
+
+
+def _spelled(by: Any) -> str:
+    return by if isinstance(by, str) else "a function" if callable(by) else ", ".join(by)

@@ -1,0 +1,60 @@
+"""Mistakes in the operators of ``library.rolling`` that their tests must notice. They are run with those of the laws."""
+
+from tests.proof.mutating import Mutation
+
+_DEDUPE = ("tests/library/test_dedupe.py",)
+_SAMPLE = ("tests/library/test_sample.py",)
+
+MUTATIONS = {
+    "an-id-that-is-a-duplicate-a-millisecond-too-early": Mutation(
+        "library.rolling:add_dedupe.take",
+        "-within_ms <= time_ms - at",
+        "-within_ms < time_ms - at",
+        tests=_DEDUPE,
+    ),
+    "an-id-that-is-a-duplicate-only-up-to-before-within": Mutation(
+        "library.rolling:add_dedupe.take",
+        "time_ms - at <= within_ms",
+        "time_ms - at < within_ms",
+        tests=_DEDUPE,
+    ),
+    "a-late-event-whose-id-may-be-forgotten-passed-on": Mutation(
+        "library.rolling:add_dedupe.take",
+        "time_ms <= ctx.fired_to - lateness_ms",
+        "time_ms < ctx.fired_to - lateness_ms",
+        tests=_DEDUPE,
+    ),
+    "a-sighting-that-is-freed-before-the-last-duplicate": Mutation(
+        "library.rolling:add_dedupe.free",
+        "ctx.event_time - hold_ms",
+        "ctx.event_time - hold_ms + 1",
+        tests=_DEDUPE,
+    ),
+    "a-timer-for-the-second-sighting": Mutation(
+        "library.rolling:add_dedupe.keep", "at == 0", "at == 0 and len(field) == 1", tests=_DEDUPE
+    ),
+    "sightings-that-are-not-in-order": Mutation(
+        "library.rolling:add_dedupe.keep", "(actor.more or at == IN_FIELD)", "at == IN_FIELD", tests=_DEDUPE
+    ),
+    "a-field-that-is-full-and-loses-its-last": Mutation(
+        "library.rolling:add_dedupe.keep", "len(field) > IN_FIELD", "len(field) > IN_FIELD + 1", tests=_DEDUPE
+    ),
+    "sightings-beyond-the-field-that-are-not-found": Mutation(
+        "library.rolling:add_dedupe.take", "if actor.more:", "if False:", tests=_DEDUPE
+    ),
+    "sightings-of-one-id-that-are-freed-together": Mutation(
+        "library.rolling:add_dedupe.free", "if times:", "if False:", tests=_DEDUPE
+    ),
+    "a-sample-by-another-hash-than-before": Mutation(
+        "library.rolling:add_sample.take",
+        "_encode(value_of(event))",
+        "_encode([value_of(event)])",
+        tests=_SAMPLE,
+    ),
+    "a-sample-by-a-hash-of-the-process": Mutation(
+        "library.rolling:add_sample.take",
+        "int.from_bytes(digest, 'big')",
+        "hash(digest) % (1 << 64)",
+        tests=_SAMPLE,
+    ),
+}

@@ -1,0 +1,301 @@
+"""``app.dedupe``: equal to the oracle over the whole history, over crashes, in every schedule; and its state is freed in time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import Enum
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.errors import DefinitionError, HandlerError
+from tailrace.testing import COMMIT, CRASH, REBALANCE, RELOAD, Harness
+from tests.library.oracle_rolling import Deduped, Event, actor_of, deduped, turns
+
+FAULTS = COMMIT, CRASH, RELOAD, REBALANCE
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A dedupe with random options, and what happens to it."""
+
+    seed: int
+    out_of_order: int
+    within: int
+    lateness: int
+    order: Any
+    route: bool
+    history: list[Event]
+
+    def app(self) -> tuple[tr.App, tr.Topic[Event, str], tr.Topic[Event, str], tr.Topic[Event, str]]:
+        app = tr.App("once", partitions=1)
+        events = app.topic("events", Event, key_type=str, out_of_order=self.out_of_order)
+        unique = app.topic("unique", Event, key_type=str)
+        late = app.topic("late", Event, key_type=str)
+        first = app.dedupe(
+            "first",
+            events,
+            within=self.within,
+            lateness=self.lateness,
+            late=late if self.route else None,
+            order=self.order,
+        )
+
+        @app.process(first)
+        def publish(event: Event, ctx: tr.Context[str]) -> None:
+            ctx.emit(unique, event)
+
+        return app, events, unique, late
+
+
+def program(seed: int) -> Program:
+    random = Random(seed)
+    out_of_order, spread = random.choice((0, 5, 60)), random.choice((0, 10, 100))
+    ids, keys = [f"i{n}" for n in range(random.choice((2, 5, 200)))], random.choice(("a", "ab"))
+    history = [
+        Event(random.choice(keys), max(0, n * random.choice((1, 1, 3)) - random.randrange(spread + 1)), random.choice(ids))
+        for n in range(random.choice((30, 150, 300)))
+    ]  # fmt: skip
+    return Program(
+        seed,
+        out_of_order,
+        random.choice((3, 20, 150)),
+        random.choice((0, 0, 7, 50, 300)),
+        random.choice((None, "arrival", "event-time")),
+        random.random() < 0.5,
+        history,
+    )
+
+
+def expected_of(one: Program, count: int) -> Deduped:
+    """What the oracle says of the first events."""
+    handled = turns(one.history[:count], one.out_of_order, ordered=one.order == "event-time")
+    return deduped(handled, one.within, one.lateness)
+
+
+@pytest.mark.one_seed_in(4)
+def test_what_is_passed_on_is_what_the_oracle_says_whatever_strikes_it(seeds: range) -> None:
+    for seed in seeds:
+        one = program(seed)
+        random = Random(seed)
+        app, events, unique, late = one.app()
+        expected = expected_of(one, len(one.history))
+        with Harness(
+            app,
+            checked=seed % 2 == 0,
+            reload=seed % 8 == 0,
+            slice_size=random.choice((1, 7, 1000)),
+            commit_every=random.choice((None, 1, 10)),
+        ) as h:
+            for start in range(0, len(one.history), 60):
+                items: list[Any] = []
+                for event in one.history[start : start + 60]:
+                    items += (
+                        [(events, event)]
+                        if random.random() < 0.9
+                        else [(events, event), random.choice(FAULTS)]
+                    )
+                h.run(items)
+                check_state(h, one, expected_of(one, start + 60))
+            h.end_of_input()
+            assert h.emitted(unique) == expected.passed, seed
+            assert h.emitted(late) == (expected.late if one.route else []), seed
+            assert h.dropped == (0 if one.route else len(expected.late)), seed
+            assert h.metrics.get("first.duplicates", 0) == expected.duplicates, seed
+            assert h.keys(actor_of(app, "first")) == [], "all is freed"
+            h.replay()
+            if seed % 40 == 0:
+                assert h.explore(schedules=8, idleness=False).equal
+
+
+def check_state(h: Harness, one: Program, expected: Deduped) -> None:
+    """At any time, the sightings that are stored are those that may still tell a duplicate."""
+    if one.order == "event-time":
+        return  # some of what is expected still waits
+    actor: Any = h.plan.actors[0].cls
+    watermark = h.watermark(actor=actor)
+    for key in "ab":
+        state: Any = h.state(actor, key)
+        held = expected.remembered(key, one.within + one.lateness, watermark)
+        found = [] if state is None else sorted([*state.sightings, *state.more_by_time.keys()])
+        assert found == held, one.seed
+        assert h.timers(actor, key) == (
+            {("event", "free"): held[0][0] + one.within + one.lateness} if held else {}
+        )
+        if state is not None:
+            assert len(list(state.more_by_time.keys())) == state.more
+            assert sum(len(times) for times in state.more_by_id.values()) == state.more
+
+
+def test_an_id_may_come_again_after_within_and_not_before() -> None:
+    app, events, unique, _ = Program(0, 0, 20, 0, None, False, []).app()
+    with Harness(app) as h:
+        h.send(events, *(Event("a", at, "x") for at in (100, 110, 120, 121, 141, 142)))
+        assert [one.at for one in h.emitted(unique)] == [100, 121, 142], (
+            "the time counts from the one that was passed on"
+        )
+        assert h.metrics["first.duplicates"] == 3
+
+
+def test_a_late_event_is_passed_on_only_if_its_id_cannot_be_forgotten() -> None:
+    app, events, unique, late = Program(0, 0, 20, 30, None, True, []).app()
+    with Harness(app) as h:
+        h.send(events, Event("a", 100, "x"), Event("a", 140, "y"))
+        h.send(events, Event("a", 111, "x"), Event("a", 110, "z"), Event("a", 109, "w"))
+        assert [(one.at, one.id) for one in h.emitted(unique)] == [(100, "x"), (140, "y"), (110, "z")]
+        assert h.emitted(late) == [Event("a", 109, "w")]
+        assert h.metrics["first.duplicates"] == 1
+        assert h.dropped == 0
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Typed(msgspec.Struct, frozen=True):
+    key: tr.Key[str]
+    at: tr.EventTime[int]
+    text: str
+    number: int
+    data: bytes
+    uuid: UUID
+    when: datetime
+    colour: Colour
+    maybe: int | None
+    either: int | str
+    real: float
+
+
+def typed(at: int, **changes: Any) -> Typed:
+    values: dict[str, Any] = {
+        "text": "",
+        "number": 0,
+        "data": b"",
+        "uuid": UUID(int=0),
+        "when": datetime(2020, 1, 1, tzinfo=UTC),
+    }
+    values |= {"colour": Colour.RED, "maybe": 0, "either": 0, "real": 0.0}
+    return Typed("a", at, **values | changes)
+
+
+def number_of(event: Typed) -> int:
+    return event.number
+
+
+@pytest.mark.parametrize(
+    ("by", "by_type", "other"),
+    [
+        ("text", None, {"text": "\0"}),
+        ("number", int, {"number": -1}),
+        ("data", None, {"data": b"\0"}),
+        ("uuid", None, {"uuid": UUID(int=1)}),
+        ("when", None, {"when": datetime(2020, 1, 1, 1, tzinfo=UTC)}),
+        (("text", "number"), None, {"number": 1}),
+        (("text", "data"), tuple[str, bytes], {"text": "\0\0"}),
+        (number_of, None, {"number": 1}),
+        (lambda e: (e.text, (e.number, e.colour)), tuple[str, tuple[int, Colour]], {"number": 1}),
+        ("maybe", None, {"maybe": 1}),
+    ],
+)
+def test_ids_have_the_types_that_keys_of_maps_have(by: Any, by_type: Any, other: dict[str, Any]) -> None:
+    app = tr.App("typed", partitions=1)
+    events = app.topic("events", Typed, key_type=str)
+    unique = app.topic("unique", Typed, key_type=str)
+    first = app.dedupe("first", events, by=by, by_type=by_type, within="1s")
+
+    @app.process(first)
+    def publish(event: Typed, ctx: tr.Context[str]) -> None:
+        ctx.emit(unique, event)
+
+    sent = [typed(1), typed(2), typed(3, **other), typed(4, **other)]
+    many = [typed(5 + n, text=f"{n}", number=100 + n, data=b"%d" % n, uuid=UUID(int=9 + n), maybe=100 + n, when=datetime.fromtimestamp(n, tz=UTC)) for n in range(50)]  # fmt: skip
+    with Harness(app) as h:
+        h.send(events, *sent, *many, *many)
+        assert h.emitted(unique) == [sent[0], sent[2], *many], "beyond what the field holds, too"
+        h.end_of_input()
+        assert h.keys(actor_of(app, "first")) == []
+        h.replay()
+
+
+def test_an_event_without_an_id_fails() -> None:
+    app = tr.App("typed", partitions=1)
+    events = app.topic("events", Typed, key_type=str)
+    app.dedupe("first", events, by="maybe", within="1s")
+    with (
+        Harness(app) as h,
+        pytest.raises(HandlerError, match=r"takes values of type int by maybe, and an event has None"),
+    ):
+        h.send(events, typed(1, maybe=None))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"within": 0}, "within=0, which is zero"),
+        ({"within": "-1s"}, "wrong within"),
+        ({"within": "1y"}, "wrong within"),
+        ({"within": 200_000 * 86_400_000}, "longer than 100000d"),
+        ({"lateness": -1}, "wrong lateness"),
+        ({"by": "nothing"}, "no field 'nothing'"),
+        ({"by": ()}, r"has by=\(\)"),
+        ({"by": 5}, "has by=5"),
+        ({"by": "either"}, "no single type"),
+        ({"by": "real"}, "float cannot be the key of a map"),
+        ({"by": lambda e: e.text}, "without an annotated return type"),
+        ({"by": number_of, "by_type": str}, "by= gives int"),
+        ({"by": "text", "by_type": int}, "by= gives str"),
+        ({"order": "sideways"}, "order='sideways'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
+    app = tr.App("typed", partitions=1)
+    events = app.topic("events", Typed, key_type=str)
+    valid: dict[str, Any] = {"within": "1s", "by": "text"}
+    with pytest.raises(DefinitionError, match=message):
+        app.dedupe("first", events, **(valid | options))
+
+
+def test_a_topic_of_late_events_must_fit() -> None:
+    app = tr.App("once", partitions=1)
+    events = app.topic("events", Event, key_type=str)
+    dropping = app.topic("dropping", Event, key_type=str, late="drop")
+    other = app.topic("other", Typed, key_type=str)
+    with pytest.raises(DefinitionError, match="Give a topic of the same type"):
+        app.dedupe("first", events, within="1s", late=other)  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(DefinitionError, match="it takes all late events away"):
+        app.dedupe("second", dropping, within="1s", late=events)
+    with pytest.raises(DefinitionError, match="another topic or stream has the name"):
+        app.dedupe("events", events, within="1s")
+
+
+def test_within_may_change_over_stored_state() -> None:
+    def once(within: str, by: Any = "id") -> tr.App:
+        app = tr.App("once", partitions=1)
+        events = app.topic("events", Event, key_type=str)
+        unique = app.topic("unique", Event, key_type=str)
+
+        @app.process(app.dedupe("first", events, within=within, by=by))
+        def publish(event: Event, ctx: tr.Context[str]) -> None:
+            ctx.emit(unique, event)
+
+        return app
+
+    app = once("100ms")
+    with Harness(app) as h:
+        h.send(app.topics["events"], Event("a", 1_000, "x"))
+        snapshot = h.snapshot()
+    for within, passed in (("50ms", [1_051]), ("200ms", [])):
+        app = once(within)
+        with Harness(app, start=snapshot) as h:
+            h.send(app.topics["events"], Event("a", 1_051, "x"))
+            assert [one.at for one in h.emitted(app.topics["unique"])] == passed
+            h.end_of_input()
+            assert h.keys(actor_of(app, "first")) == []
+    with (
+        pytest.raises(tr.TailraceError, match="dedupe: by key"),
+        Harness(once("100ms", "key"), start=snapshot),
+    ):
+        pass
