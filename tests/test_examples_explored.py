@@ -98,19 +98,27 @@ def test_no_schedule_changes_the_results_of_a_recipe(
 
 
 def recipe_tests(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """The tests of a recipe, with the files as they are where its page runs the tests."""
+    """The tests of a recipe, with the files as they are wherever its page runs the tests: with the library, and below it."""
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file may be written twice in a second
+    found: list[Callable[[], None]] = []
     with Shell(folder) as shell:
         for block in blocks((COOKBOOK / page).read_text("utf-8")):
             if block.kind == "sh" and "pytest" in block.text:
-                break
-            if block.kind == "sh":
+                found += loaded_tests(folder, monkeypatch)
+            elif block.kind == "sh":
                 shell.type_in(block.text)
             elif block.kind in ("python", "diff"):
                 (write if block.kind == "python" else change)(block, folder)
-    monkeypatch.syspath_prepend(folder)
+    return found
+
+
+def loaded_tests(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """The tests in a folder, with its modules as they are now."""
     for path in folder.glob("*.py"):
         monkeypatch.setitem(sys.modules, path.stem, None)  # removes it in the end
         del sys.modules[path.stem]
+    importlib.invalidate_caches()
     modules = [importlib.import_module(path.stem) for path in sorted(folder.glob("test_*.py"))]
     return [one for module in modules for name, one in vars(module).items() if name.startswith("test_")]
 
