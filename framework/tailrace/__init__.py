@@ -46,7 +46,7 @@ from tailrace.core.errors import (
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.library import agg, windows
 from tailrace.library.app import App
-from tailrace.library.windowed import Windowed
+from tailrace.library.windowed import Windowed, Windows, on_window, windowed
 
 
 def _start(app: CoreApp, options: Mapping[str, Any]) -> None:
@@ -79,12 +79,15 @@ __all__ = [
     "Topic",
     "UsageError",
     "Windowed",
+    "Windows",
     "agg",
     "field",
     "on_message",
     "on_processing_timer",
     "on_timer",
+    "on_window",
     "process",
     "query",
+    "windowed",
     "windows",
 ]

@@ -15,7 +15,7 @@ import tailrace as tr
 from tailrace import agg, windows
 from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
-from tailrace.library.windows import Windows
+from tailrace.library.windows import AnyWindows
 from tailrace.testing import Harness
 from tests.library import oracle_windows as oracle
 from tests.library.oracle_windows import Arrival, Found, Value
@@ -41,7 +41,7 @@ class Given(msgspec.Struct, frozen=True):
 class Program(msgspec.Struct):
     """A drawn program: windows, aggregate and options, and what the oracle makes of the events of a key."""
 
-    windows: Windows
+    windows: AnyWindows
     aggregate: agg.Aggregate[Reading, Any, Any]
     options: dict[str, Any]
     expected: Callable[[list[Arrival]], Found]
@@ -70,7 +70,7 @@ def drawn(random: Random) -> Program:
     make, value = aggregates[random.choice(sorted(aggregates))]
     out_of_order_ms, lateness_ms = random.choice([0, 30, 200]), random.choice([0, 0, 1, 50, 400])
     options: dict[str, Any] = {"lateness": lateness_ms} if lateness_ms else {}
-    chosen: Windows
+    chosen: AnyWindows
     if kind == "tumbling":
         size, offset = random.choice([1, 10, 60, 600]), random.choice([0, 0, 7])
         offset %= size

@@ -11,7 +11,7 @@ from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.library import rolling, windowed
 from tailrace.library.agg import Aggregate
 from tailrace.library.windowed import Windowed, WindowOptions
-from tailrace.library.windows import Windows
+from tailrace.library.windows import AnyWindows
 
 E = TypeVar("E")
 K = TypeVar("K")
@@ -27,7 +27,7 @@ class App(CoreApp):
         self,
         name: str,
         edge: Edge[E, K],
-        windows: Windows,
+        windows: AnyWindows,
         aggregate: Aggregate[E, Any, V],
         *,
         into: None = None,
@@ -38,7 +38,7 @@ class App(CoreApp):
         self,
         name: str,
         edge: Edge[E, K],
-        windows: Windows,
+        windows: AnyWindows,
         aggregate: Aggregate[E, Any, Any],
         *,
         into: Topic[R, Any],
@@ -48,7 +48,7 @@ class App(CoreApp):
         self,
         name: str,
         edge: Edge[Any, Any],
-        windows: Windows,
+        windows: AnyWindows,
         aggregate: Aggregate[Any, Any, Any],
         *,
         into: Topic[Any, Any] | None = None,

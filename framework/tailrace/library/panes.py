@@ -27,7 +27,7 @@ import msgspec
 
 from tailrace.core.durations import INSTANT_LIMIT_MS
 from tailrace.library.agg import Aggregate
-from tailrace.library.windows import Calendar, Count, Sessions, Sliding, Tumbling
+from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Sliding, Tumbling
 
 IN_FIELD: Final = 32
 """Panes of a key that its plain field holds: the latest. Earlier ones are entries of a map."""
@@ -43,7 +43,7 @@ _end = itemgetter(1)
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What a window operator was declared with. ``late``: called with a context and an event that no window takes."""
 
-    windows: Tumbling | Calendar | Sliding | Sessions | Count
+    windows: AnyWindows
     aggregate: Aggregate[Any, Any, Any]
     ordered: bool
     late: Callable[[Any, Any], None] | None = None
@@ -82,81 +82,90 @@ class Machine:
         at_most_ms = getattr(rules.windows, "at_most_ms", None)
         self.longest_ms = INSTANT_LIMIT_MS if at_most_ms is None else at_most_ms
 
-    # --- the panes of a key, ascending by end: those in the map, then those in the field ---
+    # --- the panes of a key, ascending by end: those in the map, then those in the field. Without a full field the map is empty ---
 
     def panes(self, actor: Any, low: int | None = None, high: int | None = None) -> Iterator[Pane]:
         """The panes whose end is from ``low`` to before ``high``."""
         field: tuple[Pane, ...] = getattr(actor, self.field)
-        if not field:
-            return
-        if low is None or low < field[0][1]:
+        if len(field) == IN_FIELD and (low is None or low < field[0][1]):
             for _, pane in getattr(actor, self.rules.spilled).items(low, high):
                 yield pane
         for pane in field:
             if (low is None or pane[1] >= low) and (high is None or pane[1] < high):
                 yield pane
 
+    def first(self, actor: Any, low: int | None = None) -> Pane | None:
+        """The first pane whose end is at least ``low``."""
+        field: tuple[Pane, ...] = getattr(actor, self.field)
+        if len(field) == 1:  # the common case
+            return field[0] if low is None or field[0][1] >= low else None
+        return next(self.panes(actor, low), None)
+
     def put(self, actor: Any, pane: Pane) -> None:
         """Set the pane with this end."""
         field: tuple[Pane, ...] = getattr(actor, self.field)
-        at = bisect_left(field, pane[1], key=_end)
+        at = bisect_left(field, pane[1], key=_end) if field else 0
         found = at < len(field) and field[at][1] == pane[1]
-        if at == 0 and field and not found:
+        if len(field) == IN_FIELD and not found:
             spilled = getattr(actor, self.rules.spilled)
-            if len(field) == IN_FIELD or spilled:
+            if at == 0:
                 spilled[pane[1]] = pane
                 return
-        if len(field) == IN_FIELD and not found:
-            getattr(actor, self.rules.spilled)[field[0][1]] = field[0]
+            spilled[field[0][1]] = field[0]
             field, at = field[1:], at - 1
         setattr(actor, self.field, (*field[:at], pane, *field[at + found :]))
 
-    def drop(self, actor: Any, end: int) -> None:
-        """Remove the pane with this end."""
+    def take(self, actor: Any, end: int) -> Pane | None:
+        """Remove the pane with this end, if there is one."""
         field: tuple[Pane, ...] = getattr(actor, self.field)
-        at = bisect_left(field, end, key=_end)
-        if at < len(field) and field[at][1] == end:
-            setattr(actor, self.field, (*field[:at], *field[at + 1 :]))
-        else:
-            del getattr(actor, self.rules.spilled)[end]
+        spilled = getattr(actor, self.rules.spilled) if len(field) == IN_FIELD else None
+        for at, pane in enumerate(field):
+            if pane[1] == end:
+                latest = next(reversed(spilled), None) if spilled else None
+                moved = () if latest is None or spilled is None else (spilled.pop(latest),)
+                setattr(actor, self.field, (*moved, *field[:at], *field[at + 1 :]))
+                return pane
+        return None if spilled is None else spilled.pop(end, None)
 
     # --- what happens ---
 
-    def add(self, actor: Any, event: Any, ctx: Any) -> None:
-        """Take an event."""
+    def add(self, actor: Any, event: Any, ctx: Any) -> bool:
+        """Take an event. Returns whether a window has."""
         raise NotImplementedError
 
     def close(self, actor: Any, ctx: Any) -> None:
         """Give what is due at the time of the timer that fires, and free what is not needed any more."""
         time_ms = ctx.event_time
-        due = next(self.panes(actor, time_ms - self.after_ms, time_ms - self.after_ms + 1), None)
+        due = self.take(actor, time_ms - self.after_ms)
         if due is not None:
             start, end, acc, fresh = due
             if self.lateness_ms:
                 self.put(actor, (start, end, acc, FINAL))
+                self.give(actor, ctx, due, "correction" if fresh == FINAL else "final", time_ms)
             else:
-                self.drop(actor, end)
-            self.give(
-                actor, ctx, due, "correction" if fresh == FINAL and self.lateness_ms else "final", time_ms
-            )
-            self.follow(actor, due)
+                self.give(actor, ctx, (start, end, EMPTY, 0) if fresh < 0 else due, "final", time_ms)
+                self.follow(actor, due)
         if self.lateness_ms:
             for pane in list(self.panes(actor, None, time_ms - self.after_ms - self.lateness_ms + 1)):
-                self.drop(actor, pane[1])
+                self.take(actor, pane[1])
         self.arm(actor, ctx, time_ms)
 
     def follow(self, actor: Any, closed: Pane) -> None:
         """A window has closed: here the next one may have to be filled."""
 
+    def opened(self, actor: Any, fired_ms: int) -> Iterator[Pane]:
+        """The windows that have not closed."""
+        return self.panes(actor, fired_ms - self.after_ms + 1)
+
     def next_ms(self, actor: Any, after_ms: int) -> int | None:
         """The first instant after this one at which something is due or freed."""
-        first = next(self.panes(actor), None)
+        first = self.first(actor)
         if first is None:
             return None
         due_ms = first[1] + self.after_ms
         if due_ms > after_ms:
             return due_ms
-        opened = next(self.panes(actor, after_ms - self.after_ms + 1), None)
+        opened = self.first(actor, after_ms - self.after_ms + 1)
         free_ms = due_ms + self.lateness_ms
         return free_ms if opened is None else min(free_ms, opened[1] + self.after_ms)
 
@@ -212,7 +221,7 @@ class _Fixed(Machine):
 
     windows: Tumbling | Calendar
 
-    def add(self, actor: Any, event: Any, ctx: Any) -> None:
+    def add(self, actor: Any, event: Any, ctx: Any) -> bool:
         time_ms, field = ctx.event_time, getattr(actor, self.field)
         if field and not (self.rules.ordered and ctx.is_late):
             start, end, acc, fresh = field[-1]
@@ -220,14 +229,14 @@ class _Fixed(Machine):
                 pane = (start, end, self.add_to(acc, event, time_ms), fresh + 1)
                 pane = pane if self.is_plain else self.changed(actor, ctx, pane)
                 setattr(actor, self.field, (*field[:-1], pane))
-                return
+                return True
         if self.is_refused(event, ctx):
-            return
+            return False
         start, end = self.windows.at(time_ms)
         fired_ms = ctx.fired_to
         if end - 1 + self.lateness_ms <= fired_ms:
             self.late(event, ctx)
-            return
+            return False
         found = next(self.panes(actor, end, end + 1), None)
         _, _, acc, fresh = found or (start, end, self.aggregate.start(), 0)
         if fresh < 0 and not self.lateness_ms:  # empty so far
@@ -236,10 +245,11 @@ class _Fixed(Machine):
         self.put(actor, self.revised(actor, ctx, pane, fresh, fired_ms))
         if found is None:
             self.arm(actor, ctx, fired_ms)
+        return True
 
     def follow(self, actor: Any, closed: Pane) -> None:
         left = self.rules.fill_windows if closed[3] >= 0 else -closed[3] - 1
-        if left > 0 and not self.lateness_ms:
+        if left > 0:
             start, end = self.windows.at(closed[1])
             if next(self.panes(actor, end, end + 1), None) is None:
                 self.put(actor, (start, end, self.aggregate.start(), -left))
@@ -250,20 +260,20 @@ class _Slices(Machine):
 
     windows: Sliding
 
-    def add(self, actor: Any, event: Any, ctx: Any) -> None:
+    def add(self, actor: Any, event: Any, ctx: Any) -> bool:
         time_ms, field = ctx.event_time, getattr(actor, self.field)
         if field and not ctx.is_late:
             start, end, acc, _ = field[-1]
             if start <= time_ms < end:  # the common case
                 setattr(actor, self.field, (*field[:-1], (start, end, self.add_to(acc, event, time_ms), 0)))
-                return
+                return True
         if self.is_refused(event, ctx):
-            return
+            return False
         start, end = self.windows.at(time_ms)
         fired_ms, size_ms = ctx.fired_to, self.windows.size_ms
         if self.windows.last(end) + size_ms - 1 + self.lateness_ms <= fired_ms:
             self.late(event, ctx)
-            return
+            return False
         found = next(self.panes(actor, end, end + 1), None)
         acc = self.aggregate.start() if found is None else found[2]
         closed = [
@@ -278,6 +288,7 @@ class _Slices(Machine):
             self.give(actor, ctx, pane, "correction" if was_given else "final", pane[1] - 1)
         if found is None:
             self.arm(actor, ctx, fired_ms)
+        return True
 
     def window(self, actor: Any, first: int) -> Pane | None:
         """The window that starts here, of all its slices; None without any."""
@@ -286,6 +297,12 @@ class _Slices(Machine):
             merged = acc if merged is None else self.merge(merged, acc)
         return None if merged is None else (first, end, merged, 0)
 
+    def opened(self, actor: Any, fired_ms: int) -> Iterator[Pane]:
+        windows, slices = self.windows, list(self.panes(actor))
+        for first in range(windows.first(slices[0][1]), slices[-1][1], windows.every_ms) if slices else ():
+            if first + windows.size_ms - 1 > fired_ms and (pane := self.window(actor, first)) is not None:
+                yield pane
+
     def close(self, actor: Any, ctx: Any) -> None:
         windows, time_ms = self.windows, ctx.event_time
         first = time_ms + 1 - windows.size_ms
@@ -293,21 +310,21 @@ class _Slices(Machine):
             pane = self.window(actor, first)
             if pane is not None:
                 self.give(actor, ctx, pane, "final", time_ms)
-        while (oldest := next(self.panes(actor), None)) is not None:
+        while (oldest := self.first(actor)) is not None:
             if windows.last(oldest[1]) + windows.size_ms - 1 + self.lateness_ms > time_ms:
                 break
-            self.drop(actor, oldest[1])
+            self.take(actor, oldest[1])
         self.arm(actor, ctx, time_ms)
 
     def next_ms(self, actor: Any, after_ms: int) -> int | None:
         windows = self.windows
-        oldest = next(self.panes(actor), None)
+        oldest = self.first(actor)
         if oldest is None:
             return None
         free_ms = windows.last(oldest[1]) + windows.size_ms - 1 + self.lateness_ms
         lowest = after_ms + 2 - windows.size_ms
         lowest += (windows.offset_ms - lowest) % windows.every_ms
-        found = next(self.panes(actor, lowest + 1), None)
+        found = self.first(actor, lowest + 1)
         if found is None:
             return free_ms
         return min(free_ms, max(lowest, windows.first(found[1])) + windows.size_ms - 1)
@@ -318,7 +335,7 @@ class _Sessions(Machine):
 
     windows: Sessions
 
-    def add(self, actor: Any, event: Any, ctx: Any) -> None:
+    def add(self, actor: Any, event: Any, ctx: Any) -> bool:
         time_ms, field, gap_ms = ctx.event_time, getattr(actor, self.field), self.windows.gap_ms
         if field and not (self.rules.ordered and ctx.is_late):
             start, end, acc, fresh = field[-1]
@@ -327,25 +344,28 @@ class _Sessions(Machine):
                 pane = (start, max(end, time_ms), self.add_to(acc, event, time_ms), fresh + 1)
                 pane = pane if self.is_plain else self.changed(actor, ctx, pane)
                 setattr(actor, self.field, (*field[:-1], pane))
-                return
+                return True
         if self.is_refused(event, ctx):
-            return
+            return False
         fired_ms = ctx.fired_to
-        near = self.near(actor, time_ms)
-        if not near and time_ms + gap_ms + self.lateness_ms <= fired_ms:
-            self.late(event, ctx)
-            return
-        first, last, acc, fresh = near[0] if near else (time_ms, time_ms, self.aggregate.start(), 0)
-        for pane in near:
-            self.drop(actor, pane[1])
+        near = self.near(actor, time_ms) if field else []
+        if not near:
+            if time_ms + gap_ms + self.lateness_ms <= fired_ms:
+                self.late(event, ctx)
+                return False
+            near = [(time_ms, time_ms, self.aggregate.start(), 0)]
+        else:
+            for pane in near:
+                self.take(actor, pane[1])
+        first, last, acc, fresh = near[0]
         for _, end, other, more in near[1:]:
             last, acc = end, self.merge(acc, other)
             fresh = FINAL if FINAL in (fresh, more) else fresh + more
         acc = self.add_to(acc, event, time_ms)
         pane = (min(first, time_ms), max(last, time_ms), acc, fresh if fresh == FINAL else fresh + 1)
         self.put(actor, self.revised(actor, ctx, pane, fresh, fired_ms))
-        if not near or self.lateness_ms:  # a closed session may have opened again
-            self.arm(actor, ctx, fired_ms)
+        self.arm(actor, ctx, fired_ms)
+        return True
 
     def near(self, actor: Any, time_ms: int) -> list[Pane]:
         """The sessions to which an event belongs: those at most a gap away."""
@@ -368,9 +388,13 @@ class _Counted(Machine):
 
     windows: Count
 
-    def add(self, actor: Any, event: Any, ctx: Any) -> None:
+    def opened(self, actor: Any, fired_ms: int) -> Iterator[Pane]:
+        del fired_ms
+        return self.panes(actor)
+
+    def add(self, actor: Any, event: Any, ctx: Any) -> bool:
         if self.is_refused(event, ctx):
-            return
+            return False
         time_ms, field = ctx.event_time, getattr(actor, self.field)
         start, end, acc, fresh = field[0] if field else (time_ms, time_ms, self.aggregate.start(), 0)
         pane = (min(start, time_ms), max(end, time_ms), self.add_to(acc, event, time_ms), fresh + 1)
@@ -379,3 +403,4 @@ class _Counted(Machine):
             self.give(actor, ctx, pane, "final", time_ms)
         else:
             setattr(actor, self.field, (pane if self.is_plain else self.changed(actor, ctx, pane),))
+        return True

@@ -6,12 +6,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 import msgspec
 
+from tailrace.core.declare.actor import declaration_of
 from tailrace.core.declare.app import App
-from tailrace.core.declare.handlers import on_processing_timer, on_timer, process
+from tailrace.core.declare.components import Component, context_of
+from tailrace.core.declare.context import Context
+from tailrace.core.declare.handlers import ResultRole, add_role, on_processing_timer, on_timer, process
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.durations import duration, spelled
 from tailrace.core.errors import DefinitionError, UsageError
@@ -21,13 +24,15 @@ from tailrace.core.values.types import spell
 from tailrace.library.agg import Aggregate
 from tailrace.library.operators import add_operator, handler, key_type_of, result_stream
 from tailrace.library.panes import EMPTY, Machine, Rules, machine
-from tailrace.library.windows import Calendar, Count, Sessions, Sliding, Tumbling, Windows
+from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Sliding, Tumbling
 
 K = TypeVar("K")
 E = TypeVar("E")
 V = TypeVar("V")
 S = TypeVar("S")
 Kind = Literal["early", "final", "correction"]
+Result = Callable[[S, "Windowed[K, V]", Context[K]], None]
+"""A method that gets the results of a field."""
 
 
 class Windowed(msgspec.Struct, Generic[K, V], frozen=True):
@@ -44,15 +49,20 @@ class Windowed(msgspec.Struct, Generic[K, V], frozen=True):
     kind: Kind = "final"
 
 
-class WindowOptions(TypedDict, total=False):
-    """The options of ``App.window``; see there."""
+class FieldOptions(TypedDict, total=False):
+    """The options of ``tr.windowed``; see ``App.window``."""
 
     early: int
     early_clock: str | int | timedelta
     lateness: str | int | timedelta
-    late: Topic[Any, Any]
     fill: Any
     fill_windows: int
+
+
+class WindowOptions(FieldOptions, total=False):
+    """The options of ``App.window``; see there."""
+
+    late: Topic[Any, Any]
 
 
 def add_window(
@@ -173,7 +183,7 @@ def _meaning(rules: Rules) -> str:
 
 
 def _rules(
-    where: str, windows: Windows, aggregate: Aggregate[Any, Any, Any], options: Mapping[str, Any]
+    where: str, windows: AnyWindows, aggregate: Aggregate[Any, Any, Any], options: Mapping[str, Any]
 ) -> Rules:
     given: Any = windows
     if not isinstance(given, Tumbling | Calendar | Sliding | Sessions | Count):
@@ -300,3 +310,142 @@ def _key_getter(at: int | None) -> Callable[[Any, int], Any]:
 
 def _getter(get: Callable[[Any], Any]) -> Callable[[Any, int], Any]:
     return lambda result, _: get(result)
+
+
+# --- the field ---
+
+
+class Windows(Component, Generic[E, V]):
+    """Windows of an actor, as a field: ``hours: tr.Windows[Reading, float] = tr.windowed(...)``; see ``tr.windowed``."""
+
+    def __init__(self, rules: Rules, event_type: Any) -> None:
+        self.spec, self._rules = _meaning(rules), rules
+        self._types = rules.aggregate.types(event_type)
+        self._kept: Machine | None = None
+
+    def add(self, event: E, /) -> bool:
+        """Add an event, at the event time of the handler. Returns whether a window takes it; if not, it counts as dropped."""
+        raise self._misused(event)
+
+    def open(self) -> dict[int, V]:
+        """The values so far of all windows that have not closed, by their start, in the order of their ends."""
+        raise self._misused()
+
+    def _misused(self, *_: Any) -> UsageError:
+        return UsageError(
+            f"{self.attr or 'a field of windows'} is used outside of a handler",
+            hint="Write self.hours.add(event).",
+        )
+
+    def parts(self) -> Mapping[str, tuple[Any, Any]]:
+        """The panes, of which the map holds the earlier ones."""
+        return _parts(self._types[0])
+
+    def check(self, owner: str) -> None:
+        """Make what keeps the windows, now that their names are known."""
+        del owner
+        attr, method, result = self.attr, self.result_method, self._rules.aggregate.result
+
+        def give(actor: Any, ctx: Any, start: int, end: int, acc: Any, kind: Any, at_ms: int) -> None:
+            del at_ms
+            if method is not None:
+                value = self._rules.fill if acc is EMPTY else result(acc)
+                getattr(actor, method)(Windowed(ctx.key, start, end, value, kind), ctx)
+
+        names = {"field": f"{attr}__panes", "spilled": f"{attr}__spilled", "timer": attr}
+        late = _count_late
+        self._kept = machine(msgspec.structs.replace(self._rules, late=late, gives=give, **names))
+
+    def handlers(self) -> Mapping[str, Callable[..., None]]:
+        """The timers that close windows and give early results."""
+        assert self._kept is not None
+        return _timers(self._kept)
+
+    def view(self, instance: Any) -> Any:
+        """The windows of an instance, in a handler."""
+        assert self._kept is not None
+        cls: Any = instance.__class__
+        if self._rules.ordered and declaration_of(cls).order != "event-time":
+            raise UsageError(
+                f"{cls.__name__}.{self.attr} needs its events in the order of event time",
+                hint=f'Write class {cls.__name__}(tr.Actor, order="event-time").',
+            )
+        return _View(self._kept, instance)
+
+
+class _View:
+    """The field of an instance, in a handler."""
+
+    __slots__ = ("_actor", "_kept")
+
+    def __init__(self, kept: Machine, actor: Any) -> None:
+        self._kept, self._actor = kept, actor
+
+    def add(self, event: Any) -> bool:
+        return self._kept.add(self._actor, event, context_of(self._actor))
+
+    def open(self) -> dict[int, Any]:
+        result = self._kept.aggregate.result
+        panes = self._kept.opened(self._actor, context_of(self._actor).fired_to)
+        return {start: result(acc) for start, _, acc, fresh in panes if fresh >= 0 or self._kept.lateness_ms}
+
+
+def _count_late(event: Any, ctx: Any) -> None:
+    del event
+    ctx.count_late()
+
+
+def windowed(
+    windows: AnyWindows,
+    aggregate: Aggregate[E, Any, V],
+    *,
+    of: type[E] | None = None,
+    **options: Unpack[FieldOptions],
+) -> Windows[E, V]:
+    """Windows as a field of an actor, beside its other state.
+
+    ::
+
+        @app.actor
+        class Room(tr.Actor):
+            hours: tr.Windows[Reading, float] = tr.windowed(
+                windows.tumbling("1h"), agg.mean(lambda r: r.celsius)
+            )
+
+            @tr.process(readings)
+            def read(self, event: Reading, ctx: tr.Context[str]) -> None:
+                self.hours.add(event)
+
+            @tr.on_window(hours)
+            def hour(self, hour: tr.Windowed[str, float], ctx: tr.Context[str]) -> None:
+                ctx.emit(averages, Average(ctx.key, hour.start, hour.value))
+
+    A handler adds the events that should count, at its event time: ``self.hours.add(event)``. ``self.hours.open()`` gives the
+    values so far of the windows that are open. The method decorated with ``tr.on_window`` gets each result at its event time, or
+    at that of a late event for a correction. ``of`` is the type of the events, for aggregates that keep them. The options are those of
+    ``App.window``, without ``late`` and ``into``. Aggregates and windows that need the order of event time need an actor with
+    ``order="event-time"``.
+
+    Raises:
+        DefinitionError: The arguments do not go together.
+    """
+    return Windows(_rules("a field of windows", windows, aggregate, options), of)
+
+
+def on_window(field: Windows[E, V], /) -> Callable[[Result[S, K, V]], Result[S, K, V]]:
+    """Make a method ``(self, window, ctx)`` of an actor the one that gets the results of a field of windows.
+
+    Raises:
+        DefinitionError: The field is none that ``tr.windowed`` has made, or the method does not take ``(self, window, ctx)``.
+    """
+    given: Any = field
+    if not isinstance(given, Windows):
+        raise DefinitionError(
+            f"@tr.on_window is given {given!r}", hint="Give a field above it: hours = tr.windowed(...)."
+        )
+
+    def decorate(method: Result[S, K, V]) -> Result[S, K, V]:
+        add_role(method, "@tr.on_window", ResultRole(field))
+        return method
+
+    return decorate

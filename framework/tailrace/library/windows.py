@@ -141,7 +141,7 @@ class Count(msgspec.Struct, frozen=True):
         return "global" if self.events is None else f"count {self.events}"
 
 
-Windows = Tumbling | Calendar | Sliding | Sessions | Count
+AnyWindows = Tumbling | Calendar | Sliding | Sessions | Count
 
 
 def tumbling(size: Duration, *, offset: Duration = 0) -> Tumbling:

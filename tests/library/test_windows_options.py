@@ -1,0 +1,442 @@
+"""Windows: calendars, chains, early results, empty windows, the field, many panes, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from random import Random
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace import agg, windows
+from tailrace.core.errors import DefinitionError, IncompatibleStateError
+from tailrace.library.panes import IN_FIELD
+from tailrace.testing import Harness
+from tests.library import oracle_windows as oracle
+
+FAR = (-(10**15), 10**15)
+HOUR_MS = 3_600_000
+
+
+class Reading(msgspec.Struct, tr.Keyed[str], frozen=True):
+    room: tr.Key[str]
+    at: tr.EventTime[int]
+    value: float
+
+
+class Given(msgspec.Struct, frozen=True):
+    room: tr.Key[str]
+    start: int
+    end: int
+    value: float
+    kind: str
+
+
+def rooms(out_of_order: int = 0) -> tuple[tr.App, tr.Topic[Reading, str], tr.Topic[Given, Any]]:
+    app = tr.App("rooms", partitions=1)
+    readings = app.topic("readings", Reading, out_of_order=out_of_order, time_range=FAR)
+    return app, readings, app.topic("given", Given, time_range=FAR)
+
+
+def value(event: Reading) -> float:
+    return event.value
+
+
+# --- calendars ---
+
+
+@pytest.mark.parametrize(
+    "zone", ["Europe/Berlin", "America/Havana", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu"]
+)
+@pytest.mark.parametrize("unit", ["daily", "weekly", "monthly"])
+def test_calendar_windows_are_those_of_the_local_date(unit: Any, zone: str) -> None:
+    def of(time_ms: int) -> date:
+        day = (
+            (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms))
+            .astimezone(ZoneInfo(zone))
+            .date()
+        )
+        return {"daily": day, "weekly": day - timedelta(days=day.weekday()), "monthly": day.replace(day=1)}[
+            unit
+        ]
+
+    make: Callable[..., windows.Calendar] = getattr(windows, unit)
+    calendar, random = make(zone=zone), Random(1)
+    for _ in range(1_500):
+        time_ms = random.randrange(-(10**12), 2 * 10**12)
+        start, end = calendar.at(time_ms)
+        assert start <= time_ms < end
+        assert of(start) == of(end - 1) == of(time_ms)
+        assert of(start - 1) != of(time_ms) != of(end)
+        assert calendar.at(end)[0] == end
+    hours = {(end - start) // HOUR_MS for start, end in map(calendar.at, range(0, 10**12, 20 * HOUR_MS))}
+    if (unit, zone) == ("daily", "Europe/Berlin"):
+        assert hours == {23, 24, 25}
+
+
+def test_a_day_of_25_hours_is_one_window() -> None:
+    app, readings, given = rooms()
+    app.window("days", readings, windows.daily(zone="Europe/Berlin"), agg.total(value), into=given)
+    begin = int(datetime(2024, 10, 27, tzinfo=ZoneInfo("Europe/Berlin")).timestamp() * 1000)
+    with Harness(app) as h:
+        h.send(readings, *[Reading("a", begin + n * HOUR_MS, 1.0) for n in range(26)])
+        assert h.emitted(given) == [Given("a", begin, begin + 25 * HOUR_MS, 25.0, "final")]
+
+
+# --- chains ---
+
+
+@pytest.mark.one_seed_in(5)
+def test_a_window_over_windows_loses_and_doubles_nothing(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        app, readings, given = rooms(out_of_order=300)
+        small = app.window("small", readings, windows.sliding(20, every=10), agg.total(value))
+        middle = app.window("middle", small, windows.tumbling(50), agg.total(lambda w: w.value))
+        app.window("large", middle, windows.sessions(70), agg.total(lambda w: w.value), into=given)
+        times = [5_000_000_000 + n * 5 - random.randrange(300) for n in range(120)]
+        events = [Reading(f"r{random.randrange(2)}", at, float(random.randrange(9))) for at in times]
+        with Harness(app, checked=seed % 2 == 0) as h:
+            for at in range(0, len(events), 7):
+                h.send(readings, *events[at : at + 7])
+                if random.random() < 0.2:
+                    h.crash()
+            h.end_of_input()
+            expected: Counter[Any] = Counter()
+            for room in ("r0", "r1"):
+                level = [(one.at, one.value) for one in events if one.room == room]
+                for windows_of in (oracle.sliding(20, 10), oracle.tumbling(50)):
+                    spans: dict[tuple[int, int], float] = {}
+                    for at, number in level:
+                        for span in windows_of(at):
+                            spans[span] = spans.get(span, 0.0) + number
+                    level = [(end - 1, number) for (_, end), number in spans.items()]
+                all_ = [oracle.Arrival(-1, at, number) for at, number in sorted(level)]
+                found = oracle.sessions(all_, 70, lambda pairs: math.fsum(n for _, n in pairs))
+                expected += Counter(Given(room, *one) for one in found.results)
+            assert Counter(h.emitted(given)) == expected
+            assert h.late == h.dropped == 0
+            for actor in app.actors.values():
+                assert h.keys(actor) == []  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # an actor
+            h.replay()
+
+
+def test_no_schedule_changes_what_windows_give() -> None:
+    app = tr.App("rooms", partitions=2)
+    readings = app.topic("readings", Reading, out_of_order=100)
+    given = app.topic("given", Given)
+    several = agg.several(value=agg.mean(value), n=agg.count(), worst=agg.max_by(value))
+    hours = app.window("hours", readings, windows.sliding(40, every=15), several)
+    visits = app.window("visits", hours, windows.sessions(30), agg.collect(tr.Windowed))
+
+    @app.process(visits)
+    def publish(visit: tr.Windowed[str, Any], ctx: tr.Context[str]) -> None:
+        numbers = [one.value.value + one.value.n + one.value.worst.value for one in visit.value]
+        ctx.emit(given, Given(visit.key, visit.start, visit.end, math.fsum(numbers), visit.kind))
+
+    random = Random(1)
+    with Harness(app) as h:
+        for n in range(200):
+            at = 2_000_000_000_000 + n * 3 - random.randrange(100)
+            h.send(readings, Reading(f"r{random.randrange(5)}", at, random.random()))
+        h.end_of_input()
+        assert h.emitted(given)
+        h.replay()
+        h.explore()
+
+
+# --- early results, empty windows ---
+
+
+def test_early_results_come_after_every_so_many_events() -> None:
+    app, readings, given = rooms()
+    app.window("w", readings, windows.tumbling(100), agg.count(), early=2, into=given)
+    with Harness(app) as h:
+        h.send(readings, *[Reading("a", at, 1.0) for at in (1, 2, 3, 4, 5, 150)])
+        h.end_of_input()
+        found = [(one.start, one.value, one.kind) for one in h.emitted(given)]
+        assert found == [(0, 2, "early"), (0, 4, "early"), (0, 5, "final"), (100, 1, "final")]
+        h.replay()
+
+
+@pytest.mark.parametrize("which", [windows.tumbling(100_000), windows.sessions(100_000), windows.global_()])
+def test_early_results_come_by_the_clock_if_something_has_changed(which: Any) -> None:
+    app, readings, given = rooms()
+    app.window("w", readings, which, agg.count(), early_clock="10s", into=given)
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 1, 1.0), Reading("b", 1, 1.0))
+        assert h.emitted(given) == []
+        h.advance_clock_by("10s")
+        assert {(one.room, one.value, one.kind) for one in h.emitted(given)} == {
+            ("a", 1, "early"),
+            ("b", 1, "early"),
+        }
+        h.advance_clock_by("60s")
+        assert len(h.emitted(given)) == 2
+        h.send(readings, Reading("a", 2, 1.0), Reading("a", 3, 1.0))
+        h.crash()
+        h.advance_clock_by("10s")
+        assert [(one.room, one.value, one.kind) for one in h.emitted(given)[2:]] == [("a", 3, "early")]
+        h.end_of_input()
+        if not isinstance(which, windows.Count):
+            assert [one.kind for one in h.emitted(given)[3:]] == ["final", "final"]
+            h.advance_clock_by("60s")
+            assert h.keys(app.actors["w"]) == []  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # an actor
+        h.replay()
+
+
+def test_empty_windows_are_given_until_their_number_is_reached() -> None:
+    app, readings, given = rooms()
+    app.window("w", readings, windows.tumbling(10), agg.count(), fill=-1.0, fill_windows=2, into=given)
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 3, 1.0), Reading("a", 25, 1.0), Reading("a", 95, 1.0))
+        h.crash()
+        h.end_of_input()
+        found = [(one.start, one.value) for one in h.emitted(given)]
+        assert found == [(0, 1), (10, -1), (20, 1), (30, -1), (40, -1), (90, 1), (100, -1), (110, -1)]
+        assert h.keys(app.actors["w"]) == []  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # an actor
+        h.replay()
+
+
+# --- many panes ---
+
+
+def _total(pairs: list[tuple[int, Any]]) -> float:
+    return math.fsum(one.value for _, one in pairs)
+
+
+@pytest.mark.one_seed_in(10)
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions"])
+def test_more_panes_than_a_field_holds_are_as_good_as_few(seeds: range, kind: str) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        lateness = random.choice([0, 700])
+        options: dict[str, Any] = {"lateness": lateness} if lateness else {}
+        app, readings, given = rooms(out_of_order=2_000)
+        which: Any = {
+            "tumbling": windows.tumbling(10),
+            "sliding": windows.sliding(30, every=10),
+            "sessions": windows.sessions(5),
+        }[kind]
+        app.window("w", readings, which, agg.total(value), into=given, **options)
+        times = [8_000_000_000 + random.randrange(1_500) for _ in range(120)] + [
+            8_000_000_000 + random.randrange(4_000) for _ in range(120)
+        ]
+        events = [Reading("a", at, float(random.randrange(9))) for at in times]
+        with Harness(app, checked=seed % 2 == 0) as h:
+            for at in range(0, len(events), 16):
+                h.send(readings, *events[at : at + 16])
+                if random.random() < 0.2:
+                    h.crash()
+            h.end_of_input()
+            all_ = oracle.arrivals([("a", one.at, one) for one in events], 2_000)["a"]
+            if kind == "sessions":
+                found = oracle.sessions(all_, 5, _total, lateness=lateness)
+            else:
+                of = oracle.tumbling(10) if kind == "tumbling" else oracle.sliding(30, 10)
+                found = oracle.spans(all_, of, _total, lateness)
+            assert Counter(h.emitted(given)) == Counter(Given("a", *one) for one in found.results), seed
+            assert h.dropped == len(found.dropped)
+            assert h.keys(app.actors["w"]) == []  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # an actor
+            h.replay()
+
+
+def test_a_key_with_many_open_windows_holds_few_of_them_with_its_instance() -> None:
+    app, readings, _ = rooms(out_of_order=10**9)
+    app.window("w", readings, windows.tumbling(10), agg.count())
+    with Harness(app) as h:
+        h.send(readings, *[Reading("a", 10 * n, 1.0) for n in range(1_000)])
+        actor: Any = app.actors["w"]
+        state: Any = h.state(actor, "a")
+        assert len(state.panes) == IN_FIELD
+        assert len(list(state.spilled)) == 1_000 - IN_FIELD
+
+
+# --- the field ---
+
+
+def fields(
+    aggregate: agg.Aggregate[Reading, Any, float], which: Any, **options: Any
+) -> tuple[tr.App, Any, Any, Any]:
+    app, readings, given = rooms(out_of_order=100)
+
+    @app.actor
+    class Room(tr.Actor):
+        taken: int = 0
+        hours: tr.Windows[Reading, float] = tr.windowed(which, aggregate, of=Reading, **options)
+        visits: tr.Windows[Reading, int] = tr.windowed(windows.sessions(20), agg.count())
+
+        @tr.process(readings)
+        def read(self, event: Reading, ctx: tr.Context[str]) -> None:
+            if event.value < 0:
+                open_ = self.hours.open()
+                ctx.emit(given, Given(ctx.key, -1, len(open_), math.fsum(open_.values()), "open"))
+                return
+            self.taken += self.hours.add(event)
+            self.visits.add(event)
+
+        @tr.on_window(hours)
+        def hour(self, hour: tr.Windowed[str, float], ctx: tr.Context[str]) -> None:
+            ctx.emit(given, Given(ctx.key, hour.start, hour.end, hour.value, hour.kind))
+
+        @tr.on_window(visits)
+        def visit(self, visit: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+            ctx.emit(given, Given(ctx.key, visit.start, visit.end, visit.value, "visit"))
+
+    return app, readings, given, Room
+
+
+@pytest.mark.one_seed_in(5)
+def test_fields_of_windows_give_what_operators_give(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        which: Any = random.choice([windows.tumbling(50), windows.sliding(60, every=20)])
+        lateness = random.choice([0, 90])
+        options: dict[str, Any] = {"lateness": lateness} if lateness else {}
+        app, readings, given, _ = fields(agg.total(value), which, **options)
+        other, same, out = rooms(out_of_order=100)
+        other.window("hours", same, which, agg.total(value), into=out, **options)
+        times = [5_000_000_000 + n * 4 - random.randrange(300) for n in range(100)]
+        events = [Reading(f"r{random.randrange(2)}", at, random.random()) for at in times]
+        with Harness(app, checked=seed % 2 == 0) as h, Harness(other) as h2:
+            for at in range(0, len(events), 9):
+                h.send(readings, *events[at : at + 9])
+                h2.send(same, *events[at : at + 9])
+                if random.random() < 0.2:
+                    h.crash()
+            h.end_of_input()
+            h2.end_of_input()
+            found = Counter(one for one in h.emitted(given) if one.kind != "visit")
+            assert found == Counter(h2.emitted(out))
+            visits = [one for one in h.emitted(given) if one.kind == "visit"]
+            assert (
+                len(events) - h.dropped
+                <= sum(one.value for one in visits) + h2.dropped
+                <= len(events) + h2.dropped
+            )
+            h.replay()
+
+
+def test_a_handler_reads_what_is_open() -> None:
+    app, readings, given, _ = fields(agg.total(value), windows.sliding(60, every=20))
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 1_000, 1.0), Reading("a", 1_030, 2.0), Reading("a", 1_031, -1.0))
+        # [960, 1020) and [980, 1040) and [1000, 1060) hold 1; the last two and [1020, 1080) hold 2
+        assert h.emitted(given) == [Given("a", -1, 4, 1.0 + 3.0 + 3.0 + 2.0, "open")]
+
+
+def test_an_ordered_aggregate_in_a_field_needs_an_ordered_actor() -> None:
+    app, readings, _, _ = fields(agg.reduce(lambda acc, e: acc + e.value, 0.0), windows.tumbling(50))
+    with (
+        Harness(app) as h,
+        pytest.raises(tr.HandlerError, match="needs its events in the order of event time"),
+    ):
+        h.send(readings, Reading("a", 1_000, 1.0))
+
+
+# --- what is refused ---
+
+
+def window(which: Any, aggregate: Any, **options: Any) -> None:
+    app, readings, _ = rooms()
+    app.window("w", readings, which, aggregate, **options)
+
+
+class NoMerge(agg.Aggregate[Reading, int, int]):
+    def start(self) -> int:
+        return 0
+
+    def add(self, acc: int, event: Reading, time_ms: int) -> int:
+        return acc + 1
+
+    def result(self, acc: int) -> int:
+        return acc
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: windows.tumbling(0), "zero"),
+        (lambda: windows.tumbling("-1h"), "is not a duration"),
+        (lambda: windows.tumbling("200000d"), "longer than"),
+        (lambda: windows.tumbling("1h", offset="1h"), "not below its size"),
+        (lambda: windows.sliding("1h", every="2h"), "longer than its size"),
+        (lambda: windows.sliding("1d", every="1s"), "86,400 accumulators"),
+        (lambda: windows.sessions(0), "zero"),
+        (lambda: windows.sessions("1h", at_most="1m"), "shorter than the gap"),
+        (lambda: windows.count(0), "0 events"),
+        (lambda: windows.daily(zone="Mars/Base"), "zone='Mars/Base'"),
+        (lambda: agg.collect(Reading, limit=0), "limit=0"),
+        (lambda: window("1h", agg.count()), "which are no windows"),
+        (lambda: window(windows.tumbling(9), len), "which is no aggregate"),
+        (lambda: window(windows.tumbling(9), agg.count(), early=0), "early=0"),
+        (lambda: window(windows.tumbling(9), agg.count(), early="10s"), "early='10s'"),
+        (lambda: window(windows.tumbling(9), agg.count(), lateness=0), "zero"),
+        (lambda: window(windows.tumbling(9), agg.collect(Reading), lateness=5), "in the order of event time"),
+        (
+            lambda: window(windows.sessions(5, at_most=9), agg.count(), lateness=5),
+            "in the order of event time",
+        ),
+        (lambda: window(windows.sliding(9, every=3), agg.count(), early=5), "early results of sliding"),
+        (lambda: window(windows.sliding(9, every=3), NoMerge()), "needs to merge"),
+        (lambda: window(windows.sessions(9), NoMerge()), "needs to merge"),
+        (lambda: window(windows.global_(), agg.count()), "never end"),
+        (lambda: window(windows.count(3), agg.count(), lateness=5), "without a time"),
+        (lambda: window(windows.sessions(3), agg.count(), fill=0), "fill="),
+        (lambda: window(windows.tumbling(3), agg.count(), fill_windows=3), "fill_windows=3"),
+        (lambda: window(windows.tumbling(3), agg.count(), fill=0, lateness=4), "fill="),
+    ],
+)
+def test_what_does_not_make_sense_is_refused_where_it_is_written(
+    make: Callable[[], Any], message: str
+) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        make()
+
+
+def test_what_would_count_twice_or_never_is_refused() -> None:
+    app, readings, given = rooms()
+    early = app.window("early", readings, windows.tumbling(10), agg.count(), early=1)
+    with pytest.raises(DefinitionError, match="early results: they would count again"):
+        app.window("again", early, windows.tumbling(100), agg.count())
+    dropping = app.topic("dropping", Reading, late="drop")
+    with pytest.raises(DefinitionError, match="takes them away"):
+        app.window("late", dropping, windows.tumbling(100), agg.count(), lateness=5)
+    with pytest.raises(DefinitionError, match="its events are Reading"):
+        app.window("late", readings, windows.tumbling(100), agg.count(), late=given)
+    averages = app.topic(
+        "averages", msgspec.defstruct("Average", [("room", tr.Key[str]), ("celsius", float)])
+    )
+    with pytest.raises(DefinitionError, match="cannot fill the field 'celsius'"):
+        app.window("into", readings, windows.tumbling(100), agg.count(), into=averages)
+
+
+def test_state_of_another_window_is_not_read() -> None:
+    def of(size: int) -> tuple[tr.App, Any]:
+        app, readings, _ = rooms()
+        app.window("w", readings, windows.tumbling(size), agg.count())
+        return app, readings
+
+    app, readings = of(100)
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 1, 1.0))
+        snapshot = h.snapshot()
+    with pytest.raises(IncompatibleStateError, match="w"), Harness(of(200)[0], start=snapshot):
+        pass
+
+
+def test_an_aggregate_of_another_type_is_an_error_of_the_handler() -> None:
+    class Wrong(NoMerge):
+        def add(self, acc: int, event: Reading, time_ms: int) -> int:
+            return "1"  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # the mistake
+
+    app, readings, _ = rooms()
+    app.window("w", readings, windows.tumbling(100), Wrong())
+    with Harness(app, checked=False) as h, pytest.raises(tr.HandlerError, match="not of the declared type"):
+        h.send(readings, Reading("a", 1, 1.0))
