@@ -27,6 +27,7 @@ from typing import Any
 
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App as CoreApp
+from tailrace.core.declare.broadcast import Shared, shared
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.event_marks import EventTime, Key, Keyed
 from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME
@@ -74,6 +75,7 @@ __all__ = [
     "ListState",
     "MapState",
     "ReplayDivergedError",
+    "Shared",
     "Stream",
     "TailraceError",
     "Topic",
@@ -88,6 +90,7 @@ __all__ = [
     "on_window",
     "process",
     "query",
+    "shared",
     "windowed",
     "windows",
 ]

@@ -365,7 +365,7 @@ def topic_format(d: Deck) -> None:
     "the topic 'more' has no option 'lateness'. Did you mean 'late'? The options are: key, key_type, "
     "event_time, "
     "out_of_order, late, "
-    "watermark, idle_after, ahead_of_clock, on_error, repartition, format, time_range."
+    "watermark, idle_after, ahead_of_clock, on_error, repartition, broadcast, format, time_range."
 )
 def topic_option(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", lateness="30m")

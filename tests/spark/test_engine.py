@@ -26,12 +26,14 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
+from tests.broadcast import app as broadcast
 from tests.history.rebuilding.lived import TaskState, append, changed, live, live_on, rebuilt, request
 from tests.spark import doomed
 from tests.spark.cluster import DONE
 from tests.spark.travel import output
 
 APP = "tests.spark.doomed:app"
+RULED = "tests.broadcast.app:app"
 AIRCRAFT = "services.flights.aircraft:app"
 KEYS, ROUNDS = 24, 25
 
@@ -107,6 +109,21 @@ def test_an_ordered_actor_split_by_spark_is_the_live_state_byte_for_byte(spark, 
     found = rebuilt(Snapshots(asked.to.uri, "aircraft").open(report.snapshot))
     assert found == live(tmp_path, find_app(AIRCRAFT).plan())
     assert report.notes == []
+
+
+def test_a_table_of_a_broadcast_topic_is_rebuilt_by_spark_byte_for_byte(spark, tmp_path):
+    events: list[broadcast.Rule | broadcast.Payment] = [
+        *broadcast.payments(300),
+        *broadcast.rules(1),
+        *broadcast.rules(2),
+    ]
+    append(tmp_path, broadcast.records(events), {"paid": 4, "rules": 4})
+    live_on(tmp_path, RULED)
+    asked = changed(request(tmp_path, RULED), name="ruled")
+    report = rebuild(asked, SparkEngine(spark))
+    found = rebuilt(Snapshots(asked.to.uri, "payments").open(report.snapshot))
+    assert found == live(tmp_path, find_app(RULED).plan())
+    assert sum(len(one.rows) for one in found) > 4 * broadcast.KINDS
 
 
 def test_a_worker_that_is_killed_is_replaced_and_the_result_is_the_same(spark, world):

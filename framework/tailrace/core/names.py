@@ -1,6 +1,7 @@
 """The names of what belongs to an app: its internal topics, its consumer groups, and its transactional ids.
 
-``<app>.<topic>.by-key`` is the topic behind an input that is declared with ``repartition=True``.
+``<app>.<topic>.by-key`` is the topic behind an input that is declared with ``repartition=True``, and ``<app>.<topic>.broadcast``
+that behind one with ``broadcast=True``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 
 BY_KEY: Final = ".by-key"
+BROADCAST: Final = ".broadcast"
+FORWARDED: Final = (BY_KEY, BROADCAST)
+"""How the names of topics end that an app forwards records to."""
 CHANGELOG: Final = ".changelog"
 TAPE: Final = ".tape"
 
@@ -46,6 +50,11 @@ def redriven_of(app: str) -> str:
 def by_key_of(app: str, topic: str) -> str:
     """The topic behind an input that is keyed again."""
     return f"{app}.{topic}{BY_KEY}"
+
+
+def broadcast_of(app: str, topic: str) -> str:
+    """The topic with copies of the records of a broadcast topic for every task."""
+    return f"{app}.{topic}{BROADCAST}"
 
 
 def moves_of(app: str) -> str:

@@ -7,7 +7,8 @@ node consists of its kind and name. Edges:
 takes           from a topic or stream to the actor or function that handles it
 emits           from an actor or function to a topic or stream that its code may emit to
 sends           from an actor or function to the inbox of an app; ``takes`` leads from there to the actors
-forwards        from a topic to the internal topic that repartitions it
+forwards        from a topic to the internal topic that repartitions or broadcasts it
+looks-up        from the table of a broadcast topic to an actor that looks it up
 late            from a topic to the topic that receives its late events
 dead-letters    from a topic to the dead-letter topic of its app, for events that cannot be handled
 ==============  ====================================================================================
@@ -23,6 +24,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from tailrace.core.declare.actor import declaration_of
+from tailrace.core.declare.broadcast import SharedField
 from tailrace.core.declare.emissions import emissions_of
 from tailrace.core.declare.plan import ActorPlan, InputPlan, OperatorPlan, Plan, Route
 from tailrace.core.declare.topic import Edge as Target
@@ -31,7 +34,7 @@ from tailrace.core.durations import spelled
 from tailrace.core.values.types import spell
 
 NodeKind = Literal["topic", "stream", "actor", "function", "inbox", "dead-letters"]
-EdgeKind = Literal["takes", "emits", "sends", "forwards", "late", "dead-letters"]
+EdgeKind = Literal["takes", "emits", "sends", "forwards", "looks-up", "late", "dead-letters"]
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -136,6 +139,10 @@ class _Drawn:
                 self._taken(_id("inbox", str(plan.inbox_topic)), message.route)
             for route in (*actor.event_timers.values(), *actor.processing_timers.values()):
                 self._emitted(route)
+            for field in declaration_of(actor.cls).components.values():
+                if isinstance(field, SharedField):
+                    app = plan.app
+                    self._edge(_id("actor", app, field.topic.name), _id("actor", app, actor.name), "looks-up")
         for operator in plan.operators:
             self._emits(operator)
 

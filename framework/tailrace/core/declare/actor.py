@@ -71,7 +71,7 @@ class Declaration:
     @property
     def meaning(self) -> dict[str, str]:
         """What stored parts mean: by composite field; under "" that of the operator."""
-        of_fields = {attr: one.spec for attr, one in self.components.items()}
+        of_fields = {attr: one.spec for attr, one in self.components.items() if one.spec}
         return {"": self.operator, **of_fields} if self.operator else of_fields
 
     def of_kind(self, kind: str) -> list[Field]:
@@ -425,7 +425,11 @@ def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
 
 def _key_type(cls: type[Any], handlers: tuple[Handler, ...]) -> Any:
     """The type of an actor's key, by its topics or else by its contexts. Any if neither declares it."""
-    key_types = [(edge.key_type, repr(edge.name)) for h in handlers for edge in h.edges]
+    key_types = [
+        (bytes if isinstance(edge, Topic) and edge.settings.broadcast else edge.key_type, repr(edge.name))
+        for h in handlers
+        for edge in h.edges
+    ]
     key_types += [(h.key_type, h.where) for h in handlers if not isinstance(h.roles[0], QueryRole)]
     first: tuple[Any, str] = (Any, "")
     for key_type, where in key_types:

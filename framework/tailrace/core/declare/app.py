@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, Unpack, overload
 from tailrace.core.declare import planner
 from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
 from tailrace.core.declare.annotations import Scope
+from tailrace.core.declare.broadcast import add_table
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.declarations import Declarations, Declared
 from tailrace.core.declare.emissions import check_emits
@@ -198,6 +199,8 @@ class App(Declarations):
           replay, which refuses what the service has refused.
         - ``on_error``: as for the app, for this topic only.
         - ``repartition``: read it through an internal topic, for producers whose keys or partitioner differ.
+        - ``broadcast``: True for reference data that every task has as a table, for ``tr.shared``: the newest event of
+          each key. No other record is handled before what the topic holds at the first start. The type must be immutable.
         - ``format``: ``"json"`` (the default; refuses nan and infinities), ``"msgpack"``, or that of a schema
           registry (``tailrace.registry``).
         - ``time_range``: the accepted event times; a record with another time is a bad record. Default: 1970
@@ -213,6 +216,9 @@ class App(Declarations):
         late = topic.settings.late_topic
         if late is not None:
             self._check_own((late,), f"the topic {name!r}")
+        if topic.settings.broadcast:
+            self._free_handler(name, f"the table of the topic {name!r}")
+            add_table(self, topic)
         self.topics[name] = topic
         self._plan = None
         return topic

@@ -56,6 +56,8 @@ class Input:
     edge: Edge[Any, Any]
     watermark: WatermarkKind
     follows: bool
+    is_broadcast: bool = False
+    """Its takers keep reference data: their event time concerns no other operator."""
 
 
 @dataclass(slots=True)
@@ -182,7 +184,9 @@ class _Finder:
                 self._by_events |= {edge for edge in taken if self._follows(edge)}
         if self._by_events:
             found = self._found_sources()
-        everything = frozenset[str]().union(*found.values())
+        everything = frozenset[str]().union(*found.values()) - {
+            one.edge.name for one in self._inputs.values() if one.is_broadcast
+        }
         decides = {
             one.name for one in self._operators.values() if any(to.type is Decision for to in one.takes)
         }

@@ -129,6 +129,8 @@ class InputPlan:
     """Its records are decisions about the app's quarantine."""
     repartitioned: bool = False
     """Records have other keys than declared: the only route forwards each to the topic with declared keys."""
+    broadcast: bool = False
+    """Its records are copied to every task, or are these copies (then it is not ``repartitioned``). They are never late."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tailrace.core.declare.actor import ActorMeta, declaration_of, key_type_of_actor, resolve
-from tailrace.core.declare.context import Context
+from tailrace.core.declare.broadcast import check_broadcast, forwarded, forwarding
 from tailrace.core.declare.declarations import Declarations
 from tailrace.core.declare.emissions import declared_emissions, emissions_of
 from tailrace.core.declare.fields import Field
@@ -30,7 +30,15 @@ from tailrace.core.declare.schema import describe
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
 from tailrace.core.handling.entries import CollectionPlan, MapPlan
-from tailrace.core.names import by_key_of, changelog_of, dead_letters_of, inbox_of, own_topics_of, tape_of
+from tailrace.core.names import (
+    broadcast_of,
+    by_key_of,
+    changelog_of,
+    dead_letters_of,
+    inbox_of,
+    own_topics_of,
+    tape_of,
+)
 from tailrace.core.records import CHANNEL
 from tailrace.core.values.codec import ValueCodec
 from tailrace.core.values.event_values import canonical_writer
@@ -53,17 +61,18 @@ def make_plan(app: Declarations) -> Plan:
     """Compile an app. Raises DefinitionError or DurableTypeError with a hint."""
     takers: Takers = {}
     actors = tuple(_actor(app, index, name, takers) for index, name in enumerate(sorted(app.actors)))
-    forwarded = _forwarded(app)
-    names = [*sorted(app.actors), *sorted([*app.functions, *(one.name for one in forwarded.values())])]
+    check_broadcast(app)
+    inner = forwarded(app, {edge.name for one in _handlers(app) for edge in one.edges if not edge.is_stream})
+    names = [*sorted(app.actors), *sorted([*app.functions, *(one.name for one in inner.values())])]
     numbers = {name: number for number, name in enumerate(names)}
     _add_functions(app, takers, numbers)
     streams = tuple(app.streams[name] for name in sorted(app.streams))
     for index, stream in enumerate(streams):
         stream.index = index
-    read = _read(app, forwarded, takers, numbers)
+    read = _read(app, inner, takers, numbers)
     topics = dict(app.topics) | {name: one.topic for name, one in read.items()}
     inbox = inbox_of(app.name) if any(actor.messages for actor in actors) else None
-    operators = _operators(app, names, forwarded, actors)
+    operators = _operators(app, names, inner, actors)
     flow = find_flow(operators, [one.as_source() for one in read.values()], str(inbox))
     ordered = ordered_operators(app, operators, flow)
     join(operators, ordered, flow)
@@ -97,16 +106,6 @@ def make_plan(app: Declarations) -> Plan:
     )
     _check_internal_names(app)
     return plan
-
-
-def _forwarded(app: Declarations) -> dict[str, Topic[Any, Any]]:
-    """The topics that repartitioned inputs are forwarded to, by the names of the inputs."""
-    taken = {edge.name for one in _handlers(app) for edge in one.edges if not edge.is_stream}
-    return {
-        name: _by_key(app, topic)
-        for name, topic in app.topics.items()
-        if topic.settings.repartition and name in taken
-    }
 
 
 def _add_functions(app: Declarations, takers: Takers, numbers: dict[str, int]) -> None:
@@ -254,19 +253,8 @@ class _Read(NamedTuple):
     def as_source(self) -> Input:
         """For the flow."""
         settings = self.topic.settings
-        return Input(self.topic, settings.watermark, settings.follows or settings.watermark == "upstream")
-
-
-def _by_key(app: Declarations, topic: Topic[Any, Any]) -> Topic[Any, Any]:
-    """The topic that one is repartitioned through."""
-    inner = topic.internal(by_key_of(app.name, topic.name))
-    if inner.name in app.topics:
-        raise DefinitionError(
-            f"the topic {inner.name!r} has the name of the internal topic through which {topic.name!r} is "
-            "repartitioned",
-            hint="Rename it.",
-        )
-    return inner
+        follows = settings.follows or settings.watermark == "upstream"
+        return Input(self.topic, settings.watermark, follows, settings.broadcast)
 
 
 def _read(
@@ -282,18 +270,15 @@ def _read(
                 read[topic.name] = _Read(topic, routes)
             continue
         forward = Route(
-            None, _forwarding(inner), inner.name, _salt("forward", topic.name), numbers[inner.name]
+            None,
+            forwarding(topic, inner, app.partitions),
+            inner.name,
+            _salt("forward", topic.name),
+            numbers[inner.name],
         )
         read[inner.name] = _Read(inner, routes)
         read[topic.name] = _Read(topic, (forward,), repartitioned=True)
     return read
-
-
-def _forwarding(to: Topic[Any, Any]) -> Callable[..., None]:
-    def forward(event: Any, ctx: Context[Any]) -> None:
-        ctx._pass_on(to, event)
-
-    return forward
 
 
 def _input(app: Declarations, index: int, read: _Read, flow: Flow, operators: list[Operator]) -> InputPlan:
@@ -328,13 +313,14 @@ def _input(app: Declarations, index: int, read: _Read, flow: Flow, operators: li
         own=follows,
         decides=topic.type is Decision,
         repartitioned=repartitioned,
+        broadcast=settings.broadcast,
     )
 
 
 def _rank(app: Declarations, name: str) -> int:
     """The place of a topic in the order of declaration; of one that records are forwarded to, that of its source."""
     for rank, topic in enumerate(app.topics):
-        if name in (topic, by_key_of(app.name, topic)):
+        if name in (topic, by_key_of(app.name, topic), broadcast_of(app.name, topic)):
             return rank
     return len(app.topics)
 

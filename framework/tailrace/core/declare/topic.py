@@ -78,6 +78,7 @@ class TopicOptions(TypedDict, Generic[E], total=False):
     ahead_of_clock: str | int | timedelta | None
     on_error: TopicOnError | None
     repartition: bool
+    broadcast: bool
     format: Literal["json", "msgpack"] | RecordFormat
     time_range: tuple[int | datetime, int | datetime]
 
@@ -107,6 +108,8 @@ class TopicDeclaration:
     time_max_ms: int
     refuse_seconds: bool
     """Refuse event times that look like seconds: no ``time_range`` is declared that allows them."""
+    broadcast: bool = False
+    """Every task has a table of the whole topic; see ``broadcast``. Then ``repartition`` is true, too."""
     record_format: RecordFormat | None = None
     """What makes the codec, if ``format`` is neither JSON nor MessagePack."""
 

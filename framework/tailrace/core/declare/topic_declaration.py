@@ -194,9 +194,17 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
             f"{where} sends its late events to {late_topic.name!r}, which holds {late_topic.type_name}",
             hint=f"Declare a topic of {spell(type)} for them.",
         )
-    repartition = options.get("repartition", False)
+    broadcast = options.get("broadcast", False)
+    repartition = broadcast or options.get("repartition", False)
     if repartition and key is None:
-        raise DefinitionError(f"{where} has repartition=True but no key", hint="Add key=.")
+        how = "broadcast" if broadcast else "repartition"
+        raise DefinitionError(f"{where} has {how}=True but no key", hint="Add key=.")
+    for name in ("repartition", "watermark", "idle_after", "late", "out_of_order"):
+        if broadcast and name in options:
+            raise DefinitionError(
+                f"{where} has broadcast=True and {name}=",
+                hint="Leave that out: a broadcast topic is read by every task, and never late.",
+            )
     form = options.get("format", "json")
     own = form if isinstance(form, RecordFormat) else None
     ahead = options.get("ahead_of_clock", AHEAD_OF_CLOCK)
@@ -209,14 +217,17 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
         time_kind=time_kind,
         out_of_order_ms=_duration(where, "out_of_order", options.get("out_of_order", 0)),
         watermark=_WATERMARKS[one_of(where, "watermark", options.get("watermark", True), tuple(_WATERMARKS))],
-        follows="watermark" not in options,
+        follows="watermark" not in options and not broadcast,
         late="route" if late_topic is not None else "drop" if late == "drop" else "handle",
         late_is_declared="late" in options,
         late_topic=late_topic,
-        idle_after_ms=_duration(where, "idle_after", options.get("idle_after", IDLE_AFTER)),
+        idle_after_ms=_duration(
+            where, "idle_after", options.get("idle_after", 0 if broadcast else IDLE_AFTER)
+        ),
         ahead_of_clock_ms=None if ahead is None else _duration(where, "ahead_of_clock", ahead),
         on_error=one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR_OF_TOPIC)),
         repartition=repartition,
+        broadcast=broadcast,
         time_min_ms=time_min_ms,
         time_max_ms=time_max_ms,
         refuse_seconds=time_kind == "field" and "time_range" not in options,

@@ -195,16 +195,16 @@ class Canonical:
         """The lane that is next, and the event time up to which its run goes."""
         ready: list[tuple[int, int]] = []
         at_once: InputLane | None = None
-        for rank, lane in enumerate(self._lanes):
-            if lane.fill():
-                time_ms = lane.times[lane.at]
-                if time_ms is None:
-                    if lane.heads[lane.at][3] is FOR_OTHERS:
-                        # Before all others: it may be the last record before the lane's end.
-                        return lane, NO_WATERMARK
-                    at_once = at_once or lane
-                    continue
-                ready.append((time_ms // TOLERANCE_MS, rank))
+        filled = [(rank, lane) for rank, lane in enumerate(self._lanes) if lane.fill()]
+        for rank, lane in [one for one in filled if one[1].is_broadcast] or filled:
+            time_ms = lane.times[lane.at]
+            if time_ms is None:
+                if lane.heads[lane.at][3] is FOR_OTHERS:
+                    # Before all others: it may be the last record before the lane's end.
+                    return lane, NO_WATERMARK
+                at_once = at_once or lane
+                continue
+            ready.append((time_ms // TOLERANCE_MS, rank))
         if at_once is not None or not ready:
             return at_once, NO_WATERMARK
         ready.sort()

@@ -93,7 +93,8 @@ class BoundInput:
         self.salt = zlib.crc32(place) << 32 | zlib.adler32(place)
         """Separates this input partition from others in the random seeds of its records."""
         self.inbox = plan.is_inbox
-        self.judged = bool(plan.moves and not plan.repartitioned) or (self.inbox and marks.judges_messages())
+        self.judged = bool(plan.moves and not plan.repartitioned and not plan.broadcast)
+        self.judged = self.judged or (self.inbox and marks.judges_messages())
         self.lag = plan.out_of_order_ms + 1 if plan.moves and plan.watermark != "upstream" else NEVER
         self.routes: Sequence[BoundRoute] = [self._bound(route) for route in plan.routes]
         self.direct = DirectCall.of(self.routes)

@@ -64,7 +64,7 @@ class InputLane:
         self.delivered, self._as_of_ms = delivered, as_of_ms
         self.withheld = False
         """Whether there were records from after ``as_of_ms``, which the lane leaves out."""
-        self._inbox = plan.is_inbox
+        self._inbox, self.is_broadcast = plan.is_inbox, plan.broadcast
         self.sources = [number]
         if plan.is_inbox:
             self.sources = [*range(len(task.plan.inputs), len(task.plan.sources))]

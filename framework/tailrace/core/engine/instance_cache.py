@@ -74,6 +74,8 @@ class InstanceCache:
         """Actor and key of each ``clear`` call."""
         self.touched_collections: list[Entries] = []
         self.dirty_collections: dict[Entries, None] = {}
+        self.shared: dict[str, Any] = {}
+        """The views of broadcast tables, by topic."""
         self.armed: Rows = {}
         """Index rows of expiring entries, set or removed since the last commit."""
 

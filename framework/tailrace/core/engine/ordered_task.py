@@ -115,8 +115,10 @@ class OrderedTask(TaskState):
     def is_held_back(self, number: int, read: Collection[int] = ()) -> bool:
         """Whether an input should not be read further, as its events would only wait, and much waits already.
 
-        ``read``: inputs for which it need not wait.
+        ``read``: inputs for which it need not wait. Before the tables of broadcast topics are complete, no other input is read.
         """
+        if self.first_start.awaits(number):
+            return True
         sweep = self._sweep
         spilled = any(one.spilled for one in sweep.waiting.values())
         is_much = spilled or sweep.bytes_in_memory > self.settings.cache_bytes // 8

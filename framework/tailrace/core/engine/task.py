@@ -108,6 +108,7 @@ class Task(OrderedTask):
         if not self._watermarks.idle[source]:
             self._watermarks.fall_idle(source, self.now - self._idle_after_ms(source))
             self._tape.cause(tape.IDLE, source, 1)
+            self._unit.outputs += self.first_start.marks(source, self.now)
             self._advance()
 
     def _idle_after_ms(self, source: int) -> int:

@@ -24,6 +24,7 @@ from tailrace.core.engine.at_work import AtWork
 from tailrace.core.engine.evolution import stored_state
 from tailrace.core.engine.failure import REASON_HEADER
 from tailrace.core.engine.firing import Due, Firing
+from tailrace.core.engine.first_start import FirstStart
 from tailrace.core.engine.input_decoder import INDIRECT, BoundInput, InputDecoder
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Watch
@@ -116,6 +117,7 @@ class TaskState:
         self._resumed: dict[int, tape.Ordered] = {}
         """By ordered operator: what the cut has about the events that wait in it."""
         numbers = range(len(plan.inputs))
+        self.first_start = FirstStart(plan, partition, tables)
         self._due = [(self._due_of(one, events), self._due_of(one, processing)) for one in numbers]
         """By input: next due timer, in event and processing time, of the actors that may get its records."""
         self._units.waits.inputs = self._inputs

@@ -49,8 +49,9 @@ class Watermarks:
         self.of_source = [NO_WATERMARK] * len(plan.sources)
         self.idle = [False] * len(plan.sources)
         self.of_operator = [NO_WATERMARK] * len(plan.operators)
-        self._moving = [one.index for one in plan.operators if one.sources]
-        """All operators but the one of a quarantine, whose event time stands still."""
+        tables = {operator for one in plan.inputs if one.broadcast for operator in one.touches}
+        self._moving = [one.index for one in plan.operators if one.sources and one.index not in tables]
+        """All operators but the one of a quarantine, whose event time stands still, and those of broadcast topics."""
         self._ordered = tuple(one.ordered for one in plan.operators)
         self.ready = [NO_WATERMARK] * len(plan.operators) if any(self._ordered) else self.of_operator
         """The same list as ``of_operator`` if no operator is ordered."""
@@ -94,7 +95,7 @@ class Watermarks:
 
     @property
     def lowest(self) -> int:
-        """The lowest watermark of all operators, but for the actor of the quarantine."""
+        """The lowest watermark of all operators that advance with the app's events."""
         return min((self.of_operator[one] for one in self._moving), default=NO_WATERMARK)
 
     @property
@@ -230,7 +231,7 @@ class Watermarks:
         if plan.is_inbox:
             late = receiver in self._judged and time_ms <= self.ready[receiver]
             return frozenset((receiver,)) if late else frozenset()
-        if plan.repartitioned:
+        if plan.repartitioned or plan.broadcast:
             return frozenset()
         ready, moved = self.ready, plan.moves
         return frozenset(one for one in plan.touches if time_ms <= ready[one] and one in moved)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
-from tailrace.core.names import BY_KEY, apps_in, by_key_of, own_topics_of
+from tailrace.core.names import FORWARDED, apps_in, own_topics_of
 from tailrace.core.records import CHANNEL
 from tailrace.history.reading.stretches import first
 from tailrace.log.admin import NeededTopic, Role
@@ -35,7 +35,7 @@ def needed_topics(plan: Plan) -> list[NeededTopic]:
         plan.inbox_topic or "": "inbox",
     }
     found = [NeededTopic(name, roles[name], settings) for name, settings in own.items()]
-    repartition = {by_key_of(plan.app, one.name) for one in plan.inputs if one.repartitioned}
+    repartition = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
     inputs = {one.name for one in plan.inputs} - own.keys()
     for name in dict.fromkeys((*(one.name for one in plan.inputs), *plan.outputs)):
         if name in repartition:
@@ -69,7 +69,7 @@ def topics_left_by(
     own |= {
         one
         for one in known
-        if one.startswith(f"{app}.") and one.endswith(BY_KEY) and not one.startswith(others)
+        if one.startswith(f"{app}.") and one.endswith(FORWARDED) and not one.startswith(others)
     }
     own |= {name for one in own for name in beside(one)}
     return sorted(own & known)

@@ -31,7 +31,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, OffsetGoneError, SnapshotError, SnapshotMismatchError
-from tailrace.core.names import BY_KEY, inbox_of
+from tailrace.core.names import FORWARDED, inbox_of
 from tailrace.core.records import CHANNEL
 from tailrace.core.storage import Store
 from tailrace.history.reading.app_history import AppHistory
@@ -361,7 +361,7 @@ def is_own(name: str, app: str) -> bool:
     """Whether an input is an internal topic of the app. Other topics may begin with its name as well."""
     if name == inbox_of(app) or name.startswith(f"{inbox_of(app)}{CHANNEL}"):
         return True
-    return name.startswith(f"{app}.") and name.endswith(BY_KEY)
+    return name.startswith(f"{app}.") and name.endswith(FORWARDED)
 
 
 def handled_in(entry: TaskEntry) -> set[tuple[str, int]]:

@@ -22,7 +22,6 @@ from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import OptionError
-from tailrace.core.names import by_key_of
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot
@@ -102,9 +101,9 @@ def check_forwarded(plan: Plan, limits: Limits, cuts: Mapping[int, tape.Cut]) ->
         return
     inputs = {one.name: one for one in plan.inputs}
     for name, ends in sorted(limits.offsets.items()):
-        hidden = by_key_of(plan.app, inputs[name].name)
-        if not inputs[name].repartitioned or hidden not in inputs:
+        if not inputs[name].repartitioned:
             continue
+        hidden = inputs[name].routes[0].name
         if not any(cuts[one].positions.get(name, 0) > offset for one, offset in ends.items() if one in cuts):
             continue
         for number, cut in sorted(cuts.items()):

@@ -106,6 +106,9 @@ class Run:
 
     def run(self) -> Outcome:
         """Drive the app from the first record to the end. Returns the results."""
+        for place in self._feed.places:
+            if any(one.broadcast and one.name == place.topic for one in self.plan.inputs):
+                self._append(place, NEVER)  # how results depend on when these come is known
         for number in range(self.plan.partitions):
             self._start(number)
         for wave, settled in zip(self._schedule.waves, self._schedule.settled, strict=True):
@@ -322,4 +325,5 @@ def _with_idleness(plan: Plan, schedule: Schedule) -> Plan:
     """The plan without idleness by the clock. A schedule with silences keeps ``idle_after``."""
     if schedule.silences:
         return plan
-    return replace(plan, inputs=tuple(replace(one, idle_after_ms=NEVER) for one in plan.inputs))
+    inputs = (one if one.broadcast else replace(one, idle_after_ms=NEVER) for one in plan.inputs)
+    return replace(plan, inputs=tuple(inputs))

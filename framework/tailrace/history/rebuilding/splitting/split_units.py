@@ -81,6 +81,9 @@ def run_first(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     """Read a partition and deal its records to shards."""
     part = Part(unit, past, work, attempt)
     taped = part.job.order == "tape"
+    if any(one.broadcast for one in part.plan.inputs):
+        part.result.unsplit = "all of its keys look up the tables of broadcast topics"
+        return part.result
     if taped and part.target is None:
         return part.result
     begun_s = time.perf_counter()

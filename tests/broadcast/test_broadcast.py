@@ -1,0 +1,416 @@
+"""Every task has the whole of a broadcast topic as a table, and handles nothing before it has what was there at the first start."""
+
+from __future__ import annotations
+
+import random
+import signal
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace.core.declare.broadcast import tokens
+from tailrace.core.errors import DefinitionError, QueryError
+from tailrace.core.values.partitioner import partition_of
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.app_loading import find_app
+from tailrace.runtime.preparing import prepare_log
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.worker import WorkerSettings
+from tailrace.state.snapshots.arrow import parquet
+from tailrace.testing import Harness
+from tailrace.testing.exploring.exploration import explore_feed
+from tailrace.testing.exploring.feed import feed_of
+from tests.broadcast.app import (
+    KINDS,
+    Payment,
+    Rule,
+    Verdict,
+    make_app,
+    ordered,
+    payments,
+    records,
+    rules,
+    verdict,
+    verdicts,
+)
+from tests.history.rebuilding.lived import append, done, live, live_on, rebuilt
+from tests.runtime.bounded_run import BoundedRun, check_history, read_all
+from tests.runtime.processes import Running, wait_until
+from tests.runtime.world import Kill
+
+APP = "tests.broadcast.app:app"
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7, 100])
+def test_each_partition_has_a_token(partitions: int) -> None:
+    assert [partition_of(one, partitions) for one in tokens(partitions)] == list(range(partitions))
+
+
+# --- in a harness: every event is handled when the rules before it are
+
+
+@pytest.mark.parametrize("order", ["arrival", "event-time"])
+@pytest.mark.parametrize("how", [{}, {"checked": False}, {"reload": True}, {"state": "rocksdb"}])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_table_has_the_newest_event_of_each_key(order: Any, how: Any, seed: int) -> None:
+    dice, app, known, expected = (
+        random.Random(seed),
+        make_app(order=order),
+        dict[str, Rule](),
+        list[Verdict](),
+    )
+    paid, judged = iter(payments(400)), app.topics["verdicts"]
+    found: list[Verdict] = []
+    with Harness(app, **how) as h:
+        for version in range(12):
+            some = rules(version, dice.sample(range(KINDS), dice.randrange(1, KINDS)))
+            h.send(app.topics["rules"], *some)
+            known |= {one.kind: one for one in some}
+            events = [next(paid) for _ in range(dice.randrange(20))]
+            expected += [verdict(one, known) for one in events]
+            found += h.send(app.topics["paid"], *events).to(judged)
+            found += h.advance_watermark(max((one.at for one in events), default=0)).to(judged)
+            if dice.random() < 0.5:
+                h.crash()
+        assert ordered(found) == ordered(expected)
+        assert len({one.version for one in found}) > 5
+        assert not h.replay().differences.count
+
+
+@pytest.mark.parametrize("slice_size", [1, 3, 1_000])
+def test_what_is_there_at_the_first_start_comes_first(slice_size: int) -> None:
+    app = make_app()
+    with Harness(app, slice_size=slice_size, commit_every="manual") as h:
+        h.log.append_all(records([*payments(200), *rules(1), *rules(2)]))
+        for _ in range(3):
+            h.commit()
+        h.crash()
+        while h.commit():
+            pass
+        found: list[Verdict] = list(h.end_of_input().to(app.topics["verdicts"]))
+        known = [msgspec.json.decode(one.value, type=Verdict) for one in _all(h, "verdicts")]
+        assert set(found) <= set(known)
+        assert ordered(known) == verdicts(payments(200), rules(2))
+
+
+def _all(h: Harness, topic: str) -> list[Any]:
+    return [one for number in range(4) for one in h.log.at(topic, number).records if one.value is not None]
+
+
+def test_what_a_failed_event_has_read_changes_nothing() -> None:
+    app = tr.App("failing", partitions=1, on_error="dead-letter")
+    paid = app.topic("paid", Payment)
+    table = app.topic("rules", Rule, broadcast=True)
+
+    @app.actor
+    class Account(tr.Actor):
+        sum: float = 0
+        rules: tr.Shared[str, Rule] = tr.shared(table)
+
+        @tr.process(paid)
+        def pay(self, event: Payment, ctx: tr.Context[str]) -> None:
+            self.sum += sum(one.limit for one in self.rules.values())
+            if self.rules[event.kind].version == 1:
+                raise ValueError("not this version")
+
+    with Harness(app) as h:
+        h.send(table, *rules(1))
+        h.send(paid, Payment("a", 1, "kind-1", 1))
+        assert h.state(Account, "a") is None
+        h.send(table, *rules(2))
+        h.send(paid, Payment("a", 2, "kind-1", 1))
+        state = h.state(Account, "a")
+        assert state is not None
+        assert state.sum == sum(one.limit for one in rules(2))
+        assert not h.replay().differences.count
+
+
+class Range(NamedTuple):
+    low: float
+    high: float
+
+
+class Rich(msgspec.Struct, frozen=True):
+    """Of types that are stored in another form than they have in memory."""
+
+    kind: tr.Key[str]
+    since: datetime
+    price: Decimal
+    range: Range
+    cents: float
+
+
+@pytest.mark.parametrize("how", [{}, {"checked": False}, {"reload": True}])
+def test_values_are_those_of_the_topic(how: Any) -> None:
+    app = tr.App("rich", partitions=1)
+    paid = app.topic("paid", Payment)
+    table = app.topic("rules", Rich, broadcast=True)
+    seen: list[Rich] = []
+
+    @app.actor
+    class Account(tr.Actor):
+        count: int = 0
+        rules: tr.Shared[str, Rich] = tr.shared(table)
+
+        @tr.process(paid)
+        def pay(self, event: Payment, ctx: tr.Context[str]) -> None:
+            self.count += len(self.rules)
+            seen.append(self.rules["a"])
+            assert list(self.rules.items()) == [("a", seen[-1])]
+
+    given = Rich(
+        "a", datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=2))), Decimal("1.50"), Range(1, 2), 3
+    )
+    with Harness(app, **how) as h:
+        h.send(table, given)
+        h.send(paid, *payments(3))
+        h.crash()
+        h.send(paid, *payments(3, 3))
+        assert [*seen] == [given] * 6
+        assert {type(one.range) for one in seen} == {Range}
+        assert {type(one.cents) for one in seen} == {float}
+        assert not h.replay().differences.count
+
+
+def test_a_query_looks_up_the_table_as_it_was_committed() -> None:
+    app = tr.App("asked", partitions=2)
+    paid = app.topic("paid", Payment)
+    table = app.topic("rules", Rule, broadcast=True)
+
+    @app.actor
+    class Account(tr.Actor):
+        count: int = 0
+        rules: tr.Shared[str, Rule] = tr.shared(table)
+
+        @tr.process(paid)
+        def pay(self, event: Payment, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+        @tr.query
+        def version(self, kind: str) -> int:
+            return self.rules[kind].version
+
+        @tr.query
+        def changes(self) -> None:
+            self.rules = self.rules
+
+    with Harness(app) as h:
+        h.send(table, *rules(1))
+        h.send(paid, Payment("a", 1, "kind-1", 1))
+        assert h.query(Account, "a", "version", "kind-1") == 1
+        h.send(table, *rules(2))
+        assert h.query(Account, "a", "version", "kind-1") == 2
+        with pytest.raises(QueryError, match="cannot be replaced"):
+            h.query(Account, "a", "changes")
+
+
+def test_reference_data_holds_no_watermark_back_and_goes_with_a_snapshot() -> None:
+    app = make_app()
+    paid, table, judged = (app.topics[name] for name in ("paid", "rules", "verdicts"))
+    with Harness(app) as h:
+        h.send(table, *rules(1))
+        h.send(paid, *payments(100))
+        h.advance_watermark(10_000_000)
+        assert [h.watermark(number) for number in range(4)] == [10_000_000] * 4
+        assert h.late == 0
+        taken = h.snapshot()
+    with Harness(app, start=taken) as h:
+        found: list[Verdict] = h.send(paid, *payments(20, 20_000)).to(judged)
+        assert ordered(found) == verdicts(payments(20, 20_000), rules(1))
+
+
+def test_a_topic_may_become_a_table_of_an_app_that_has_state() -> None:
+    before = tr.App("grown", partitions=2)
+    before.topic("rules", Rule)
+    paid = before.topic("paid", Payment)
+
+    @before.process(paid)
+    def pay(event: Payment, ctx: tr.Context[str]) -> None: ...
+
+    with Harness(before) as h:
+        h.send(paid, *payments(10))
+        taken = h.snapshot()
+    after = make_app(partitions=2).renamed("grown")
+    with Harness(after, start=taken) as h:
+        h.log.append_all(records([*payments(10, 10), *rules(1)]))
+        found: list[Verdict] = h.advance_watermark(1).to(after.topics["verdicts"])
+        assert ordered(found) == verdicts(payments(10, 10), rules(1))
+
+
+# --- workers
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("commit_interval_ms", [5, 10_000])
+def test_neither_commits_nor_workers_change_the_first_start(
+    commit_interval_ms: int, processes: int, tmp_path: Path
+) -> None:
+    settings = WorkerSettings(partition=PartitionSettings(commit_interval_ms=commit_interval_ms))
+    run = BoundedRun(make_app(), tmp_path / "log", settings=settings)
+    run.log.append_all(records([*payments(2_000), *rules(1), *rules(2)]))
+    run.run(processes)
+    assert ordered(read_all(run.log, "verdicts", Verdict)) == verdicts(payments(2_000), rules(2))
+    run.check()
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("at", ["fetch", "append", "commit", "committed", "store", "stored"])
+def test_no_death_of_a_worker_changes_it(at: str, processes: int) -> None:
+    dice = random.Random(f"{at} {processes}")
+    settings = WorkerSettings(slice_records=20, partition=PartitionSettings(commit_interval_ms=1))
+    left = 0
+
+    def strike(operation: str) -> None:
+        nonlocal left
+        if operation == at and run.deaths < 6:
+            left -= 1
+            if left < 0:
+                left = dice.randrange(1, 12)
+                raise Kill
+
+    run = BoundedRun(make_app(), settings=settings)
+    run.log.append_all(records([*payments(300), *rules(1), *rules(2)]))
+    run.strike, left = strike, dice.randrange(1, 12)
+    run.run(processes)
+    assert run.deaths >= 3
+    assert ordered(read_all(run.log, "verdicts", Verdict)) == verdicts(payments(300), rules(2))
+    run.check()
+
+
+def test_a_service_whose_processes_are_killed_has_the_first_start_once(tmp_path: Path) -> None:
+    plan = make_app().plan()
+    log = EmbeddedLog(tmp_path / "log")
+    prepare_log(log, plan, create_declared=True)
+    log.append_all(records([*payments(4_000), *rules(1), *rules(2)]))
+    where = ["--log", tmp_path / "log", "--commit-interval", "20ms", "--workers", 2]
+
+    def committed() -> int:
+        return sum(log.end_offset(plan.tape_topic, number) for number in range(plan.partitions))
+
+    def wait_for_commits(count: int) -> None:
+        enough = committed() + count
+        wait_until(lambda: committed() >= enough, f"{count} records of the tape are committed")
+
+    for count in (1, 4):
+        with Running("run", APP, *where, "--state", tmp_path / "old") as service:
+            wait_for_commits(count)
+            service.signal(signal.SIGKILL)
+    with Running("run", APP, *where, "--state", tmp_path / "new", "--end-of-input") as service:
+        assert service.ended() == 0, service.lines
+    assert ordered(read_all(log, "verdicts", Verdict)) == verdicts(payments(4_000), rules(2))
+    check_history(log, plan)
+    log.close()
+
+
+# --- history
+
+
+@pytest.mark.parametrize("split", [1, 3])
+def test_a_rebuild_has_the_state_of_the_service(tmp_path: Path, split: int) -> None:
+    append(tmp_path, records([*payments(300), *rules(1), *rules(2)]), {"paid": 4, "rules": 4})
+    live_on(tmp_path, APP)
+    report, snapshot = done(tmp_path, APP, split=split)
+    assert report.order == "tape"
+    assert rebuilt(snapshot) == live(tmp_path, find_app(APP).plan())
+    assert any("all of its keys look up" in note for note in report.notes) == (split > 1)
+
+
+def test_a_rebuild_in_canonical_order_reads_all_rules_first(tmp_path: Path) -> None:
+    append(tmp_path, records([*rules(1), *payments(300)]), {"paid": 4, "rules": 4})
+    live_on(tmp_path, APP)
+    append(tmp_path, records([*rules(2), *payments(300, 300)]), {"paid": 4, "rules": 4})
+    live_on(tmp_path, APP)
+    log = EmbeddedLog(tmp_path / "log", create=False)
+    was = ordered(read_all(log, "verdicts", Verdict))
+    log.close()
+    assert was != verdicts(payments(600), rules(2))
+    _, snapshot = done(tmp_path, APP, order="canonical", outputs=f"parquet:{tmp_path / 'out'}")
+    assert ordered(_written(tmp_path, snapshot)) == verdicts(payments(600), rules(2))
+
+
+def _written(folder: Path, snapshot: Any) -> list[Verdict]:
+    files = (folder / "out" / "payments" / snapshot.manifest.id).glob("*.parquet")
+    return [
+        msgspec.json.decode(row["value"], type=Verdict)
+        for file in files
+        for row in parquet.read_table(file).to_pylist()
+        if row["topic"] == "verdicts"
+    ]
+
+
+def test_no_schedule_changes_what_the_rules_of_the_first_start_say() -> None:
+    plan = make_app().plan()
+    feed = feed_of(plan, records([*payments(100), *rules(1), *rules(2)]))
+    report = explore_feed(plan, feed, schedules=20)
+    assert report.keys > 0
+    assert not report.errors
+    assert not report.declared
+
+
+# --- refused
+
+
+def test_what_is_not_allowed_is_refused_where_it_is_declared() -> None:
+    class Loose(msgspec.Struct):
+        kind: tr.Key[str]
+
+    class Listed(msgspec.Struct, frozen=True):
+        kind: tr.Key[str]
+        tags: list[str]
+
+    app = tr.App("refusing")
+    for type_ in (Loose, Listed):
+        with pytest.raises(DefinitionError, match="can be changed"):
+            app.topic("rules", type_, broadcast=True)
+    with pytest.raises(DefinitionError, match="no key"):
+        app.topic("rules", Rule, key=None, broadcast=True)
+    options: list[dict[str, Any]] = [
+        {"late": "drop"},
+        {"watermark": False},
+        {"repartition": True},
+        {"idle_after": "1s"},
+    ]
+    for option in options:
+        with pytest.raises(DefinitionError, match="Leave that out"):
+            app.topic("rules", Rule, broadcast=True, **option)
+    plain = app.topic("plain", Rule)
+    with pytest.raises(DefinitionError, match="not a broadcast topic"):
+        tr.shared(plain)
+
+
+def test_a_broadcast_topic_is_not_handled_and_not_shown_in_another_app() -> None:
+    app, other = tr.App("one"), tr.App("other")
+    table = app.topic("rules", Rule, broadcast=True)
+    paid = other.topic("paid", Payment)
+
+    @app.process(table)
+    def taken(event: Rule, ctx: tr.Context[str]) -> None: ...
+
+    with pytest.raises(DefinitionError, match="every task has it as a table"):
+        app.plan()
+
+    @other.actor
+    class Account(tr.Actor):
+        rules: tr.Shared[str, Rule] = tr.shared(table)
+
+        @tr.process(paid)
+        def pay(self, event: Payment, ctx: tr.Context[str]) -> None: ...
+
+    with pytest.raises(DefinitionError, match="declared in another app"):
+        other.plan()
+
+
+def test_the_name_of_an_actor_is_free_for_the_table() -> None:
+    app = tr.App("named")
+    app.topic("rules", Rule, broadcast=True)
+    with pytest.raises(DefinitionError, match="another actor or function"):
+
+        @app.actor(name="rules")
+        class Rules(tr.Actor):
+            @tr.on_message
+            def told(self, message: Rule, ctx: tr.Context[str]) -> None: ...
