@@ -47,6 +47,7 @@ from tailrace.core.errors import (
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.library import agg, windows
 from tailrace.library.app import App
+from tailrace.library.pairs import Pair
 from tailrace.library.windowed import Windowed, Windows, on_window, windowed
 
 
@@ -74,6 +75,7 @@ __all__ = [
     "Keyed",
     "ListState",
     "MapState",
+    "Pair",
     "ReplayDivergedError",
     "Shared",
     "Stream",

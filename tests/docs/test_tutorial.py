@@ -14,6 +14,7 @@ PAGES = [
     "docs/testing.md",
     "docs/event-time.md",
     "docs/windows.md",
+    "docs/joins.md",
     "docs/explore.md",
     "docs/rolling.md",
     "docs/snapshots.md",

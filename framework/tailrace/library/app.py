@@ -10,6 +10,7 @@ from tailrace.core.declare.app import App as CoreApp
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.library import rolling, windowed
 from tailrace.library.agg import Aggregate
+from tailrace.library.joins import WithJoins
 from tailrace.library.windowed import Windowed, WindowOptions
 from tailrace.library.windows import AnyWindows
 
@@ -19,7 +20,7 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 
-class App(CoreApp):
+class App(WithJoins):
     """See ``core.declare.app.App``; its methods for windows and joins are here."""
 
     @overload

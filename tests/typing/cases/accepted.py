@@ -201,3 +201,23 @@ assert_type(
     ),
     tr.Stream[Departure, Any],
 )
+
+
+orders, refunds = app.topic("placed", Order), app.topic("refunded", Order)
+near = app.join("near", orders, refunds, within="5m")
+assert_type(near, tr.Stream[tr.Pair[Order, Order], str])
+assert_type(
+    app.join("l", orders, refunds, within=("0s", "5m"), how="left"),
+    tr.Stream[tr.Pair[Order, Order | None], str],
+)
+assert_type(
+    app.join("r", orders, refunds, within=5, how="right"), tr.Stream[tr.Pair[Order | None, Order], str]
+)
+assert_type(
+    app.join("f", orders, near, within="5m", how="full"),
+    tr.Stream[tr.Pair[Order | None, tr.Pair[Order, Order] | None], str],
+)
+
+
+@app.process(near)
+def both(event: tr.Pair[Order, Order], ctx: tr.Context[str]) -> None: ...

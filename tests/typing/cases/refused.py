@@ -170,3 +170,11 @@ app.sample("g", orders, by="at", fraction="10%")  # error
 
 @app.process(app.sample("h", orders, by="at", fraction=0.1))  # error
 def other_event(event: Arrival, ctx: tr.Context[str]) -> None: ...
+
+
+pairs = app.join("pairs", departures, arrivals, within="5m", how="left")
+app.join("wrong", departures, arrivals, within="5m", how="outer")  # error
+
+
+@app.process(pairs)  # error
+def both_there(event: tr.Pair[Departure, Arrival], ctx: tr.Context[str]) -> None: ...

@@ -7,6 +7,7 @@ letter. There is no other way out: a unit leaves all of its effects or none.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -44,8 +45,7 @@ from tailrace.core.errors import (
 from tailrace.core.records import FOR_OTHERS, Headers, InputRecord, RawOutput, Refused
 
 _DELIVERIES = 1_000
-"""Maximum number of deliveries to streams that one unit may cause. More means that the streams form a circle.
-"""
+"""Maximum number of deliveries to streams that one unit may cause if the streams form a circle."""
 
 TIMER = -1
 """Replaces the input number if a unit is the firing of a timer."""
@@ -56,6 +56,18 @@ NewFailures: TypeAlias = Callable[[Failure, Exception | None, OnError], None]
 """Called with a failure that the first run did not have, its cause (None for a refused record), and the app's
 policy. Raises the failure, or returns: then a dead letter is written.
 """
+
+
+def _most_deliveries(plan: Plan) -> int:
+    """How many deliveries a unit may cause: any number, unless events of a stream may come back to it."""
+    after = {
+        one: {to for route in plan.routes_of_stream[one.index] for to in plan.operators[route.operator].emits}
+        for one in plan.streams
+    }
+    while ends := [one for one, to in after.items() if to.isdisjoint(after)]:
+        for one in ends:
+            del after[one]
+    return _DELIVERIES if after else sys.maxsize
 
 
 class _Counted:
@@ -92,6 +104,7 @@ class Units:
         self.unit.count_dropped = self._count_dropped
         self.marks = marks
         self.waits = Quarantine(plan, cells, totals)
+        self._most_deliveries = _most_deliveries(plan)
         self.apart = False
         """Whether operators that a unit may reach differ in watermark. Then each call sets its operator's."""
         self.late: frozenset[int] = frozenset()
@@ -275,7 +288,7 @@ class Units:
             while chained:
                 stream, event, at_ms = chained.popleft()
                 deliveries += 1
-                if deliveries > _DELIVERIES:
+                if deliveries > self._most_deliveries:
                     raise UsageError(
                         f"one event has caused more than {_DELIVERIES} deliveries, the last to the stream "
                         f"{stream.name!r}",

@@ -1,0 +1,153 @@
+"""Joins of two inputs by event time: of events that are near each other, and of events in one window.
+
+Both handle their events in the order of event time, so the rules are short. For bounds a to b, a left event of time l and a
+right event of time r are a pair if a <= r - l <= b:
+
+                      matches, of the other side     is kept until     is given without a match at
+    left event at l   rights from l + a to l + b     l + b             l + b, if a left join
+    right event at r  lefts from r - b to r - a      r - a             r - a, if a right join
+
+An event meets those that were handled before it and are kept; a pair is found when the second of its events is handled, and has
+that time. So each pair is found once. An event of which all partners are before it is not kept, and without a match it is given
+at once. A timer for an instant T fires after all events of T. There is one per key, set to when the first event is to be
+freed. Events that come with one call are given in the order of the time of the other side, then of arrival.
+
+In a window join, a key has only one window open at a time. When it ends, its lefts meet its rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.core.declare.app import App
+from tailrace.core.declare.handlers import on_timer, process
+from tailrace.core.declare.topic import Edge, Stream
+from tailrace.core.durations import spelled
+from tailrace.core.errors import DefinitionError
+from tailrace.library.operators import add_operator, handler, result_stream
+from tailrace.library.pairs import Inputs, LateTopics, Pair, TakeLate, Within, one_of_hows, pair_type, span_ms
+from tailrace.library.sides import Side
+
+TIMER = "free"
+Take = Callable[[Any, Any, Any], None]
+
+
+def add_join(
+    app: App,
+    name: str,
+    left: Edge[Any, Any],
+    right: Edge[Any, Any],
+    within: Within,
+    how: str,
+    late: LateTopics,
+) -> Stream[Any, Any]:
+    """Add the operator of ``App.join``; see there."""
+    first_ms, last_ms = _bounds(name, within)
+    one_of_hows(name, how)
+    inputs = Inputs(app, name, (left, right), late)
+    # At one time, an event that is always handled after its partners needs not be kept for them.
+    keeps_left = last_ms > 0 or (last_ms == 0 and not inputs.is_before(1, 0))
+    keeps_right = first_ms < 0 or (first_ms == 0 and not inputs.is_before(0, 1))
+    marks_left, marks_right = how in ("left", "full"), how in ("right", "full")
+    lefts = Side("lefts", inputs.types[0], last_ms, marked=marks_left) if keeps_left else None
+    rights = Side("rights", inputs.types[1], -first_ms, marked=marks_right) if keeps_right else None
+    stream = result_stream(app, name, pair_type(inputs.types, how), left, right)
+    take_left = _taker(stream, lefts, rights, first_ms, last_ms, inputs.late[0], _of_left, marks_left)
+    take_right = _taker(stream, rights, lefts, -last_ms, -first_ms, inputs.late[1], _of_right, marks_right)
+    body = {
+        **_fields(lefts, rights),
+        "take_left": handler(take_left, process(left)),
+        "take_right": handler(take_right, process(right)),
+        "free": handler(_freer(stream, lefts, rights), on_timer(TIMER)),
+    }
+    what = f"join: {how}, from {_signed(first_ms)} to {_signed(last_ms)}"
+    add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
+    return stream
+
+
+def _bounds(name: str, within: Within) -> tuple[int, int]:
+    if isinstance(within, tuple):
+        spans = [span_ms(name, "within", one, is_signed=True) for one in within]
+        if len(spans) == 2 and spans[0] <= spans[1]:
+            return spans[0], spans[1]
+    elif (last_ms := span_ms(name, "within", within)) > 0:
+        return -last_ms, last_ms
+    raise DefinitionError(
+        f"the operator {name!r} has within={within!r}",
+        hint='Give the least and the greatest time from the left event to the right one, ("0s", "10m") or ("-5m", "5m"); "5m" '
+        "is the latter.",
+    )
+
+
+def _signed(ms: int) -> str:
+    return f"-{spelled(-ms)}" if ms < 0 else spelled(ms)
+
+
+def _fields(*sides: Side | None) -> dict[str, Any]:
+    body: dict[str, Any] = {"__annotations__": {}}
+    for side in sides:
+        if side is not None:
+            body["__annotations__"] |= side.annotations
+            body |= side.defaults
+    return body
+
+
+def _of_left(event: Any, other: Any) -> Pair[Any, Any]:
+    return Pair(event, other)
+
+
+def _of_right(event: Any, other: Any) -> Pair[Any, Any]:
+    return Pair(other, event)
+
+
+def _taker(
+    stream: Stream[Any, Any],
+    mine: Side | None,
+    other: Side | None,
+    first_ms: int,
+    last_ms: int,
+    late: TakeLate,
+    pair: Callable[[Any, Any], Pair[Any, Any]],
+    alone: bool,
+) -> Take:
+    """The handler of one side, whose partners are from ``first_ms`` to ``last_ms`` after it. ``alone``: unmatched ones are given."""
+
+    def take(actor: Any, event: Any, ctx: Any) -> None:
+        if ctx.is_late:
+            late(event, ctx)
+            return
+        time_ms = ctx.event_time
+        found = other.match(actor, time_ms + first_ms, time_ms + last_ms) if other is not None else ()
+        if found:
+            emit = ctx.emit
+            for one in found:
+                emit(stream, pair(event, one))
+        if mine is None:
+            if alone and not found:
+                ctx.emit(stream, pair(event, None))
+        elif mine.add(actor, time_ms, event, matched=bool(found)):
+            due_ms = time_ms + mine.keep_ms
+            others_ms = other.due_ms(actor) if other is not None else None
+            if others_ms is None or due_ms < others_ms:
+                ctx.set_timer(due_ms, TIMER)
+
+    return take
+
+
+def _freer(stream: Stream[Any, Any], lefts: Side | None, rights: Side | None) -> Callable[[Any, Any], None]:
+    """The handler of the timer: frees what is due, and sets the timer to the first of what is left."""
+    sides = [(side, pair) for side, pair in ((lefts, _of_left), (rights, _of_right)) if side is not None]
+
+    def free(actor: Any, ctx: Any) -> None:
+        next_ms: int | None = None
+        for side, pair in sides:
+            for one in side.free(actor, ctx.event_time - side.keep_ms):
+                ctx.emit(stream, pair(one, None))
+            due_ms = side.due_ms(actor)
+            if due_ms is not None and (next_ms is None or due_ms < next_ms):
+                next_ms = due_ms
+        if next_ms is not None:
+            ctx.set_timer(next_ms, TIMER)
+
+    return free
