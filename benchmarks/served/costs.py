@@ -35,7 +35,7 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (EmbeddedReader, "fetch", "log: fetched"),
     (Task, "decode", "events decoded, their keys and times"),
     (Task, "run", "the steps: lateness, state, handler, emit, watermark"),
-    (Task, "take_outputs", "outputs numbered"),
+    (Task, "take_numbered", "outputs numbered"),
     (Router, "split", "log: sorted by partition"),
     (Batch, "add", "log: encoded"),
     (EmbeddedWriter, "commit", "log: encoded, written, committed"),

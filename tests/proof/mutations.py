@@ -86,7 +86,10 @@ MUTATIONS: dict[str, Mutation] = {
         "runtime.restore:Restore._catch_up", "position < end.offset:", "position < end.offset and held.core is None:", law=3
     ),
     "rows-that-are-not-in-the-changelog": Mutation(
-        "runtime.slices:Slices.stage.changes", "batch.rows.items()]", "batch.rows.items() if value]", law=3
+        "runtime.slices:Slices.stage.changes",
+        "batch.rows, batch.rows.values()",
+        "(row for row, value in batch.rows.items() if value), filter(None, batch.rows.values())",
+        law=3,
     ),
     "a-restore-that-stops-short": Mutation(
         "runtime.restore:ChangelogEnd.__init__", "log.end_offset(*changelog)", "log.end_offset(*changelog) - 3", law=3
@@ -295,7 +298,7 @@ MUTATIONS: dict[str, Mutation] = {
         "history.reading.changelog:check_contents", "noted is None or noted == found", "True", law=8, tests=_HOLES
     ),
     "contents-that-do-not-know-what-rows-were": Mutation(
-        "state.contents:StoreContents.changed", "_numbers(unknown, self._store.get_many(unknown))", "[0] * len(unknown)", law=8, tests=_CONTENTS
+        "state.contents:StoreContents.changed", "_sums(unknown, self._store.get_many(unknown))", "[-1] * len(unknown)", law=8, tests=_CONTENTS
     ),
     # 9: right, not only repeatable
     "the-watermark-of-the-task-instead-of-the-actors": Mutation(

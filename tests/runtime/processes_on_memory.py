@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tailrace.core.errors import CommitUnknownError, FencedError
-from tailrace.core.records import CHANNEL, Output
+from tailrace.core.records import CHANNEL, RawOutput
 from tailrace.log import Publication, TopicPartition
 from tailrace.log.shared_transaction import SharedTransaction, SharedWriter
 from tailrace.testing.memory_log import MemoryLog
@@ -37,7 +37,7 @@ class MemoryProducer:
     def ended(self) -> bool:
         return self._why is not None
 
-    def append(self, outputs: Iterable[Output], partition: int | None, /) -> bool:
+    def append(self, outputs: Iterable[RawOutput], partition: int | None, /) -> bool:
         self._enter("append")
         outputs = list(outputs)
         if outputs:

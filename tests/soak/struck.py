@@ -18,7 +18,7 @@ from random import Random
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import BadRecordError, FencedError, HandlerError, LogUnavailableError, TailraceError
-from tailrace.core.records import Output
+from tailrace.core.records import Output, RawOutput
 from tailrace.core.storage import Store
 from tailrace.history.replay.report import ReplayReport
 from tailrace.log import TopicPartition, TopicSettings, Writer
@@ -62,7 +62,7 @@ class StruckWriter:
         self.inner = writer
         self._on_operation = on_operation
 
-    def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
+    def append(self, outputs: Iterable[RawOutput], /, partition: int | None = None) -> None:
         self._on_operation("append")
         self.inner.append(outputs, partition)
 

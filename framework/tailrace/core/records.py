@@ -62,7 +62,7 @@ class Output(NamedTuple):
 
 
 RawOutput: TypeAlias = tuple[str, bytes | None, bytes | None, int, Headers]
-"""An output that is not numbered yet: topic, key, value, timestamp_ms, headers."""
+"""The fields of an output as a plain tuple: topic, key, value, timestamp_ms, headers. It is not numbered yet, or is for bulk use."""
 
 output_of: Callable[[RawOutput], Output] = partial(cast(Any, tuple).__new__, Output)
 """An ``Output`` of its fields, for bulk use: half the cost of the constructor."""

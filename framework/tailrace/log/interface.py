@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tailrace.core.counting import counted
 from tailrace.core.durations import spelled
-from tailrace.core.records import CHANNEL, InputRecord, Output
+from tailrace.core.records import CHANNEL, InputRecord, Output, RawOutput
 from tailrace.log.options import LogOptions
 from tailrace.log.tasks import TaskLog
 
@@ -222,10 +222,10 @@ class Writer(Protocol):
         """
         ...
 
-    def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
+    def append(self, outputs: Iterable[RawOutput], /, partition: int | None = None) -> None:
         """Append to the open transaction, in order; sent now or buffered until the commit.
 
-        Without ``partition`` each goes where murmur2 of its key says; no key counts as the empty key.
+        Without ``partition`` each goes where murmur2 of its key says; no key counts as the empty key. They may be plain tuples.
 
         Raises:
             UnknownTopicError: A topic does not exist.

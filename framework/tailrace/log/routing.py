@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from tailrace.core.errors import RecordTooLargeError, UnknownTopicError, UsageError
-from tailrace.core.records import Output
+from tailrace.core.records import RawOutput
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import TopicPartition
 
 _KEYS_REMEMBERED = 1 << 20
 _BYTES = frozenset((bytes, type(None)))
+
+
+class Routed(NamedTuple):
+    """Outputs of one topic, in order; the same as columns; and the partition of each."""
+
+    topic: str
+    outputs: list[RawOutput]
+    columns: Sequence[Sequence[Any]]
+    numbers: list[int]
 
 
 class Router:
@@ -25,17 +34,35 @@ class Router:
         self._numbers: dict[int, dict[bytes | None, int]] = {}
         """By number of partitions, the partition of each known key."""
 
-    def split(self, outputs: Iterable[Output], partition: int | None) -> dict[TopicPartition, list[Output]]:
-        """The outputs of each partition, in order. After an error, no output is used.
+    def split(
+        self, outputs: Iterable[RawOutput], partition: int | None
+    ) -> dict[TopicPartition, list[RawOutput]]:
+        """The outputs of each partition, in order. Raises what ``route`` raises."""
+        staged: dict[TopicPartition, list[RawOutput]] = {}
+        for topic, some, _, numbers in self.route(outputs, partition):
+            if partition is not None or self._counts[topic] == 1:
+                staged[TopicPartition(topic, partition or 0)] = some
+                continue
+            lists: list[list[RawOutput]] = [[] for _ in range(self._counts[topic])]
+            for output, number in zip(some, numbers, strict=True):
+                lists[number].append(output)
+            for number, of_it in enumerate(lists):
+                if of_it:
+                    staged[TopicPartition(topic, number)] = of_it
+        return staged
+
+    def route(self, outputs: Iterable[RawOutput], partition: int | None) -> list[Routed]:
+        """The outputs of each topic, with their partitions. After an error, no output is used.
 
         Raises:
             UnknownTopicError, RecordTooLargeError: See ``Writer.append``.
             UsageError: A key or value is not bytes. A reader could not decode it.
         """
-        staged: dict[TopicPartition, list[Output]] = {}
+        found: list[Routed] = []
         for topic, some in _by_topic(list(outputs)).items():
             count = self._count(topic, partition)
-            _, keys, values, _, _ = zip(*some, strict=True)
+            columns = tuple(zip(*some, strict=True))
+            _, keys, values, _, _ = columns
             for name, column in (("key", keys), ("value", values)):
                 if not _BYTES.issuperset(map(type, column)):
                     _refuse_type(topic, name, column)
@@ -43,16 +70,10 @@ class Router:
             # failures make it large, and it must be written anyway.
             if partition is None and _longest(keys) + _longest(values) > self.max_record_bytes:
                 self._check_sizes(some, count)
-            if partition is not None or count == 1:
-                staged[TopicPartition(topic, partition or 0)] = some
-                continue
-            lists: list[list[Output]] = [[] for _ in range(count)]
-            for output, number in zip(some, self._numbers_of(keys, count), strict=True):
-                lists[number].append(output)
-            for number, of_it in enumerate(lists):
-                if of_it:
-                    staged[TopicPartition(topic, number)] = of_it
-        return staged
+            is_known = partition is not None or count == 1
+            numbers = [partition or 0] * len(some) if is_known else self._numbers_of(keys, count)
+            found.append(Routed(topic, some, columns, numbers))
+        return found
 
     def _numbers_of(self, keys: Sequence[bytes | None], count: int) -> list[int]:
         """The partition of each key."""
@@ -68,11 +89,11 @@ class Router:
             numbers[key] = partition_of(key or b"", count)
         return list(map(numbers.__getitem__, keys))
 
-    def _check_sizes(self, outputs: Sequence[Output], count: int) -> None:
+    def _check_sizes(self, outputs: Sequence[RawOutput], count: int) -> None:
         """Refuse the first record that is too large, if any: the longest key and value may be of different records."""
-        for output in outputs:
-            if len(output.value or b"") + len(output.key or b"") > self.max_record_bytes:
-                self._refuse(output, self._numbers_of([output.key], count)[0])
+        for topic, key, value, _, _ in outputs:
+            if (size := len(value or b"")) + len(key or b"") > self.max_record_bytes:
+                self._refuse(topic, self._numbers_of([key], count)[0], key, size)
 
     def _count(self, topic: str, partition: int | None) -> int:
         count = self._counts.get(topic)
@@ -82,12 +103,12 @@ class Router:
             raise UnknownTopicError(f"the topic has {count} partitions", topic=topic, partition=partition)
         return count
 
-    def _refuse(self, output: Output, partition: int) -> NoReturn:
+    def _refuse(self, topic: str, partition: int, key: bytes | None, size: int) -> NoReturn:
         raise RecordTooLargeError(
-            f"a record of {len(output.value or b'')} bytes is over the limit of {self.max_record_bytes}",
-            topic=output.topic,
+            f"a record of {size} bytes is over the limit of {self.max_record_bytes}",
+            topic=topic,
             partition=partition,
-            key=output.key,
+            key=key,
             hint="Emit less in one event, or raise the limit: tailrace run --max-record-bytes.",
         )
 
@@ -100,16 +121,16 @@ def _refuse_type(topic: str, name: str, column: Sequence[object]) -> NoReturn:
     )
 
 
-def _by_topic(outputs: list[Output]) -> dict[str, list[Output]]:
+def _by_topic(outputs: list[RawOutput]) -> dict[str, list[RawOutput]]:
     """The outputs of each topic, in order. Usually all have the same topic."""
     if not outputs:
         return {}
-    topic = outputs[0].topic
+    topic = outputs[0][0]
     if all(map(topic.__eq__, map(itemgetter(0), outputs))):
         return {topic: outputs}
-    found: dict[str, list[Output]] = {}
+    found: dict[str, list[RawOutput]] = {}
     for output in outputs:
-        found.setdefault(output.topic, []).append(output)
+        found.setdefault(output[0], []).append(output)
     return found
 
 

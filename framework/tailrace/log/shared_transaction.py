@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from tailrace.core.errors import CommitUnknownError, LifecycleError, LogUnavailableError, TailraceError
-from tailrace.core.records import Output
+from tailrace.core.records import RawOutput
 from tailrace.log.interface import Part, TopicPartition
 
 
@@ -36,7 +36,7 @@ class TransactionalProducer(Protocol):
         """Whether it has failed for good, or was closed."""
         ...
 
-    def append(self, outputs: Iterable[Output], partition: int | None, /) -> bool:
+    def append(self, outputs: Iterable[RawOutput], partition: int | None, /) -> bool:
         """Append to the open transaction; whether there was anything to append."""
         ...
 
@@ -159,7 +159,7 @@ class SharedWriter:
     def lost(self) -> bool:
         return self._lost or self._closed or self.shared.ended
 
-    def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
+    def append(self, outputs: Iterable[RawOutput], /, partition: int | None = None) -> None:
         self.enter()
         before, self.wrote = self.wrote, True  # some of it may be appended when it fails
         self.wrote = self._producer.append(outputs, partition) or before

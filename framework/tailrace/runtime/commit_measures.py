@@ -14,7 +14,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.user_metrics import Measurement
 from tailrace.core.engine.failure import REASON_HEADER
 from tailrace.core.engine.tape import Totals
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.records import InputRecord, RawOutput
 
 DEAD_LETTER: Final = "dead-letter"
 """The kind of a measurement: its name is the reason of a dead letter, its value their number."""
@@ -37,13 +37,13 @@ class CommitMeasures:
         self._known = totals.failed + totals.refused
         self._reasons = Counter[str]()
 
-    def sent(self, outputs: Iterable[Output], inputs: Sequence[Taken]) -> None:
+    def sent(self, outputs: Iterable[RawOutput], inputs: Sequence[Taken]) -> None:
         """Count the dead letters among outputs. They are looked at only if there are any, or may be by decisions (``quarantine``)."""
         decided = self._decisions is not None and inputs[self._decisions].first is not None
         known = self._totals.failed + self._totals.refused
         if decided or known != self._known:
             self._known = known
-            letters = [dict(one.headers) for one in outputs if one.topic == self._topic]
+            letters = [dict(headers) for topic, *_, headers in outputs if topic == self._topic]
             self._reasons.update(one[REASON_HEADER].decode() for one in letters if REASON_HEADER in one)
 
     def of_commit(

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import NamedTuple
 
 from tailrace.core import rows
@@ -39,7 +40,7 @@ from tailrace.core.engine.merge import TOLERANCE_MS, Merge
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import InputEndedError, LogUnavailableError, QuarantineFullError
-from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, RecordMark, output_of
+from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, RecordMark
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.runtime.clocks import READ_EVERY_MS, check_start
@@ -264,15 +265,15 @@ class Slices:
         taken = [(one.plan.name, one.first, one.last) for one in self._inputs]
         batch.measurements.extend(self._measures.of_commit(taken, now_ms))
         changelog, partition = task.plan.changelog_topic, task.partition
-        changes = [output_of((changelog, row, value, now_ms, ())) for row, value in batch.rows.items()]
+        changes = zip(repeat(changelog), batch.rows, batch.rows.values(), repeat(now_ms), repeat(()))
         # The cut comes last: a reader that has read it has read the whole commit.
         noted = self.passed.commit(batch.positions, is_noted=self._cut_headers.has_notes)
         read = {one.plan.name: RecordMark.of(one.last) for one in self._inputs if one.last is not None}
         self._marks = {**self._cut_headers.read, **read}
         headers = self._cut_headers.of(noted, self._marks, self.contents.changed(batch.rows))
-        changes.append(Output(changelog, rows.CUT_ROW, batch.cut, now_ms, headers))
-        self.writer.append(changes, partition)
-        self.writer.append((Output(task.plan.tape_topic, None, batch.tape, now_ms),), partition)
+        cut = Output(changelog, rows.CUT_ROW, batch.cut, now_ms, headers)
+        self.writer.append(changes, partition)  # without the cut, as headers cost a column of records more
+        self.writer.append((cut, Output(task.plan.tape_topic, None, batch.tape, now_ms)), partition)
         return batch
 
     def committed(self, published: Mapping[str, int | None]) -> None:
@@ -492,7 +493,7 @@ class Slices:
 
     def _send(self) -> None:
         """Append what has come of a slice to the open transaction, all at once: most runs of a merge are short."""
-        outputs = self.task.take_outputs()
+        outputs = self.task.take_numbered()
         if outputs:
             self._moved += len(outputs)
             self.writer.append(outputs)

@@ -13,20 +13,22 @@ they had before, plus what they have now.
     a restore, a standby                the store, which it asks anyway
     a fold from the beginning, a seed   there were none
 
-The number of a row is a crc32: it must be cheap, and nobody has chosen what is lost. It is at least 1, and 0 if there is no row.
+The number of a row is one more than its crc32: that is cheap, and nobody has chosen what is lost. It is 0 if there is no row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple, cast
 from zlib import crc32
 
 from tailrace.core.storage import StateReader
 
 _RECENT: Final = 20_000
-"""Rows whose numbers are remembered. Those of the generation before are, too."""
-_above_0 = (1).__add__
+"""The last rows that were met, whose numbers are remembered. They are dropped when there are twice as many."""
+_ABSENT: Final = -1
+"""In place of the crc32 of a row that there is not."""
 
 
 class Contents(NamedTuple):
@@ -39,13 +41,13 @@ class Contents(NamedTuple):
         self, changed: Mapping[bytes, bytes | None], before: Sequence[bytes | None] | None = None
     ) -> Contents:
         """After changes of rows, which had the values ``before`` (default: there were none)."""
-        old = () if before is None else _numbers(changed, before)
-        return self.moved(old, _numbers(changed, changed.values()))
+        old = () if before is None else _sums(changed, before)
+        return self.moved(old, _sums(changed, changed.values()))
 
     def moved(self, old: Sequence[int], new: Sequence[int]) -> Contents:
-        """After changes of rows that had the numbers ``old``, and have the numbers ``new``."""
-        rows = self.rows + len(new) - new.count(0) - (len(old) - old.count(0))
-        return Contents(rows, (self.digest + sum(new) - sum(old)) % (1 << 63))
+        """After changes of rows that had the sums ``old``, and have the sums ``new``."""
+        rows = self.rows + len(new) - new.count(_ABSENT) - (len(old) - old.count(_ABSENT))
+        return Contents(rows, (self.digest + sum(new) + len(new) - sum(old) - len(old)) % (1 << 63))
 
 
 class StoreContents:
@@ -56,32 +58,31 @@ class StoreContents:
         self.now = self.next = now
         """``next``: after the commit that is being made."""
         self._recent: dict[bytes, int] = {}
-        self._older: dict[bytes, int] = {}
-        self._changed: dict[bytes, int] = {}
+        self._changed: Iterable[tuple[bytes, int]] = ()
 
     def changed(self, changed: Mapping[bytes, bytes | None]) -> Contents:
         """What the contents are once these changes are committed."""
-        new = _numbers(changed, changed.values())
-        self._changed = dict(zip(changed, new, strict=True))
-        old = list(map(self._recent.get, changed, map(self._older.get, changed)))
+        new = _sums(changed, changed.values())
+        self._changed = zip(changed, new, strict=True)
+        old = list(map(self._recent.get, changed))
         if None in old:
-            unknown = [row for row, number in zip(changed, old, strict=True) if number is None]
-            old = [number for number in old if number is not None]
-            old += _numbers(unknown, self._store.get_many(unknown))
+            unknown = [row for row, one in zip(changed, old, strict=True) if one is None]
+            old = [one for one in old if one is not None]
+            old += _sums(unknown, self._store.get_many(unknown))
         self.next = self.now.moved(cast("list[int]", old), new)
         return self.next
 
     def committed(self) -> None:
         """The changes are in the store."""
         self.now = self.next
-        self._recent |= self._changed
-        if len(self._recent) > _RECENT:
-            self._older, self._recent = self._recent, {}
+        self._recent.update(self._changed)
+        if (count := len(self._recent)) > 2 * _RECENT:
+            self._recent = dict(islice(self._recent.items(), count - _RECENT, None))
 
 
-def _numbers(rows: Iterable[bytes], values: Iterable[bytes | None]) -> list[int]:
+def _sums(rows: Iterable[bytes], values: Iterable[bytes | None]) -> list[int]:
     values = list(values)
     if None in values:
         pairs = zip(rows, values, strict=True)
-        return [0 if value is None else crc32(value, crc32(row)) + 1 for row, value in pairs]
-    return list(map(_above_0, map(crc32, cast("list[bytes]", values), map(crc32, rows))))
+        return [_ABSENT if value is None else crc32(value, crc32(row)) for row, value in pairs]
+    return list(map(crc32, cast("list[bytes]", values), map(crc32, rows)))

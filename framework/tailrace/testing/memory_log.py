@@ -33,7 +33,7 @@ from tailrace.core.errors import (
     TopicMismatchError,
     UnknownTopicError,
 )
-from tailrace.core.records import CHANNEL, Headers, InputRecord, Output
+from tailrace.core.records import CHANNEL, Headers, InputRecord, Output, RawOutput
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.admin import Admin
@@ -263,7 +263,7 @@ class MemoryLog(MemoryOwners):
         return self._holders.get(writer.transactional_id) is writer
 
     def add(
-        self, outputs: Iterable[Output], partition: int | None, transaction: Transaction | None
+        self, outputs: Iterable[RawOutput], partition: int | None, transaction: Transaction | None
     ) -> dict[Partition, int]:
         """Append to the partitions, all or nothing; returns the end offset of each that was written."""
         batches: dict[Partition, list[InputRecord]] = {}
@@ -371,7 +371,7 @@ class MemoryWriter:
         self._open: Transaction | None = None
         self._in_doubt = False
 
-    def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
+    def append(self, outputs: Iterable[RawOutput], /, partition: int | None = None) -> None:
         """See ``Writer.append``."""
         self._enter("append")
         if self._open is None:

@@ -7,8 +7,10 @@ commit the rows that have changed, a cut that is written after them, and the tap
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
+from itertools import repeat
+from operator import add
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
@@ -36,7 +38,7 @@ from tailrace.core.engine.trace import TRACE
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks, published_by
 from tailrace.core.errors import FROM_THE_FUTURE, CorruptStateError, UsageError
-from tailrace.core.records import Headers, InputRecord, Output, output_of
+from tailrace.core.records import Headers, InputRecord, Output, RawOutput, output_of
 from tailrace.core.storage import StateReader
 
 Timers: TypeAlias = tuple[TimerQueue, ...]
@@ -339,16 +341,23 @@ class TaskState:
 
     def take_outputs(self) -> list[Output]:
         """The outputs since the last call, numbered."""
-        outputs = self._unit.outputs.copy()
-        self._unit.outputs.clear()
-        origin = f"{self.plan.app}/{self.partition}/".encode()
-        number = self.totals.outputs
-        numbered = [
-            output_of((topic, key, value, time_ms, (*headers, (ORIGIN_HEADER, b"%b%d" % (origin, n)))))
-            for n, (topic, key, value, time_ms, headers) in enumerate(outputs, number)
-        ]
-        self.totals.outputs = number + len(outputs)
-        return numbered
+        return list(map(output_of, self.take_numbered()))
+
+    def take_numbered(self) -> list[RawOutput]:
+        """The same as plain tuples, for bulk use. They are made column by column, without a step of Python for each."""
+        outputs = self._unit.outputs
+        if not outputs:
+            return []
+        first, count = self.totals.outputs, len(outputs)
+        topics, keys, values, times_ms, headers = zip(*outputs, strict=True)
+        outputs.clear()
+        origin = f"{self.plan.app}/{self.partition}/".replace("%", "%%").encode()
+        numbers = map((origin + b"%d").__mod__, range(first, first + count))
+        own: Iterable[Headers] = zip(zip(repeat(ORIGIN_HEADER), numbers))  # the inner zip makes (name, value)
+        if any(headers):
+            own = map(add, headers, own)
+        self.totals.outputs = first + count
+        return list(zip(topics, keys, values, times_ms, own, strict=True))
 
     def discard_outputs(self) -> int:
         """Drop the outputs since the last call. They are counted, but not numbered. Returns their number."""

@@ -16,7 +16,7 @@ from operator import itemgetter
 import msgspec
 
 from tailrace.core.errors import UsageError
-from tailrace.core.records import Headers, InputRecord, Output, record_of
+from tailrace.core.records import Headers, InputRecord, RawOutput, record_of
 
 MOST_RECORDS = 4096
 """Maximum number of records in a block: a reader of a few decodes few others."""
@@ -45,7 +45,7 @@ _decoder = msgspec.msgpack.Decoder(_Columns)
 _bytes_only = frozenset((bytes,)).issuperset
 
 
-def encode_outputs(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]]:
+def encode_outputs(outputs: Sequence[RawOutput]) -> Iterator[tuple[bytes, int, int]]:
     """Blocks for outputs of one partition: bytes, number of records, highest timestamp.
 
     Raises:
@@ -55,7 +55,7 @@ def encode_outputs(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]
         yield from _encode_some(outputs[begin : begin + MOST_RECORDS])
 
 
-def _encode_some(outputs: Sequence[Output]) -> Iterator[tuple[bytes, int, int]]:
+def _encode_some(outputs: Sequence[RawOutput]) -> Iterator[tuple[bytes, int, int]]:
     _, keys, values, timestamps, headers = zip(*outputs, strict=True)
     data, max_timestamp_ms = _encode(keys, values, timestamps, headers, None)
     if len(data) > MOST_BYTES and len(outputs) > 1:

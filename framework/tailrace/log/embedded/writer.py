@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tailrace.core.errors import CommitUnknownError, FencedError
-from tailrace.core.records import CHANNEL, Output
+from tailrace.core.records import CHANNEL, RawOutput
 from tailrace.log.embedded.appending import Appender
 from tailrace.log.embedded.blocks import MOST_RECORDS, encode_outputs
 from tailrace.log.embedded.database import OFFSETS, PARTITIONS, WRITERS
@@ -31,10 +31,10 @@ class Batch:
     """Records for one commit. The slow work is done before the lock is taken."""
 
     def __init__(self) -> None:
-        self._plain: dict[TopicPartition, list[Output]] = {}
+        self._plain: dict[TopicPartition, list[RawOutput]] = {}
         self._encoded: dict[TopicPartition, list[_Encoded]] = {}
 
-    def add(self, outputs: Mapping[TopicPartition, list[Output]]) -> None:
+    def add(self, outputs: Mapping[TopicPartition, list[RawOutput]]) -> None:
         """Add records."""
         for place, some in outputs.items():
             before = self._plain.get(place)
@@ -116,7 +116,7 @@ class EmbeddedWriter:
         self._batch = Batch()
         self._in_doubt = False
 
-    def append(self, outputs: Iterable[Output], /, partition: int | None = None) -> None:
+    def append(self, outputs: Iterable[RawOutput], /, partition: int | None = None) -> None:
         """See ``Writer.append``."""
         self._enter()
         self._batch.add(self._router.split(outputs, partition))

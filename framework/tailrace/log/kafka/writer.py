@@ -22,14 +22,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, repeat
+from itertools import repeat
 from math import inf
 from operator import length_hint
 from typing import Any, Final, NoReturn
 
 from tailrace.core.durations import spelled
 from tailrace.core.errors import CommitUnknownError, FencedError, LogUnavailableError, TailraceError
-from tailrace.core.records import CHANNEL, Output
+from tailrace.core.records import CHANNEL, RawOutput
 from tailrace.log.interface import TopicPartition
 from tailrace.log.kafka.buffer import NO_TIMESTAMP, stored_times
 from tailrace.log.kafka.cluster import MOST_REQUEST_S, Cluster
@@ -125,16 +125,16 @@ class KafkaProducer:
         """A task comes from another owner, whose records may be behind the ends that are known here."""
         self._ends.clear()
 
-    def append(self, outputs: Iterable[Output], partition: int | None, /) -> bool:
+    def append(self, outputs: Iterable[RawOutput], partition: int | None, /) -> bool:
         """See ``Writer.append``. Returns whether there was anything to append."""
         self._enter()
-        staged = self._router.split(outputs, partition)
-        if staged:
+        routed = self._router.route(outputs, partition)
+        if routed:
             self._begin()
-        for place, some in staged.items():
-            self._produce(place, some)
+        for topic, _, (_, *columns), numbers in routed:
+            self._produce(topic, columns, numbers)
         self._serve(self._producer.poll, 0)
-        return bool(staged)
+        return bool(routed)
 
     def commit(
         self,
@@ -244,43 +244,46 @@ class KafkaProducer:
         self._topics_written = set()
         self._failed = None
 
-    def _produce(self, place: TopicPartition, outputs: Sequence[Output]) -> None:
-        """Give records of one partition to librdkafka. The last one reports its offset, and so does each large one. The arguments are given by position and in columns, which takes a third of the time of a call by names. ``produce_batch`` is
-        slower than this, and cannot write timestamps and headers.
+    def _produce(self, topic: str, fields: Sequence[Sequence[Any]], numbers: Sequence[int]) -> None:
+        """Give records of one topic to librdkafka. The last one of each partition reports its offset, and so does each large one. The
+        arguments are given by position and in columns, which takes a third of the time of a call by names. ``produce_batch`` is slower
+        than this, and cannot write timestamps and headers.
         """
-        topic, partition = place
+        keys, values, times_ms, headers = fields
         self._topics_written.add(topic)
-        at = 0
-        while at < len(outputs):
-            _, keys, values, times_ms, headers = zip(*(outputs[at:] if at else outputs), strict=True)
-            rest = iter(values)
-            columns: list[Iterable[Any]] = [
-                repeat(self._cluster.prefix + topic),
-                rest,
-                keys,
-                repeat(partition),
-            ]
-            columns += [self._callbacks(values), repeat(None)]
-            columns.append(times_ms if _NO_TIMES.isdisjoint(times_ms) else stored_times(times_ms, topic))
-            if any(headers):
-                columns.append(map(list, headers))
+        columns: list[Sequence[Any]] = [values, keys, numbers, self._callbacks(values, numbers)]
+        columns.append([None] * len(values))
+        columns.append(times_ms if _NO_TIMES.isdisjoint(times_ms) else stored_times(times_ms, topic))
+        if any(headers):
+            columns.append(list(map(list, headers)))
+        while True:
+            first, *others = columns
+            rest = iter(first)
             try:
-                calls: Iterable[Any] = map(self._producer.produce, *columns)
+                calls: Iterable[Any] = map(
+                    self._producer.produce, repeat(self._cluster.prefix + topic), rest, *others
+                )
                 deque(calls, maxlen=0)
             except BufferError:
-                at = len(outputs) - length_hint(rest) - 1  # the one that was refused is given again
+                at = len(first) - length_hint(rest) - 1  # the one that was refused is given again
+                columns = [one[at:] for one in columns]
                 self._make_room()
             except Exception as error:  # noqa: BLE001  # another is raised again
                 self._fail(error, "appending", topic)
             else:
                 return
 
-    def _callbacks(self, values: Sequence[bytes | None]) -> Iterable[Callable[[Any, Message], None] | None]:
-        """By value, what librdkafka is to call when the record was delivered."""
-        if max(map(len, filter(None, values)), default=0) <= _LARGE:
-            return chain(repeat(None, len(values) - 1), (self._delivered,))
-        large = (self._delivered if len(value or b"") > _LARGE else None for value in values[:-1])
-        return chain(large, (self._delivered,))
+    def _callbacks(
+        self, values: Sequence[bytes | None], numbers: Sequence[int]
+    ) -> Sequence[Callable[[Any, Message], None] | None]:
+        """By value, what librdkafka is to call when the record was delivered. ``numbers``: their partitions."""
+        reporting = [len(numbers) - 1 - numbers[::-1].index(one) for one in set(numbers)]
+        if max(map(len, filter(None, values)), default=0) > _LARGE:
+            reporting += [at for at, value in enumerate(values) if len(value or b"") > _LARGE]
+        found: list[Callable[[Any, Message], None] | None] = [None] * len(values)
+        for at in reporting:
+            found[at] = self._delivered
+        return found
 
     def _make_room(self) -> None:
         """Wait until librdkafka has sent some of what it holds."""
@@ -356,7 +359,7 @@ class KafkaProducer:
             followed, named = self._follow(topic), f"{publisher}{sign}{channel}"
             key, value = encode(Published(named, mark, before, ends, followed.topic_id, self._cluster.prefix))
             for feed in followed.feeds:
-                self._produce(TopicPartition(feed, 0), [Output(feed, key, value, now_ms)])
+                self._produce(feed, ((key,), (value,), (now_ms,), ((),)), [0])
         self._flush()
 
     def _decide(self) -> None:
