@@ -189,6 +189,8 @@ def value(random: Random, of: Any, at_ms: int, unit_ms: int) -> Any:
     kind = repr(of)
     if "str" in kind:
         return random.choice(WORDS)
+    if "bool" in kind:
+        return random.random() < 0.5
     if "int" in kind:
         near_ms, for_ms = at_ms + random.randrange(-3, 4) * unit_ms, random.randrange(6) * unit_ms
         return random.choice((near_ms, for_ms, random.randrange(6)))

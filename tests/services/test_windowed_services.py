@@ -12,10 +12,11 @@ import pytest
 
 from schemas.flights import Movement
 from schemas.market import Cheapest, Prices, Quote, Trade
+from schemas.payments import CardPayment, FraudRule, Suspicious
 from schemas.rooms import RoomHour, RoomReading, SensorMean
 from schemas.sensors import Reading
 from schemas.text import Line, WordCount
-from services import rooms, stocks, threes, words
+from services import fraud, rooms, stocks, threes, words
 from services.flights import delays
 from services.flights.delays import HourlyDelay
 from tailrace.testing import END, Harness, Item
@@ -179,6 +180,46 @@ def test_a_flight_that_leaves_hours_late_corrects_its_hour(checked: bool) -> Non
     assert {start: (one.mean_delay, one.departures) for start, one in last.items()} == {
         start: (sum(some) / len(some), len(some)) for start, some in hours.items()
     }
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_payments_are_checked_by_all_rules(seed: int, checked: bool) -> None:
+    random = Random(seed)
+    rules = [
+        FraudRule(name, above, per_hour)
+        for name, above, per_hour in (
+            ("large", 900, False),
+            ("hour", 2_500, True),
+            ("off", 0, False),
+            ("large", 800, False),
+        )
+    ]
+    payments = [
+        CardPayment(random.choice("ab"), at, f"p{n}", random.randrange(1_000))
+        for n, at in enumerate(shuffled(random, 120, 400_000, 60_000))
+    ]
+    sums: Counter[tuple[str, int]] = Counter()
+    newest = {rule.name: rule for rule in rules}
+    wanted = []
+    for one in payments:
+        hour = one.account, one.at_ms // 3_600_000
+        sums[hour] += one.cents
+        for rule in newest.values():
+            cents = sums[hour] if rule.per_hour else one.cents
+            if cents > rule.above_cents > 0:
+                wanted.append(Suspicious(one.account, one.id, rule.name, cents))
+    items: list[Item] = [
+        *((fraud.fraud_rules, one) for one in rules),
+        *((fraud.payments, one) for one in payments),
+        END,
+    ]
+    with Harness(fraud.app, checked=checked) as h:
+        h.run(items)
+        assert {one.rule for one in wanted} == {"large", "hour"}
+        assert sorted(h.emitted(fraud.suspicious), key=repr) == sorted(wanted, key=repr)
+        assert h.dropped == 0
+        h.replay()
 
 
 def test_faults_change_nothing(survives: Any) -> None:
