@@ -32,8 +32,15 @@ from tailrace.core.declare.context import Context
 from tailrace.core.declare.event_marks import EventTime, Key, Keyed
 from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME
 from tailrace.core.declare.fields import field
-from tailrace.core.declare.handlers import on_message, on_processing_timer, on_timer, process, query
-from tailrace.core.declare.topic import Stream, Topic
+from tailrace.core.declare.handlers import (
+    on_delete,
+    on_message,
+    on_processing_timer,
+    on_timer,
+    process,
+    query,
+)
+from tailrace.core.declare.topic import Stream, Table, Topic
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import (
     DefinitionError,
@@ -79,6 +86,7 @@ __all__ = [
     "ReplayDivergedError",
     "Shared",
     "Stream",
+    "Table",
     "TailraceError",
     "Topic",
     "UsageError",
@@ -86,6 +94,7 @@ __all__ = [
     "Windows",
     "agg",
     "field",
+    "on_delete",
     "on_message",
     "on_processing_timer",
     "on_timer",

@@ -364,8 +364,7 @@ def topic_format(d: Deck) -> None:
 @said(
     "the topic 'more' has no option 'lateness'. Did you mean 'late'? The options are: key, key_type, "
     "event_time, "
-    "out_of_order, late, "
-    "watermark, idle_after, ahead_of_clock, on_error, repartition, broadcast, format, time_range."
+    "out_of_order, watermark, idle_after, ahead_of_clock, on_error, format, time_range, late, repartition, broadcast."
 )
 def topic_option(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", lateness="30m")
@@ -377,6 +376,35 @@ def topic_option(d: Deck) -> None:
 )
 def time_range_without_zone(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", time_range=(datetime(2020, 1, 1), datetime(2021, 1, 1)))  # noqa: DTZ001
+
+
+@said(
+    "the table 'more' has no key, and would keep the last event of each. Mark it on the event type (tr.Key[...]), or add "
+    "key=."
+)
+def table_without_key(d: Deck) -> None:
+    d.app.table("more", Departure)
+
+
+@said(
+    "the table 'more' has repartition=, which a table cannot have. Late values count, too (see ctx.is_late). ..."
+)
+def table_with_repartition(d: Deck) -> None:
+    d.app.table("more", Departure, key="tail", repartition=True)
+
+
+@said(
+    "the table 'more' has no option 'watermarks'. Did you mean 'watermark'? The options are: key, key_type, event_time, ..."
+)
+def table_option(d: Deck) -> None:
+    d.app.table("more", Departure, key="tail", watermarks=False)
+
+
+@said(
+    "another topic or stream has the name of the table 'departures'. Choose another name, or import the one that is declared."
+)
+def table_named_as_a_topic(d: Deck) -> None:
+    d.app.table("departures", Departure, key="tail")
 
 
 @said("the topic 'more' has repartition=True but no key. Add key=.")

@@ -175,6 +175,38 @@ def two_handlers_of_one_topic(d: Deck) -> None:
 
 
 @said(
+    "Aircraft: the methods 'gone' and 'lost' both take deletions of 'gates'. Keep one of them, and let it do the work of both."
+)
+def two_handlers_of_deletions(d: Deck) -> None:
+    gates = d.app.table("gates", Departure, key="tail")
+
+    class Aircraft(tr.Actor):
+        @tr.on_delete(gates)
+        def gone(self, ctx: tr.Context[str]) -> None: ...
+
+        @tr.on_delete(gates)
+        def lost(self, ctx: tr.Context[str]) -> None: ...
+
+
+@said(
+    "@tr.on_delete names 'departures', which is not a table. Only the keys of a table can be deleted: declare it with app.table."
+)
+def deletions_of_a_topic(d: Deck) -> None:
+    class Aircraft(tr.Actor):
+        @tr.on_delete(d.departures)
+        def gone(self, ctx: tr.Context[str]) -> None: ...
+
+
+@said("Aircraft.gone takes (self, event, ctx), but is called with (self, ctx). Write def gone(self, ctx).")
+def deletion_with_an_event(d: Deck) -> None:
+    gates = d.app.table("gates", Departure, key="tail")
+
+    class Aircraft(tr.Actor):
+        @tr.on_delete(gates)
+        def gone(self, event: Departure, ctx: tr.Context[str]) -> None: ...
+
+
+@said(
     "Aircraft: the methods 'first' and 'second' both take event-time timers named 'overdue'. Keep one of "
     "them, and let it do the work of both."
 )

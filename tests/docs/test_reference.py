@@ -19,7 +19,7 @@ from tests.docs.page import ROOT
 PACKAGES = ["tailrace", "tailrace.testing", "tailrace.registry", "tailrace.spark"]
 DATACLASS_LIKE = {"At", "Clock", "Watermark", "Idle", "Fault", "Out", "DeadLetter"}
 """Values whose docstring describes their fields."""
-ENGINE_ROOM = {"Topic", "Stream", "Actor", "Windows", "HarnessSnapshot", *DATACLASS_LIKE}
+ENGINE_ROOM = {"Topic", "Table", "Stream", "Actor", "Windows", "HarnessSnapshot", *DATACLASS_LIKE}
 """Classes of whose members users need none, or know them from the class."""
 
 

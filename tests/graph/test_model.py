@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 import tailrace as tr
-from tailrace.graph import Graph, as_text, graph_of
+from tailrace.graph import Graph, as_mermaid, as_text, graph_of
 from tests.core.ordered import Event, joining
 from tests.graph.market import app, ledger
+from tests.tables.stock import reader, writer
 
 
 def edges(*apps):
@@ -109,3 +110,13 @@ def test_actors_and_functions_say_that_they_handle_events_in_event_time_order() 
     nodes = {node.name: node for node in graph_of([app.plan()]).nodes}
     assert nodes["Join"].about[-1] == "events in event-time order"
     assert nodes["both"].about == ("events in event-time order",)
+
+
+def test_a_table_is_a_node_of_its_own_kind_whether_it_is_read_or_written() -> None:
+    graph = graph_of([writer.plan(), reader.plan()])
+    (table,) = [node for node in graph.nodes if node.kind == "table"]
+    assert (table.id, table.apps, table.key) == ("topic:stocks", ("writer", "reader"), "item: str")
+    text = as_text(graph)
+    assert "table stocks of Stock [writer, reader]: 2 partitions, key item: str" in text
+    assert "    ──► Copy (gone, set)" in text
+    assert '{{"stocks (writer, reader)"}}' in as_mermaid(graph)

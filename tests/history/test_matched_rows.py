@@ -99,7 +99,7 @@ def test_of_each_key_the_first_output_is_described_in_order_and_the_others_are_c
     later = numbered({5: (b"a", b"5"), 6: (b"c", b"6")})
     later_again = numbered({5: (b"a", b"additional"), 6: (b"a", b"5"), 7: (b"c", b"6")})
     emitted = Emitted(array("q", [hash_of(one) for one in (live | later).values()]), {})
-    comparison = OutputComparison(plan, 0, emitted, 100, whole=True)
+    comparison = OutputComparison(plan, 0, emitted, 100)
     comparison.take(0, 5, list(again.values()))
     comparison.take(5, 7, list(later_again.values()))
     assert comparison.wanted() == set(range(7))

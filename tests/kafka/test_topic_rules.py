@@ -64,6 +64,32 @@ def test_an_output_may_have_any_number_of_partitions() -> None:
     assert found("output", TopicSettings(8)) == []
 
 
+def of_a_table(settings: TopicSettings = COMPACTED, /, **changed: str) -> list[Finding]:
+    config = creation_config(COMPACTED) | {name.replace("_", "."): value for name, value in changed.items()}
+    need = NeededTopic("t", "output", COMPACTED)
+    details = TopicDetails(settings, 3, {"min.insync.replicas": "2", **config}, 3)
+    return findings(need, details, about(), NewTopics())
+
+
+def test_a_table_is_compacted_alone_and_its_deletions_are_kept() -> None:
+    assert of_a_table() == []
+    for settings, changed in (
+        (GOOD, {"cleanup_policy": "delete"}),
+        (TopicSettings(4, compacted=True, retention_ms=9), {"cleanup_policy": "compact,delete"}),
+    ):
+        (one,) = of_a_table(settings, **changed)
+        assert (one.level, one.setting, one.wanted, one.is_safe) == (
+            "error",
+            "cleanup.policy",
+            "compact",
+            False,
+        )
+        assert "give the table another name" in one.fix
+    (kept,) = of_a_table(delete_retention_ms="1000")
+    assert (kept.level, kept.setting, kept.is_safe) == ("warning", "delete.retention.ms", False)
+    assert "keep keys that were deleted" in kept.why
+
+
 WRONG: list[tuple[Role, TopicSettings, dict[str, str], Level, str, bool]] = [
     ("changelog", TopicSettings(4, compacted=True, retention_ms=9), {"cleanup_policy": "compact,delete"}, "error", "cleanup.policy", True),
     ("changelog", GOOD, {"cleanup_policy": "delete"}, "error", "cleanup.policy", False),

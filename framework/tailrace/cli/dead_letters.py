@@ -257,6 +257,7 @@ def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool, verb: str 
         ),
         (outcome.rebuilt, "handled by a rebuild that the app was started from."),
         (outcome.foreign, f"written by another program: {_some(outcome.foreign)}. Find it and stop it."),
+        (outcome.of_tables, f"came from tables, as old values: {_some(outcome.of_tables)}. Set them again."),
         (outcome.without_record, f"came from timers, which have no record to append again: {timers}"),
     ]
     for ids, said in lines:

@@ -7,12 +7,13 @@ time and key. It is a plain tuple because one is made for every event::
 
 ``event_time_ms`` is None if the event takes its time from the clock (arrival time), or is not to be handled.
 In the latter case ``event`` is a ``Refused`` with the reason, or ``FOR_OTHERS`` if the record was redriven
-for another app.
+for another app. Of a deletion in a table it is ``DELETED``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias, cast
@@ -88,6 +89,15 @@ class ForOthers:
 
 
 FOR_OTHERS: Final = ForOthers()
+
+
+class Deleted(Enum):
+    """In place of the event of a record without a value in a table: its key is deleted."""
+
+    DELETED = "deleted"
+
+
+DELETED: Final = Deleted.DELETED
 
 
 class Delivery(NamedTuple):

@@ -8,6 +8,7 @@ from tailrace.graph.model import Edge, Graph, Node, NodeKind
 
 _MERMAID: dict[NodeKind, tuple[str, str]] = {
     "topic": ("[(", ")]"),
+    "table": ("{{", "}}"),
     "stream": ("([", "])"),
     "actor": ("[", "]"),
     "function": ("[[", "]]"),

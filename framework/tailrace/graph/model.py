@@ -1,7 +1,7 @@
 """The graph of one or several apps: topics and streams, actors and functions, and the edges between them.
 
 A topic that two apps name is one node: this connects the apps of a chain. Every other node belongs to one app. The ``id`` of a
-node consists of its kind and name. Edges:
+node consists of its kind and name; that of a table is that of its topic. Edges:
 
 ==============  ====================================================================================
 takes           from a topic or stream to the actor or function that handles it
@@ -33,7 +33,7 @@ from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.durations import spelled
 from tailrace.core.values.types import spell
 
-NodeKind = Literal["topic", "stream", "actor", "function", "inbox", "dead-letters"]
+NodeKind = Literal["topic", "table", "stream", "actor", "function", "inbox", "dead-letters"]
 EdgeKind = Literal["takes", "emits", "sends", "forwards", "looks-up", "late", "dead-letters"]
 
 
@@ -160,9 +160,8 @@ class _Drawn:
                 about=(*known.about, *(fact for fact in about if fact not in known.about)),
             )
             return
-        self._node(
-            id_, "topic", topic.name, partitions=partitions, type=topic.type_name, key=key, about=about
-        )
+        kind: NodeKind = "table" if topic.is_table else "topic"
+        self._node(id_, kind, topic.name, partitions=partitions, type=topic.type_name, key=key, about=about)
 
     def _input(self, one: InputPlan) -> None:
         if one.is_inbox:

@@ -11,6 +11,7 @@ cleanup.policy                     internal               compact: changelog, wa
                                                           else delete                                           --change-cleanup
 retention.ms, retention.bytes      internal               -1                                         error      yes: it keeps more
 delete.retention.ms                internal, compacted    1 day or more                              error      yes
+                                   tables                 1 day or more                              warning    no
 message.timestamp.type             internal               CreateTime                                 error      yes
                                    in-app                 CreateTime                                 error      no
                                    outputs                CreateTime                                 warning    no
@@ -23,6 +24,7 @@ replication factor                 written                3, or as many as there
 min.insync.replicas                written                2 of 3 replicas, 1 of fewer; or            warning    internal ones, to
                                                           --min-insync                                          more
                                    written                at most the number of replicas             error      no
+cleanup.policy                     tables                 compact                                    error      no
 cleanup.policy, retention.ms, …    inputs, in-app         any: but history is replayable only as     note       no
                                                           far back as records are kept
 =================================  =====================  =========================================  =========  ==================
@@ -97,7 +99,10 @@ def common_findings(need: NeededTopic, found: TopicDetails, about: Circumstances
     yield from _partitions(need, found, about)
     if need.is_internal:
         yield from _kept(need, found, about)
-    elif need.role != "output":
+        return
+    if need.settings.compacted:
+        yield from _table(found)
+    if need.role != "output":
         yield from _history(found)
 
 
@@ -149,6 +154,26 @@ def _kept(need: NeededTopic, found: TopicDetails, about: Circumstances) -> Itera
         if limit is not None:
             why = "records are deleted that a replay, or the app itself, needs"
             yield Finding("error", name, str(limit), _NEVER_DELETED, why, is_safe=True)
+
+
+def _table(found: TopicDetails) -> Iterator[Finding]:
+    """What is wrong with the topic of a table."""
+    policy = found.config.get(POLICY, "compact" if found.settings.compacted else "delete")
+    if policy == "compact":
+        return
+    limited = found.settings.retention_ms is not None or found.settings.retention_bytes is not None
+    why = (
+        "a value that is not set again is deleted with its age, or with the size of the topic"
+        if limited
+        else "it is the topic of a table, and is never compacted"
+    )
+    fix = (
+        "give the table another name; or, if no reader needs the events before the last of each key: "
+        f"kafka-configs.sh --alter --add-config {POLICY}=compact"
+        if found.config
+        else "give the table another name"
+    )
+    yield Finding("error", POLICY, policy, "compact", why, fix)
 
 
 def _history(found: TopicDetails) -> Iterator[Finding]:

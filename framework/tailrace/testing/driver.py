@@ -15,10 +15,11 @@ from itertools import cycle, groupby
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from tailrace.core.declare.topic import Topic
+from tailrace.core.declare.topic import Table, Topic
 from tailrace.core.durations import duration, to_ms
 from tailrace.core.engine.task import TaskSettings
 from tailrace.core.errors import UsageError
+from tailrace.core.records import Output
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.runtime.progress import last_phase
 from tailrace.testing import faults
@@ -28,6 +29,7 @@ from tailrace.testing.memory_log import MemoryLog
 from tailrace.testing.service import Service, ServiceOptions, StateKind
 
 E = TypeVar("E")
+K = TypeVar("K")
 
 
 class Driver:
@@ -94,6 +96,15 @@ class Driver:
         records = self._inputs.records(topic, events, self._timestamp(timestamp_ms))
         with self._driving():
             self.log.append_all(records)
+            self._settle()
+        return self._news()
+
+    def delete(self, table: Table[Any, K], *keys: K, timestamp_ms: int | datetime | None = None) -> Emitted:
+        """Append deletions of keys to a table, as a producer from outside; otherwise like ``send``."""
+        self._inputs.of(table)
+        at_ms, encode = self._timestamp(timestamp_ms), table.key_codec.encode
+        with self._driving():
+            self.log.append_all([Output(table.name, encode(key), None, at_ms) for key in keys])
             self._settle()
         return self._news()
 

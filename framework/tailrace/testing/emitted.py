@@ -12,13 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.topic import Topic
+from tailrace.core.declare.topic import Table, Topic
 from tailrace.core.errors import EmittedTypeError, UsageError
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.app_history import Origin, origin_of
 from tailrace.log.interface import Log, TopicPartition
 
 E = TypeVar("E")
+K = TypeVar("K")
 
 _ALL = 1 << 60
 _first: Callable[[tuple[Any, Any]], Any] = itemgetter(0)
@@ -27,7 +28,7 @@ _first: Callable[[tuple[Any, Any]], Any] = itemgetter(0)
 class Out(msgspec.Struct, frozen=True, gc=False):
     """An emitted event: ``topic`` (its name), ``key``, ``event``, ``timestamp_ms``, ``headers``.
 
-    ``key`` is None in a topic without keys.
+    ``key`` is None in a topic without keys. ``event`` is None for a key that was deleted from a table.
     """
 
     topic: str
@@ -43,14 +44,18 @@ class Emitted(list[Out]):
     __slots__ = ()
 
     def to(self, topic: Topic[E, Any]) -> list[E]:
-        """The events that were emitted to one topic, in this order."""
+        """The events that were emitted to one topic, in this order; of a table, without the deletions."""
         try:
             name = topic.name
         except AttributeError:
             raise UsageError(
                 f"{topic!r} is not a topic", hint="Give a topic, as app.topic returned it."
             ) from None
-        return [out.event for out in self if out.topic == name]
+        return [out.event for out in self if out.topic == name and out.event is not None]
+
+    def deleted(self, table: Table[Any, K]) -> list[K]:
+        """The keys that were deleted from a table, in this order."""
+        return [out.key for out in self if out.topic == table.name and out.event is None]
 
 
 class DeadLetter(NamedTuple):
@@ -101,7 +106,7 @@ class Outbox:
                 _, timestamp_ms, key, value, headers = record
                 key = read_key(key) if read_key is not None and key is not None else None
                 try:
-                    event = decode(value or b"")
+                    event = None if value is None and topic.is_table else decode(value or b"")
                 except msgspec.MsgspecError as error:
                     raise EmittedTypeError(
                         f"an event was emitted that its readers cannot decode: {error}",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tailrace.core import rows
 from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.topic import Topic
+from tailrace.core.declare.topic import Table, Topic
 from tailrace.core.engine.query import QueryReader
 from tailrace.core.handling.promises import Behind
 from tailrace.core.values.partitioner import partition_of
@@ -23,6 +23,7 @@ from tailrace.testing.replaying import ReplayReport, replay
 from tailrace.testing.service import Service
 
 E = TypeVar("E")
+K = TypeVar("K")
 A = TypeVar("A", bound=Actor)
 
 
@@ -42,6 +43,15 @@ class View(ABC):
     def emitted(self, topic: Topic[E, Any]) -> list[E]:
         """All committed events emitted to a topic so far, in the order in which they became visible."""
         return Emitted(self._service.visible).to(topic)
+
+    def table(self, table: Table[E, K]) -> dict[K, E]:
+        """The committed values of a table, by key. Also those that other apps and producers have written."""
+        last = {record.key: record.value for record in self.log.read(table.name)}
+        return {
+            table.key_codec.decode(key or b""): table.decode(value)
+            for key, value in last.items()
+            if value is not None
+        }
 
     def state(self, actor: type[A], key: Any) -> A | None:
         """The committed instance of a key, or None if nothing is stored for it.

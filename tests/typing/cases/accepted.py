@@ -183,6 +183,22 @@ assert_type(app.topic("others", Order, key="at", key_type=int), tr.Topic[Order, 
 assert_type(app.topic("functions", Order, key=lambda e: e.at), tr.Topic[Order, int])
 assert_type(app.topic("loose", Order, key=None), tr.Topic[Order, bytes | None])
 
+tabled = app.table("tabled", Order)
+assert_type(tabled, tr.Table[Order, str])
+assert_type(app.table("t1", Marked), tr.Table[Marked, Any])
+assert_type(app.table("t2", Marked, key_type=str), tr.Table[Marked, str])
+assert_type(app.table("t3", Order, key=lambda e: e.at, watermark=False), tr.Table[Order, int])
+
+
+class Keeping(tr.Actor):
+    @tr.process(tabled)
+    def set(self, event: Order, ctx: tr.Context[str]) -> None:
+        ctx.emit(tabled, event)
+        ctx.delete(tabled, ctx.key, at=5)
+
+    @tr.on_delete(tabled)
+    def deleted(self, ctx: tr.Context[str]) -> None: ...
+
 
 @app.process(app.topic("orders", Order))
 def bare_context(event: Order, ctx: tr.Context) -> None:

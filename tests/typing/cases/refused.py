@@ -129,6 +129,29 @@ class Aircraft(tr.Actor, order="arrival"):
         ctx.send(Departure, "N1", Ping(1))  # error
 
 
+tabled = app.table("tabled", Order)
+app.table("t1", Order, late="drop")  # error
+app.table("t2", Order, repartition=True)  # error
+app.table("t3", Order, key=None)  # error
+
+
+class Keeping(tr.Actor):
+    @tr.on_delete(departures)  # error
+    def of_a_topic(self, ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_delete(tabled)  # error
+    def with_an_event(self, event: Order, ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_delete(tabled)  # error
+    def with_another_key(self, ctx: tr.Context[int]) -> None: ...
+
+    @tr.process(tabled)
+    def set(self, event: Order, ctx: tr.Context[str]) -> None:
+        ctx.delete(departures, ctx.key)  # error
+        ctx.delete(tabled, ctx.key, event)  # error
+        ctx.delete(tabled)  # error
+
+
 @app.process(departures)  # error
 def wrong_event(event: Arrival, ctx: tr.Context[str]) -> None: ...
 

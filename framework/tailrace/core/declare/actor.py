@@ -409,7 +409,8 @@ def _check_handlers(cls: type[Any], handlers: tuple[Handler, ...]) -> None:
 
     for handler in handlers:
         for edge in handler.edges:
-            take(edge, f"{'the stream' if edge.is_stream else 'the topic'} {edge.name!r}", handler)
+            kind = "deletions of" if handler.deletes else "the stream" if edge.is_stream else "the topic"
+            take((edge, handler.deletes), f"{kind} {edge.name!r}", handler)
         for role in handler.roles:
             if isinstance(role, TimerRole):
                 domain = "processing-time" if role.domain else "event-time"

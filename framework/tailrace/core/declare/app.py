@@ -14,13 +14,14 @@ from tailrace.core.declare.actor import A, ActorMeta, declaration_of, resolve
 from tailrace.core.declare.annotations import Scope
 from tailrace.core.declare.broadcast import add_table
 from tailrace.core.declare.context import Context
-from tailrace.core.declare.declarations import Declarations, Declared
+from tailrace.core.declare.declarations import Declared
 from tailrace.core.declare.emissions import check_emits
 from tailrace.core.declare.event_marks import KeyedType
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.quarantine import QUARANTINE, check_quarantine, with_quarantine
 from tailrace.core.declare.run_options import RunOptions
+from tailrace.core.declare.tables import Tables
 from tailrace.core.declare.topic import ON_ERROR, ORDERS, Edge, Order, Stream, Topic, TopicOptions
 from tailrace.core.declare.topic_declaration import FROM_TYPE, declare_topic, legal_name, one_of
 from tailrace.core.errors import DefinitionError, UsageError
@@ -39,7 +40,7 @@ Emits = Sequence[Declared]
 """Targets that the code of a handler hides: topics, streams, and actors or their stable names."""
 
 
-class App(Declarations):
+class App(Tables):
     """A service: topics, streams, actors and stateless functions under one name.
 
     - ``name``: the prefix of the app's internal topics, and the name of its state. Letters, digits, ``.``,
@@ -98,7 +99,7 @@ class App(Declarations):
         self.topics, self.streams = {}, {}
         self.actors, self.functions = {}, {}
         self.emits, self.orders = {}, {}
-        self._plan: Plan | None = None
+        self._plan = None
 
     def __repr__(self) -> str:
         return f"<app {self.name!r}>"
@@ -242,13 +243,6 @@ class App(Declarations):
         self.streams[name] = stream
         self._plan = None
         return stream
-
-    def _free(self, name: str, kind: str) -> None:
-        if name in self.topics or name in self.streams:
-            raise DefinitionError(
-                f"another topic or stream has the name of the {kind} {name!r}",
-                hint="Choose another name, or import the one that is declared.",
-            )
 
     # --- handlers ---
 

@@ -1,9 +1,9 @@
 """The context of a handler: time, output, timers, randomness.
 
-One context serves all handlers of a task. It is valid only while a handler runs. All of its values are
-functions of the causes on the tape, so a replay gets the same values. Randomness is seeded by the cause of
-the call (an input position, or the seed that a timer got when it was set), the actor, the key and the number
-of the draw. So it is the same in a rebuild of some keys, in another split of the work and with other actors.
+One context serves all handlers of a task. It is valid only while a handler runs. All of its values are functions of the
+causes on the tape, so a replay gets the same values. Randomness is seeded by the cause of the call (an input position, or the
+seed that a timer got when it was set), the actor, the key and the number of the draw. So it is the same in a rebuild of some
+keys, in another split of the work and with other actors.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing_extensions import TypeVar
 
 from tailrace.core import rows
 from tailrace.core.declare.current_unit import CurrentUnit, Instances
+from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorBase, Plan
-from tailrace.core.declare.topic import Edge, Stream, Topic
+from tailrace.core.declare.topic import Edge, Stream, Table, Topic, refuse_unless_table
 from tailrace.core.declare.user_metrics import Metrics
-from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime, to_ms
+from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_LAST_MS, to_ms
 from tailrace.core.errors import TimerLoopError, UsageError
 from tailrace.core.handling.promises import Behind, Cause, Instance, Promises
 from tailrace.core.suggestions import did_you_mean
@@ -29,10 +30,9 @@ from tailrace.core.values.types import CODEC_ERRORS
 
 K = TypeVar("K", default=Any)
 E = TypeVar("E")
+T = TypeVar("T")
 
 _MASK = (1 << 64) - 1
-_OF_TODAY_MS = 1_000 * SECONDS_FIRST_MS
-"""2001. A handler whose event time is here or later does not mean a time in the first weeks of 1970."""
 
 
 class Context(Generic[K]):
@@ -201,6 +201,22 @@ class Context(Generic[K]):
                 if time_ms is not None and time_ms <= mark_ms:
                     self._behind(edge, time_ms, mark_ms)
 
+    def delete(self, table: Table[Any, T], key: T, *, at: int | datetime | None = None) -> None:
+        """Delete a key of a table: write a record of it without a value, for ``@tr.on_delete``. Otherwise like ``emit``.
+
+        Raises:
+            UsageError: It is not a table, or as for ``emit``.
+            BadRecordError: The key is not of the table's type.
+        """
+        route = self._unit.route
+        refuse_unless_table(table, f"{self._place()} deletes a key of")
+        if route is None or table not in self._allowed[route.operator]:
+            raise self._not_found(table)
+        stamp_ms = self.event_time if at is None else self._timestamp(table, at)
+        self._outputs.append((table.name, table.key_codec.encode(key), None, stamp_ms, ()))
+        if (mark_ms := self._marks.get(table.name)) is not None and stamp_ms <= mark_ms:
+            self._behind(table, stamp_ms, mark_ms)
+
     def _wrong_event(self, to: Any, event: Any) -> UsageError:
         if not isinstance(to, Edge):
             return UsageError(
@@ -228,9 +244,14 @@ class Context(Generic[K]):
         """Check the event time that a handler gives to an event, and return it in milliseconds."""
         at_ms = to_ms(at)
         if type(at) is int:
-            self._refuse_seconds(at_ms, self.event_time, f"emits to {to.name!r}")
+            refuse_seconds(at_ms, self.event_time, f"{self._place()} emits to {to.name!r}")
         if not isinstance(to, Topic):
-            if at_ms != self.event_time and self._is_ordered():
+            route = self._unit.route
+            if (
+                at_ms != self.event_time
+                and route is not None
+                and self._plan.operators[route.operator].ordered
+            ):
                 raise UsageError(
                     f"{self._place()} emits to the stream {to.name!r} at another time than its own, and its "
                     "handlers handle events in event-time order",
@@ -365,19 +386,8 @@ class Context(Generic[K]):
             ) from None
         if type(time) is int:
             here_ms = self.event_time if domain == rows.EVENT_TIME else self.now
-            self._refuse_seconds(time_ms, here_ms, "uses a timer")
+            refuse_seconds(time_ms, here_ms, f"{self._place()} uses a timer")
         return time_ms
-
-    def _refuse_seconds(self, time_ms: int, here_ms: int, does: str) -> None:
-        """Refuse a time that must be in seconds: it is in 1970, the handler's time in this century."""
-        if here_ms >= _OF_TODAY_MS and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
-            meant = to_datetime(time_ms * 1_000).isoformat()
-            raise UsageError(
-                f"{self._place()} {does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks "
-                f"like seconds since 1970 ({meant}): the handler's time is "
-                f"{to_datetime(here_ms).isoformat()}",
-                hint="Times are milliseconds: multiply by 1000, or give an aware datetime.",
-            )
 
     def _timer_id(self, domain: int, timer: str | int, *, setting: bool = False) -> tuple[int, bytes]:
         if isinstance(timer, int):
@@ -482,10 +492,6 @@ class Context(Generic[K]):
                 hint="Only the handlers of an actor have state and timers, and only while they run.",
             )
         return table
-
-    def _is_ordered(self) -> bool:
-        route = self._unit.route
-        return route is not None and self._plan.operators[route.operator].ordered
 
     def _place(self) -> str:
         route = self._unit.route

@@ -6,7 +6,9 @@ from typing import Any
 
 from tailrace.core.declare.actor import Actor, ActorMeta
 from tailrace.core.declare.handlers import Handler
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Edge, OnError, Stream, Topic
+from tailrace.core.errors import DefinitionError
 
 Declared = Edge[Any, Any] | type[Actor] | str
 """An item of ``emits=``: a topic, stream, actor class, or the stable name of an actor declared later."""
@@ -26,3 +28,11 @@ class Declarations:
     orders: dict[str, str]
     # Of actors and functions that have ``emits=``, even if it is empty.
     emits: dict[str, tuple[Declared, ...]]
+    _plan: Plan | None
+
+    def _free(self, name: str, kind: str) -> None:
+        if name in self.topics or name in self.streams:
+            raise DefinitionError(
+                f"another topic or stream has the name of the {kind} {name!r}",
+                hint="Choose another name, or import the one that is declared.",
+            )

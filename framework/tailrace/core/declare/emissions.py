@@ -3,8 +3,8 @@
 The targets are those that the handlers' code refers to (``references``) or, where the declaration has
 ``emits=``, exactly those. What is found is a superset:
 
-- A handler whose code names ``emit`` may emit to every topic and stream that it refers to. If it does not,
-  topics have no effect.
+- A handler whose code names ``emit`` may emit to every topic and stream that it refers to; one whose code names
+  ``delete``, to every table. If it does not, topics have no effect.
 - In the same way, a handler whose code names ``send`` may send to every actor that it refers to.
 """
 
@@ -43,7 +43,7 @@ def emissions_of(
     ``cls`` is the actor class that the handlers are methods of, or None for functions.
     """
     found = [References(call, cls) for call in calls if isinstance(call, FunctionType)]
-    edges = {edge for one in found if one.emits for edge in one.edges}
+    edges = {edge for one in found for edge in one.edges if one.emits or (one.deletes and edge.is_table)}
     sent = {actor for one in found if one.sends for actor in one.actors}
     return Emissions(frozenset(edges.intersection((*topics, *streams))), frozenset(sent.intersection(actors)))
 

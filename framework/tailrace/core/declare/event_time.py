@@ -8,12 +8,14 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, Final
 
-from tailrace.core.durations import to_datetime, to_ms
+from tailrace.core.durations import SECONDS_FIRST_MS, SECONDS_LAST_MS, to_datetime, to_ms
 from tailrace.core.errors import BadRecordError, DefinitionError, UsageError
 from tailrace.core.values.key_paths import types_at
 from tailrace.core.values.types import spell
 
 YEAR_2200_MS: Final = 7_258_118_400_000
+_OF_TODAY_MS: Final = 1_000 * SECONDS_FIRST_MS
+"""2001. A handler whose event time is here or later does not mean a time in the first weeks of 1970."""
 _PYDANTIC_DATETIMES = ("AwareDatetime", "PastDatetime", "FutureDatetime")
 
 
@@ -49,6 +51,20 @@ def seconds_taken_for_ms(time_ms: int, source: Any) -> tuple[str, str]:
         f"give the topic a time_range that includes them: time_range=(0, {YEAR_2200_MS})."
     )
     return what, hint
+
+
+def refuse_seconds(time_ms: int, here_ms: int, does: str) -> None:
+    """Refuse a time that a handler gives and that must be in seconds: it is in 1970, the handler's in this century.
+
+    ``does`` begins the message of the UsageError.
+    """
+    if here_ms >= _OF_TODAY_MS and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS:
+        meant = to_datetime(time_ms * 1_000).isoformat()
+        raise UsageError(
+            f"{does} at {time_ms} ms ({to_datetime(time_ms).isoformat()}), which looks like seconds since 1970 ({meant}): the "
+            f"handler's time is {to_datetime(here_ms).isoformat()}",
+            hint="Times are milliseconds: multiply by 1000, or give an aware datetime.",
+        )
 
 
 def time_reader(

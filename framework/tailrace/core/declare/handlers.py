@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar, get_args, overload
 from tailrace.core import rows
 from tailrace.core.declare.annotations import Scope, accepts, members_of
 from tailrace.core.declare.context import Context
-from tailrace.core.declare.topic import Edge
+from tailrace.core.declare.topic import Edge, Table
 from tailrace.core.errors import DefinitionError
 from tailrace.core.values.types import check_durable, spell
 
@@ -42,6 +42,13 @@ class ProcessRole:
     """Takes the events of topics or streams."""
 
     edges: tuple[Edge[Any, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRole:
+    """Handles the deletions of keys in tables."""
+
+    edges: tuple[Table[Any, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ class ResultRole:
     component: Any
 
 
-Role = ProcessRole | TimerRole | MessageRole | QueryRole | ResultRole
+Role = ProcessRole | DeleteRole | TimerRole | MessageRole | QueryRole | ResultRole
 
 
 @dataclass(slots=True)
@@ -82,6 +89,7 @@ class Handler:
 
     PARAMETERS: ClassVar[dict[type[Role], tuple[str, ...]]] = {
         ProcessRole: ("event", "ctx"),
+        DeleteRole: ("ctx",),
         TimerRole: ("ctx",),
         MessageRole: ("message", "ctx"),
         ResultRole: ("result", "ctx"),
@@ -126,9 +134,15 @@ class Handler:
         return True
 
     @property
+    def deletes(self) -> bool:
+        """Whether it takes deletions, and not events."""
+        return isinstance(self.roles[0], DeleteRole)
+
+    @property
     def edges(self) -> tuple[Edge[Any, Any], ...]:
         """The topics and streams that it takes."""
-        return tuple(edge for role in self.roles if isinstance(role, ProcessRole) for edge in role.edges)
+        takes = (ProcessRole, DeleteRole)
+        return tuple(edge for role in self.roles if isinstance(role, takes) for edge in role.edges)
 
     def _check_context(self, name: str, hint: Any) -> None:
         if hint is Any or hint is object:
@@ -303,6 +317,30 @@ def process(*edges: Any) -> Any:
 
     def decorate(method: Any) -> Any:
         add_role(method, "@tr.process", ProcessRole(edges))
+        return method
+
+    return decorate
+
+
+def on_delete(*tables: Table[Any, K]) -> Callable[[Fires[S, K]], Fires[S, K]]:
+    """Make a method ``(self, ctx)`` the handler of the deletions of keys in one or several tables.
+
+    ``ctx.key`` is the deleted key, ``ctx.event_time`` the timestamp of the deletion's record. An actor without
+    such a method, and a stateless function, do not see deletions. The state of the instance stays as it is: for
+    a copy of the table, call ``ctx.clear()``.
+
+    Raises:
+        DefinitionError: An argument is no table, or the method does not take ``(self, ctx)``.
+    """
+    check_edges(tables, "@tr.on_delete")
+    if plain := [edge.name for edge in tables if not edge.is_table]:
+        raise DefinitionError(
+            f"@tr.on_delete names {plain[0]!r}, which is not a table",
+            hint="Only the keys of a table can be deleted: declare it with app.table.",
+        )
+
+    def decorate(method: Any) -> Any:
+        add_role(method, "@tr.on_delete", DeleteRole(tables))
         return method
 
     return decorate

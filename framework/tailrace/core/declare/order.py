@@ -8,7 +8,8 @@ A stream's event is handled in the step that emits it, so operators that are con
 it is that of event time, one watermark: that of all of their sources together. Otherwise a receiver might have
 to wait for an earlier event of another input, while the sender continues.
 
-An event that waits has its time when it is taken, so a topic whose event time is the time of arrival is refused.
+An event that waits has its time when it is taken, so a topic whose event time is the time of arrival is refused. It is read
+from the log again after a restart, so a table is refused, too: its log may not have the event any more.
 """
 
 from __future__ import annotations
@@ -119,6 +120,13 @@ def _must_say(app: Declarations, name: str, inputs: Sequence[str]) -> Definition
 
 def _check_times(one: Operator, flow: Flow) -> None:
     for edge in one.takes:
+        if edge.is_table and _is_input(edge, flow, one.name):
+            raise DefinitionError(
+                f"{one.name} handles its events in the order of event time, and takes the table {edge.name!r}, of which the "
+                "log may have deleted all but the last event of a key before its turn",
+                hint=f"Keep the history of {edge.name!r} in a topic, and take that; or declare the table with "
+                f'watermark=False, or {one.name} with order="arrival": then each value counts as soon as it arrives.',
+            )
         is_arrival = isinstance(edge, Topic) and edge.settings.time_kind == "arrival"
         if is_arrival and _is_input(edge, flow, one.name):
             raise DefinitionError(

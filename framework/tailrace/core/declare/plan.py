@@ -79,6 +79,8 @@ class Route:
     name: str
     salt: int
     operator: int
+    deletes: bool = False
+    """Takes the deletions of a table, not its events; it is called without an event."""
 
     def __repr__(self) -> str:
         return f"<route to {self.name}>"
@@ -127,6 +129,8 @@ class InputPlan:
     """Its place among the app's inputs in the order of their declaration; messages come last."""
     decides: bool = False
     """Its records are decisions about the app's quarantine."""
+    is_table: bool = False
+    """A record without a value deletes a key: some of the routes take these, the others the events."""
     repartitioned: bool = False
     """Records have other keys than declared: the only route forwards each to the topic with declared keys."""
     broadcast: bool = False

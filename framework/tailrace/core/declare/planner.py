@@ -312,6 +312,7 @@ def _input(app: Declarations, index: int, read: _Read, flow: Flow, operators: li
         touches=_touched(operators, routes),
         own=follows,
         decides=topic.type is Decision,
+        is_table=topic.is_table,
         repartitioned=repartitioned,
         broadcast=settings.broadcast,
     )
@@ -378,7 +379,7 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
             {type_: one for handler in declaration.handlers for type_, one in _message_names(handler)}
         ),
         maps=tuple(_map(one) for one in declaration.of_kind("map")),
-        lists=tuple(_list(one) for one in declaration.of_kind("list")),
+        lists=tuple(CollectionPlan(**_collection(one)) for one in declaration.of_kind("list")),
         ttls=tuple(
             TtlPlan(one.attr, one.name, one.ttl_ms, one.ttl_domain, _stored_default(one, new))
             for one in declaration.with_ttl()
@@ -394,7 +395,8 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
     for handler in declaration.handlers:
         where = f"{name}.{handler.method}"
         for edge in handler.edges:
-            route = Route(plan, handler.call, where, _salt("process", name, edge.name), index)
+            salt = _salt("process", name, edge.name)
+            route = Route(plan, handler.call, where, salt, index, handler.deletes)
             takers.setdefault(edge, []).append((name, handler.method, route))
         for role in handler.roles:
             if isinstance(role, TimerRole):
@@ -461,10 +463,6 @@ def _unsettled(declared: Any, codec: ValueCodec[Any], *, settled: bool) -> Calla
 
 def _map(one: Field) -> MapPlan:
     return MapPlan(**_collection(one), key_codec=map_key_codec_for(one.types[0]))
-
-
-def _list(one: Field) -> CollectionPlan:
-    return CollectionPlan(**_collection(one))
 
 
 def _collection(one: Field) -> dict[str, Any]:

@@ -57,7 +57,7 @@ Path = tuple[str, ...]
 class References:
     """The objects that a handler names. ``cls`` is the actor class of the handler, if it is a method.
 
-    ``emits`` and ``sends``: whether the code names the methods of the context.
+    ``emits``, ``sends`` and ``deletes``: whether the code names the methods of the context.
     """
 
     def __init__(self, handler: types.FunctionType, cls: type[Any] | None) -> None:
@@ -79,6 +79,7 @@ class References:
         if cls is not None and ("type" in self._builtins or ("__class__",) in self._paths):
             self.actors.add(cls)
         self.emits, self.sends = ("emit",) in self._paths, ("send",) in self._paths
+        self.deletes = ("delete",) in self._paths
 
     def _finish(self) -> None:
         """Visit all that waits, and look up the attributes of unknown objects, until nothing is new."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, Literal, TypedDict, get_args, get_origin
+from typing import Any, ClassVar, Final, Generic, Literal, TypedDict, get_args, get_origin
 
 from typing_extensions import TypeVar
 
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.event_codec import EventCodec, RecordFormat
 from tailrace.core.declare.event_time import RECORD_TIME, TimeSource, time_reader
+from tailrace.core.errors import UsageError
 from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.models import ModelCodec
@@ -39,6 +40,7 @@ class Edge(Generic[E, K]):
     """A topic or stream of events E with keys K, which handlers can take and ``ctx.emit`` can emit to."""
 
     __slots__ = ("app", "is_stream", "key_type", "name", "type", "type_name", "types")
+    is_table: ClassVar[bool] = False
 
     def __init__(self, app: str, name: str, type: Any, key_type: Any, *, is_stream: bool) -> None:
         self.app = app
@@ -67,20 +69,25 @@ class Stream(Edge[E, K]):
         self.index = -1
 
 
-class TopicOptions(TypedDict, Generic[E], total=False):
-    """The arguments of ``App.topic`` besides name, type and key."""
+class TableOptions(TypedDict, Generic[E], total=False):
+    """The arguments of ``App.table`` besides name, type and key."""
 
     event_time: str | TimeSource | Callable[[E], int | datetime | None]
     out_of_order: str | int | timedelta
-    late: Literal["handle", "drop"] | Topic[E, Any]
     watermark: bool | Literal["upstream"]
     idle_after: str | int | timedelta
     ahead_of_clock: str | int | timedelta | None
     on_error: TopicOnError | None
-    repartition: bool
-    broadcast: bool
     format: Literal["json", "msgpack"] | RecordFormat
     time_range: tuple[int | datetime, int | datetime]
+
+
+class TopicOptions(TableOptions[E], total=False):
+    """The arguments of ``App.topic`` besides name, type and key."""
+
+    late: Literal["handle", "drop"] | Topic[E, Any]
+    repartition: bool
+    broadcast: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +201,26 @@ class Topic(Edge[E, K]):
             settings=settings,
         )
         return topic
+
+
+class Table(Topic[E, K]):
+    """A topic that keeps the last event of each key, as its value: see ``docs/tables.md``. Made by ``App.table``.
+
+    ``ctx.emit`` sets the value of the event's key, ``ctx.delete`` deletes it. ``@tr.process`` takes the values as
+    they are set, ``@tr.on_delete`` the deletions.
+    """
+
+    __slots__ = ()
+    is_table = True
+
+
+def refuse_unless_table(edge: Any, does: str) -> None:
+    """Raise UsageError for what is not a table. ``does`` begins the message."""
+    if not getattr(edge, "is_table", False):
+        raise UsageError(
+            f"{does} {edge!r}, which is not a table",
+            hint="Declare it with app.table: other topics keep every event, and none can be deleted.",
+        )
 
 
 def _key_encoder(key_of: Callable[[Any], Any] | None, codec: KeyCodec) -> Callable[[Any], bytes | None]:

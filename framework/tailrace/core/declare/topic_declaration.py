@@ -14,6 +14,7 @@ from tailrace.core.declare.event_marks import keyed_type, marked_event_time, mar
 from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource
 from tailrace.core.declare.topic import (
     ON_ERROR_OF_TOPIC,
+    Table,
     TimeKind,
     Topic,
     TopicDeclaration,
@@ -41,10 +42,17 @@ _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def declare_topic(
-    app: str, partitions: int, name: str, type: Any, key: Any, key_type: Any, options: TopicOptions[Any]
+    app: str,
+    partitions: int,
+    name: str,
+    type: Any,
+    key: Any,
+    key_type: Any,
+    options: TopicOptions[Any],
+    kind: Callable[..., Topic[Any, Any]] = Topic,
 ) -> Topic[Any, Any]:
-    """Make a topic, or raise DefinitionError or DurableTypeError with a hint."""
-    where = f"the topic {name!r}"
+    """Make a topic, or a table as its ``kind``, or raise DefinitionError or DurableTypeError with a hint."""
+    where = f"the {'table' if kind is Table else 'topic'} {name!r}"
     legal_name(name, "a topic")
     _check_type(type, where)
     if key is FROM_TYPE:
@@ -54,7 +62,7 @@ def declare_topic(
         options = {**options, "event_time": event_time}
     key_type, key_of = _key(where, type, key, key_type)
     settings = _settings(where, type, key, options)
-    return Topic(app, name, type, partitions=partitions, key_type=key_type, key_of=key_of, settings=settings)
+    return kind(app, name, type, partitions=partitions, key_type=key_type, key_of=key_of, settings=settings)
 
 
 def _check_keyed(where: str, type: Any, key: Path | None) -> None:

@@ -21,7 +21,7 @@ from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, Addressees, addressed
 from tailrace.core.engine.watermarks import Watermarks
 from tailrace.core.errors import FROM_THE_FUTURE, BadReason, BadRecordError, RegistryError, TailraceError
-from tailrace.core.records import FOR_OTHERS, Delivery, Head, Headers, InputRecord, Refused
+from tailrace.core.records import DELETED, FOR_OTHERS, Delivery, Head, Headers, InputRecord, Refused
 
 _RUN_WORTH_READING_AHEAD = 32
 _name_of = itemgetter(0)
@@ -32,6 +32,11 @@ BoundRoute = tuple[Route, Table | None]
 
 NEVER: Final = 1 << 63
 """A disorder so large that no event states a watermark."""
+
+
+def takers_of(event: Any, routes: Sequence[BoundRoute]) -> list[BoundRoute]:
+    """The routes of a table's input that take an event, or a deletion."""
+    return [one for one in routes if one[0].deletes is (event is DELETED)]
 
 
 class DirectCall(NamedTuple):
@@ -97,7 +102,7 @@ class BoundInput:
         self.judged = self.judged or (self.inbox and marks.judges_messages())
         self.lag = plan.out_of_order_ms + 1 if plan.moves and plan.watermark != "upstream" else NEVER
         self.routes: Sequence[BoundRoute] = [self._bound(route) for route in plan.routes]
-        self.direct = DirectCall.of(self.routes)
+        self.direct = INDIRECT if plan.is_table else DirectCall.of(self.routes)
         waiting = marks.waiting_for(plan)
         self.waits = {n: [one for one in self.routes if one[0].operator == n] for n in sorted(waiting)}
         """The ordered operators in which its events wait for their turn, with their routes."""
@@ -162,8 +167,11 @@ class InputDecoder:
             return _refused(
                 record, "wrong-type", f"it was redriven for {names}, which does not take it any more"
             )
+        if record.value is None and self._plan.is_table:
+            return self._head(DELETED, record)
         if record.value is None:
-            return _refused(record, "undecodable", "the record has no value")
+            hint = "If it deletes a key, declare the topic with app.table."
+            return _refused(record, "undecodable", "the record has no value", hint)
         try:
             event = self._plan.decode(record.value)
         except msgspec.ValidationError as error:
@@ -187,13 +195,15 @@ class InputDecoder:
         if plan.key_of is None or plan.time_kind == "arrival" or not records:
             return None
         try:
-            offsets, stamps, _, values, headers = zip(*records, strict=True)
+            offsets, stamps, record_keys, values, headers = zip(*records, strict=True)
             if any(headers) and REDRIVEN_HEADER in map(_name_of, chain.from_iterable(headers)):
                 return None
             events = list(map(plan.decode, values))
             keys = list(map(plan.key_of, events))
             times: list[Any] = list(stamps if plan.time_of is None else map(plan.time_of, events))
             if None in times or not plan.key_codec.are_exact(keys):
+                return None
+            if plan.is_table and tuple(map(plan.key_codec.encode, keys)) != record_keys:
                 return None
             sound = self._in_range(times)
         except Exception:  # noqa: BLE001  # then decoded one by one, and the error names its record
@@ -211,18 +221,34 @@ class InputDecoder:
             return True
         return not any(SECONDS_FIRST_MS <= one <= SECONDS_LAST_MS for one in times)
 
+    def _key(self, event: Any, record: InputRecord) -> Any:
+        """The key of an event, or of a deletion. Raises BadRecordError."""
+        plan, codec = self._plan, self._plan.key_codec
+        if event is DELETED:
+            return codec.decode(record.key) if record.key is not None else codec.encode(None)
+        if plan.key_of is None:
+            return record.key
+        key = plan.key_of(event)
+        if key is None:
+            raise BadRecordError(f"the key of {event!r:.200} is None", reason="missing-key")
+        if not codec.are_exact((key,)):
+            codec.encode(key)  # raises BadRecordError
+        if plan.is_table and codec.encode(key) != record.key:
+            raise BadRecordError(
+                f"the record of the key {key!r} has the key {record.key!r}",
+                reason="bad-key",
+                hint="A table keeps the last record of each record key: its producer must give each record the key "
+                "of its event.",
+            )
+        return key
+
     def _head(self, event: Any, record: InputRecord) -> Head:
-        plan, offset = self._plan, record.offset
+        plan, offset, deleted = self._plan, record.offset, event is DELETED
         try:
-            key = record.key if plan.key_of is None else plan.key_of(event)
-            if plan.key_of is not None:
-                if key is None:
-                    return _refused(record, "missing-key", f"the key of {event!r:.200} is None")
-                if not plan.key_codec.are_exact((key,)):
-                    plan.key_codec.encode(key)  # raises BadRecordError
+            key = self._key(event, record)
             if plan.time_kind == "arrival":
                 return offset, None, key, event, record
-            time_ms = record.timestamp_ms if plan.time_of is None else plan.time_of(event)
+            time_ms = record.timestamp_ms if deleted or plan.time_of is None else plan.time_of(event)
         except BadRecordError as error:
             return _refused(record, error.reason, error.what, error.hint)
         except Exception as error:  # noqa: BLE001  # the user may give functions for key and event time
@@ -233,7 +259,8 @@ class InputDecoder:
         if not plan.time_min_ms <= time_ms <= plan.time_max_ms:
             detail = f"the event time {time_ms} ms is outside of {plan.time_min_ms} to {plan.time_max_ms} ms"
             return _refused(record, "bad-time", detail + _as_date(time_ms))
-        if plan.refuse_seconds and SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS and plan.topic is not None:
+        seconds = SECONDS_FIRST_MS <= time_ms <= SECONDS_LAST_MS and plan.refuse_seconds and not deleted
+        if seconds and plan.topic is not None:
             return _refused(
                 record, "bad-time", *seconds_taken_for_ms(time_ms, plan.topic.settings.event_time)
             )

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.input_decoder import BoundRoute
+from tailrace.core.engine.input_decoder import BoundRoute, takers_of
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.units import TIMER, NewFailures, Units
 from tailrace.core.engine.value_rows import KeyRows
-from tailrace.core.records import Headers, InputRecord, RawOutput
+from tailrace.core.records import DELETED, Headers, InputRecord, RawOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,8 @@ class _WatchedUnits(Units):
         self._record = record
         if not to and self._watch.observer is not None:
             self._watch.observer.passed_over(self._moment(), "late, and so it goes to no handler")
+        elif event is DELETED and not takers_of(event, to) and self._watch.observer is not None:
+            self._watch.observer.passed_over(self._moment(), "a deletion, which no handler takes")
         super().record(number, offset, record, to, key, event, mark)
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:

@@ -46,7 +46,7 @@ from tailrace.core.errors import (
     QuarantineFullError,
 )
 from tailrace.core.handling.entries import MISSING
-from tailrace.core.records import Head, Headers, InputRecord, Refused
+from tailrace.core.records import DELETED, Head, Headers, InputRecord, Refused
 
 if TYPE_CHECKING:
     from tailrace.core.engine.input_decoder import BoundInput, BoundRoute
@@ -440,7 +440,11 @@ class Quarantine:
             raise BadRecordError(event.detail, reason=event.reason, hint=event.hint)
         routes = bound.takers(event) if bound.inbox else bound.routes
         event = event.message if bound.inbox else event
-        return [((route, event), table) for route, table in routes if route.operator == one[0]]
+        return [
+            ((route, event), table)
+            for route, table in routes
+            if route.operator == one[0] and route.deletes is (event is DELETED)
+        ]
 
 
 def _nothing(*_: object) -> None:

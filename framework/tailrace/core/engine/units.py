@@ -28,7 +28,7 @@ from tailrace.core.engine.failure import (
     timer_named,
     timer_of,
 )
-from tailrace.core.engine.input_decoder import BoundRoute
+from tailrace.core.engine.input_decoder import BoundRoute, takers_of
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.quarantine import Quarantine, failure_of
 from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, addressed
@@ -146,6 +146,8 @@ class Units:
             and (ours := addressed(self.plan, record.headers)) is not None
         ):
             to = [one for one in to if one[0].operator in ours]
+        if self.plan.inputs[number].is_table:
+            to = takers_of(event, to)
         self._traced = None  # of a record that has failed
         if (number, offset, self.operator) in self.skips:
             del self.unit.outputs[mark:]
@@ -233,7 +235,10 @@ class Units:
         cells = self.cells
         cells.touched.append((table, key, image))
         unit.instance = instance
-        route.call(instance, event, context)
+        if route.deletes:
+            route.call(instance, context)
+        else:
+            route.call(instance, event, context)
         if cells.touched_collections:
             cells.seal_collections()
         if table.simple and not cells.cleared:

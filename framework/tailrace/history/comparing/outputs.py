@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -35,14 +35,16 @@ class OutputComparison:
     ``take`` collects commits that differ. ``report`` reports the first difference of each topic and key.
     """
 
-    def __init__(self, plan: Plan, partition: int, emitted: Emitted, stop: int, *, whole: bool) -> None:
-        """``stop``: outputs from this number on are not compared. ``whole``: the log has all outputs."""
+    def __init__(
+        self, plan: Plan, partition: int, emitted: Emitted, stop: int, in_part: Collection[str] = ()
+    ) -> None:
+        """``stop``: outputs from this number on are not compared. ``in_part``: topics that may have lost records."""
         self._stop = stop
         self._plan = plan
         self._partition = partition
         self._hashes: array[int] = emitted.hashes
         self._twice = emitted.twice
-        self._whole = whole
+        self._in_part = in_part
         self._differing: list[tuple[int, int, list[Output]]] = []
         self._kept = 0
         self._more = 0
@@ -57,9 +59,10 @@ class OutputComparison:
         hashes, count = self._hashes, len(outputs)
         known = hashes[first:stop]
         missing = stop - first - len(known) + known.count(0)
-        if not self._whole and missing and count == stop - first:
-            self.gone += missing
-            alike = all(was in (0, hash_of(one)) for was, one in zip(known, outputs, strict=False))
+        if self._in_part and missing and count == stop - first:
+            pairs = zip([*known, *[0] * (count - len(known))], outputs, strict=True)
+            alike = all(was == hash_of(one) or (not was and one.topic in self._in_part) for was, one in pairs)
+            self.gone += missing if alike else 0
         else:
             alike = count == stop - first and list(map(hash_of, outputs)) == known.tolist()
         self.compared += count

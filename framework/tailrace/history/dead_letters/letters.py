@@ -15,7 +15,7 @@ releases the key: a record of ``<app>.quarantine`` that names the failure. It ca
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from functools import cache, partial
 from typing import NamedTuple, cast, get_args
@@ -125,6 +125,8 @@ class Redriven(NamedTuple):
     """Handled by a rebuild that the app was started from."""
     foreign: list[str]
     """Written by another program."""
+    of_tables: list[str]
+    """From a table, of which an old value would become the newest one."""
 
 
 def parse_id(text: str) -> tuple[int, int] | None:
@@ -243,12 +245,13 @@ def redrive(
     """
     check_lives_here(log, app)
     letters = filter(wanted, dead_letters(log, app, on_hidden=on_hidden))
-    outcome = Redriven([], [], [], [], [])
+    outcome = Redriven([], [], [], [], [], [])
     _partitions(log, app)
+    tables = {name for name, one in log.topics().items() if one.compacted}
     if dry_run:
         noted = notes(log, app, on_hidden)
         for letter in letters:
-            _list_of(letter, noted, outcome).append(letter.id)
+            _list_of(letter, noted, outcome, tables).append(letter.id)
         return outcome
     log.create_topic(redriven_of(app), TopicSettings(1, compacted=True))
     with closing(log.writer(redrive_transactional_id(app))) as writer:
@@ -256,7 +259,7 @@ def redrive(
         of = letters_note(log, app)
         open_: list[str] = []
         for letter in letters:
-            found = _list_of(letter, noted, outcome)
+            found = _list_of(letter, noted, outcome, tables)
             if found is not outcome.sent:
                 found.append(letter.id)
                 continue
@@ -275,12 +278,16 @@ def redrive(
     return outcome
 
 
-def _list_of(letter: DeadLetter, noted: Mapping[str, Note], outcome: Redriven) -> list[str]:
+def _list_of(
+    letter: DeadLetter, noted: Mapping[str, Note], outcome: Redriven, tables: Collection[str]
+) -> list[str]:
     """The list of an outcome that a letter belongs to; ``sent`` for one that is to be redriven."""
     if letter.reason == FOREIGN:
         return outcome.foreign
     if not letter.can_redrive:
         return outcome.without_record
+    if letter.topic in tables and letter.reason != QUARANTINED:
+        return outcome.of_tables
     if letter.id not in noted:
         return outcome.sent
     return outcome.rebuilt if noted[letter.id].snapshot else outcome.before

@@ -114,9 +114,9 @@ class AppHistory:
         """A function that reads one partition of any input, by offsets; see ``stretches.source``."""
         return source(self.log, partition)
 
-    def emitted(self, partitions: Collection[int]) -> tuple[dict[int, Emitted], bool]:
-        """The outputs of partitions, from one read of all topics that the app writes to; and whether the log has
-        deleted none of them.
+    def emitted(self, partitions: Collection[int]) -> tuple[dict[int, Emitted], frozenset[str]]:
+        """The outputs of partitions, from one read of all topics that the app writes to; and the topics of which the
+        log may have deleted some.
         """
         found = {number: Emitted() for number in partitions}
         tasks = {f"{self.plan.app}/{number}".encode(): one for number, one in found.items()}
@@ -136,7 +136,7 @@ class AppHistory:
                     if hashes[number]:
                         one.twice.setdefault(number, topic)
                     hashes[number] = hash((topic, key, value, timestamp_ms, headers)) or 1
-        return found, self._outputs_are_whole()
+        return found, self._outputs_in_part()
 
     def outputs(self, wanted: Mapping[int, Collection[int]]) -> dict[int, dict[int, Output]]:
         """Outputs by the partition that emitted them and their numbers, without those that are not found."""
@@ -151,12 +151,13 @@ class AppHistory:
                     )
         return found
 
-    def _outputs_are_whole(self) -> bool:
-        """Whether the log has deleted nothing from the topics that the app writes to."""
+    def _outputs_in_part(self) -> frozenset[str]:
+        """The topics that the app writes to from which the log may have deleted records."""
         known = self.log.topics()
-        return all(
-            self.log.start_offset(*place) == 0 and not known[place.topic].compacted
+        return frozenset(
+            place.topic
             for place in self._output_places()
+            if self.log.start_offset(*place) or known[place.topic].compacted
         )
 
     def _output_places(self) -> Iterator[TopicPartition]:

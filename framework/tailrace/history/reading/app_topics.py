@@ -37,15 +37,17 @@ def needed_topics(plan: Plan) -> list[NeededTopic]:
     found = [NeededTopic(name, roles[name], settings) for name, settings in own.items()]
     repartition = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
     inputs = {one.name for one in plan.inputs} - own.keys()
+    tables = {one.name for one in plan.topics.values() if one.is_table}
     for name in dict.fromkeys((*(one.name for one in plan.inputs), *plan.outputs)):
         if name in repartition:
             found.append(NeededTopic(name, "repartition", TopicSettings(plan.partitions)))
         elif name in inputs:
             role: Role = "in-app" if name in plan.written else "input"
-            found.append(NeededTopic(name, role, TopicSettings(plan.partitions)))
+            found.append(NeededTopic(name, role, TopicSettings(plan.partitions, name in tables)))
         elif name not in own:
             declared = plan.topics[name].partitions if name in plan.topics else None
-            found.append(NeededTopic(name, "output", TopicSettings(declared or plan.partitions)))
+            settings = TopicSettings(declared or plan.partitions, name in tables)
+            found.append(NeededTopic(name, "output", settings))
     return found
 
 

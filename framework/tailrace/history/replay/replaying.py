@@ -100,9 +100,9 @@ def _output_comparisons(
     if not options.compare or options.keys is not None:
         return {}
     cuts = {number: history.committed(number).cut for number in numbers}
-    outputs_of, whole = history.emitted(numbers)
+    outputs_of, in_part = history.emitted(numbers)
     return {
-        number: OutputComparison(history.plan, number, emitted, _outputs_at(cuts[number]), whole=whole)
+        number: OutputComparison(history.plan, number, emitted, _outputs_at(cuts[number]), in_part)
         for number, emitted in outputs_of.items()
     }
 

@@ -189,6 +189,9 @@ class _Planning:
                     "declare the same partitions= in these apps",
                 )
             )
+        if len({need.settings.compacted for need in needs.values()}) > 1:
+            why, fix = "as a topic, its deletions cannot be read", "declare it with app.table in all apps"
+            said.append(Finding("error", POLICY, "that of a table and that of a topic", "one", why, fix))
         return PlannedTopic(
             name,
             roles,

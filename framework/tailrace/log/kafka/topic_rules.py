@@ -38,12 +38,14 @@ def findings(
 
 
 def _deletions(need: NeededTopic, found: TopicDetails) -> Iterator[Finding]:
-    if not (need.is_internal and need.settings.compacted):
+    if not need.settings.compacted:
         return
     kept_ms = int(found.config.get(DELETIONS_MS, DELETIONS_KEPT_MS))
     if kept_ms < DELETIONS_KEPT_MS:
-        why = "a process that was away for longer would keep rows that were deleted"
-        yield Finding("error", DELETIONS_MS, str(kept_ms), str(DELETIONS_KEPT_MS), why, is_safe=True)
+        kept = "rows" if need.is_internal else "keys"
+        why = f"a process that was away for longer would keep {kept} that were deleted"
+        level: Level = "error" if need.is_internal else "warning"
+        yield _setting(need, DELETIONS_MS, str(kept_ms), str(DELETIONS_KEPT_MS), why, level)
 
 
 def _times(need: NeededTopic, found: TopicDetails) -> Iterator[Finding]:

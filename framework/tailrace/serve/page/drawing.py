@@ -57,7 +57,8 @@ def drawing_of(graph: Graph, facts: Mapping[str, tuple[str, ...]]) -> Drawing:
         y = _MARGIN + rows[column] * (_HEIGHT + _GAP_Y)
         rows[column] += 1
         places[node.id] = x, y
-        lines = facts.get(f"{node.kind}:{node.name}", ())
+        kind = "topic" if node.kind == "table" else node.kind
+        lines = facts.get(f"{kind}:{node.name}", ())
         boxes.append(Box(x, y, node.kind, _short(node.name), _title(node), tuple(map(_short, lines))))
     arrows = [
         Arrow(
