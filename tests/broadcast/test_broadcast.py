@@ -16,6 +16,7 @@ import tailrace as tr
 from tailrace.core.declare.broadcast import tokens
 from tailrace.core.errors import DefinitionError, QueryError
 from tailrace.core.values.partitioner import partition_of
+from tailrace.graph.model import graph_of
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.preparing import prepare_log
@@ -24,7 +25,7 @@ from tailrace.runtime.worker import WorkerSettings
 from tailrace.state.snapshots.arrow import parquet
 from tailrace.testing import Harness
 from tailrace.testing.exploring.exploration import explore_feed
-from tailrace.testing.exploring.feed import feed_of
+from tailrace.testing.exploring.feed import feed_of, feed_of_log
 from tests.broadcast.app import (
     KINDS,
     Payment,
@@ -175,6 +176,55 @@ def test_values_are_those_of_the_topic(how: Any) -> None:
         assert {type(one.range) for one in seen} == {Range}
         assert {type(one.cents) for one in seen} == {float}
         assert not h.replay().differences.count
+
+
+def test_two_tables_of_one_app_are_complete_before_anything_else() -> None:
+    app = tr.App("two", partitions=3)
+    paid = app.topic("paid", Payment)
+    tables = [app.topic(name, Rule, broadcast=True) for name in ("some", "more")]
+    seen: list[tuple[int, int]] = []
+
+    @app.actor
+    class Account(tr.Actor):
+        some: tr.Shared[str, Rule] = tr.shared(tables[0])
+        more: tr.Shared[str, Rule] = tr.shared(tables[1])
+
+        @tr.process(paid)
+        def pay(self, event: Payment, ctx: tr.Context[str]) -> None:
+            seen.append((len(self.some), len(self.more)))
+
+    with Harness(app, slice_size=2) as h:
+        h.log.append_all(records(payments(50)))
+        h.log.append_all([one._replace(topic="some") for one in records(rules(1, range(10)))])
+        h.log.append_all([one._replace(topic="more") for one in records(rules(1))])
+        h.send(paid)
+        assert seen == [(10, KINDS)] * 50
+
+
+def test_the_graph_shows_who_looks_up_a_table() -> None:
+    graph = graph_of([make_app().plan()])
+    edges = {(one.source, one.kind, one.target) for one in graph.edges}
+    inner = "topic:payments.rules.broadcast"
+    assert {
+        ("topic:rules", "forwards", inner),
+        (inner, "takes", "actor:payments:rules"),
+        ("actor:payments:rules", "looks-up", "actor:payments:Account"),
+    } <= edges
+
+
+def test_explore_takes_the_rules_first_from_a_log(tmp_path: Path) -> None:
+    """Their records may be younger than those of all events."""
+    append(tmp_path, records([*payments(300), *rules(1)]), {"paid": 4, "rules": 4})
+    log = EmbeddedLog(tmp_path / "log", create=False)
+    late = [one._replace(timestamp_ms=1 << 40) for one in records(rules(2))]
+    log.append_all(late)
+    feed = feed_of_log(make_app().plan(), log, most=100)
+    log.close()
+    counts = {
+        topic: sum(len(fed) for place, fed in feed.places.items() if place.topic == topic)
+        for topic in ("paid", "rules")
+    }
+    assert counts == {"paid": 100 - 2 * KINDS, "rules": 2 * KINDS}
 
 
 def test_a_query_looks_up_the_table_as_it_was_committed() -> None:

@@ -215,7 +215,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
             )
     form = options.get("format", "json")
     own = form if isinstance(form, RecordFormat) else None
-    ahead = options.get("ahead_of_clock", AHEAD_OF_CLOCK)
+    ahead = options.get("ahead_of_clock", None if broadcast else AHEAD_OF_CLOCK)
     time_min_ms, time_max_ms = _time_range(where, options.get("time_range", (0, YEAR_2200_MS)))
     return TopicDeclaration(
         format=one_of(where, "format", form, ("json", "msgpack")) if own is None else own.name,

@@ -102,7 +102,8 @@ def feed_of(plan: Plan, outputs: Iterable[Output]) -> Feed:
 def feed_of_log(plan: Plan, log: Log, *, most: int | None = None, clock_ms: int | None = None) -> Feed:
     """Read from a log what producers have appended to the inputs of an app, without what the app has written.
 
-    The ``most`` records with the lowest event times are taken, so all inputs end at about the same event time.
+    The ``most`` records with the lowest event times are taken, so all inputs end at about the same event time; those of
+    broadcast topics come before all others.
     Records that a service would refuse as from the future at ``clock_ms`` are left out.
 
     Raises:
@@ -114,6 +115,7 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None, clock_ms: int 
     read, left_out, ahead = _places_in(plan, log), list[InputRecord](), list[InputRecord]()
     starts = {place: log.start_offset(*place) for place in read}
     decisions = plan.decisions and plan.decisions.name
+    tables = {one.name for one in plan.inputs if one.broadcast}
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
         found = scan(log, *place, starts[place])
@@ -128,7 +130,8 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None, clock_ms: int 
                 if type(event) is Refused and event.reason == FROM_THE_FUTURE:
                     ahead.append(record)
                     continue
-                reached_ms = reached_ms if time_ms is None else max(reached_ms, time_ms)
+                if time_ms is not None and place.topic not in tables:
+                    reached_ms = max(reached_ms, time_ms)
                 yield reached_ms, place, Fed(record, time_ms)
 
     places: dict[TopicPartition, list[Fed]] = {place: [] for place in _places(plan)}
