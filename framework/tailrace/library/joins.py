@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar, overload
 
 from tailrace.core.declare.app import App as CoreApp
-from tailrace.core.declare.topic import Edge, Stream
-from tailrace.library import interval
+from tailrace.core.declare.topic import Edge, Stream, Topic
+from tailrace.library import interval, lookup
 from tailrace.library.pairs import How, LateTopics, Pair, Within
 
 K = TypeVar("K")
+K2 = TypeVar("K2")
 L = TypeVar("L")
 R = TypeVar("R")
 
@@ -94,3 +96,24 @@ class WithJoins(CoreApp):
             DurableTypeError: Events of an input have a type that cannot be stored.
         """
         return interval.add_join(self, name, left, right, within, how, late)
+
+    def lookup(
+        self,
+        name: str,
+        edge: Edge[L, K],
+        table: Topic[R, K2],
+        *,
+        by: str | tuple[str, ...] | Callable[[L], K2 | None],
+    ) -> Stream[Pair[L, R | None], K]:
+        """Give each event together with the newest event of a broadcast topic. Returns the stream of pairs.
+
+            judged = app.lookup("judged", payments, rules, by="kind")
+
+        ``table`` is declared with ``broadcast=True``, and ``by`` gives its key: a field of the event, several, or a function of the event.
+        Without such a key in the table the pair is ``tr.Pair(event, None)``. Each event is looked up when it arrives, so what
+        a pair has depends on when the table was changed; see "Tables that every task reads" in ``docs/concepts.md``.
+
+        Raises:
+            DefinitionError: The topic is not broadcast, ``by`` is not of the type of its key, or the name is taken.
+        """
+        return lookup.add_lookup(self, name, edge, table, by)

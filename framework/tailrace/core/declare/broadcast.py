@@ -151,7 +151,7 @@ def check_broadcast(app: Declarations) -> None:
             if isinstance(edge, Topic) and edge.settings.broadcast:
                 raise DefinitionError(
                     f"{handler.where} takes {edge.name!r}, which is broadcast: every task has it as a table",
-                    hint=f"Look it up in an actor: a field of type tr.Shared, with the default tr.shared({edge.name}).",
+                    hint=f"Look it up: app.lookup, or in an actor a field of type tr.Shared with the default tr.shared({edge.name}).",
                 )
     for cls in others:
         for attr, one in declaration_of(cls).components.items():

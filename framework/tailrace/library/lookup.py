@@ -1,0 +1,37 @@
+"""The lookup of each event in the table of a broadcast topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.core.declare.app import App
+from tailrace.core.declare.broadcast import shared
+from tailrace.core.declare.handlers import process
+from tailrace.core.declare.topic import Edge, Stream, Topic
+from tailrace.core.errors import DefinitionError
+from tailrace.core.values.types import spell
+from tailrace.library.operators import add_operator, handler, result_stream
+from tailrace.library.pairs import Pair, pair_type
+from tailrace.library.rolling import typed_path
+
+
+def add_lookup(
+    app: App, name: str, edge: Edge[Any, Any], table: Topic[Any, Any], by: Any
+) -> Stream[Any, Any]:
+    """Add the operator of ``App.lookup``; see there."""
+    field, where = shared(table), f"the operator {name!r}"
+    stream = result_stream(app, name, pair_type((edge.type, table.type), "left"), edge)
+    key_type, key_of = (table.key_type, by) if callable(by) else typed_path(where, edge, by)
+    if key_type not in (table.key_type, table.key_type | None):
+        raise DefinitionError(
+            f"{where} has by={by!r} of type {spell(key_type)}, and the key of {table.name!r} is {spell(table.key_type)}",
+            hint="Name a field with a key of that topic, or give a function of the event.",
+        )
+
+    def take(actor: Any, event: Any, ctx: Any) -> None:
+        key = key_of(event)
+        ctx.emit(stream, Pair(event, None if key is None else actor.table.get(key)))
+
+    body = {"__annotations__": {"table": Any}, "table": field, "take": handler(take, process(edge))}
+    add_operator(app, name, f"lookup in {table.name}", body, emits=(stream,))
+    return stream
