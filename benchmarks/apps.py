@@ -14,6 +14,7 @@ import msgspec
 import tailrace as tr
 
 MINUTE_MS = 60_000
+GAP_MS = 50
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +88,45 @@ class Histogram(tr.Actor):
         decade = event.value // 10
         self.of_decade[decade] = self.of_decade.get(decade, 0) + 1
         ctx.emit(mapped_totals, Total(event.key, self.count, self.total))
+
+
+sessions = tr.App("sessions", partitions=1)
+sessions_of = sessions.topic("events", Event, key="key", event_time="at", out_of_order="1s")
+
+
+@sessions.actor
+class Sessions(tr.Actor):
+    """Sessions as by hand: an event joins those within the gap before and after it."""
+
+    ends: tr.MapState[int, int]  # by the start of the session
+
+    @tr.process(sessions_of)
+    def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
+        del ctx
+        start = end = event.at
+        for first, last in list(self.ends.items(event.at - 10 * GAP_MS, event.at + GAP_MS)):
+            if last >= event.at - GAP_MS:
+                start, end = min(start, first), max(end, last)
+                del self.ends[first]
+        self.ends[start] = end
+
+
+collecting = tr.App("collecting", partitions=1)
+collected = collecting.topic("events", Event, key="key", event_time="at", out_of_order="1s")
+
+
+@collecting.actor
+class Collector(tr.Actor):
+    """Appends to a list in an entry, which begins again with as many items as the event says, and ends with twice as many."""
+
+    values: tr.MapState[int, list[Event]]
+
+    @tr.process(collected)
+    def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
+        del ctx
+        if event.at % event.value == 0:
+            self.values[event.value] = [event] * (event.value - 1)
+        self.values[event.value].append(event)
 
 
 joining = tr.App("joining", partitions=1)

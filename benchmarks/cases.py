@@ -366,6 +366,61 @@ def growth_timers(scale: Scale) -> list[Row]:
     return _growth("growth, a timer moved per event", apps.timing, scale)
 
 
+def _hot_key(app: tr.App, events: list[apps.Event], each: int, repeats: int) -> float:
+    """Microseconds per event of one key, with a commit after ``each`` events."""
+
+    def run() -> None:
+        drive = Drive(app)
+        for at in range(0, len(events), each):
+            drive.feed(events[at : at + each])
+            drive.commit()
+
+    return 1e6 / rate(len(events), run, repeats)
+
+
+def sessions(scale: Scale) -> list[Row]:
+    """Sessions of one hot key: the cost of an event must not depend on the number of entries that wait for the commit."""
+    few, many = scale.pending
+    draw = Random(1).random
+    events = [apps.Event("hot", at * 200 + int(draw() * 400), 1) for at in range(2 * many)]
+    least, most = (_hot_key(apps.sessions, events, each, scale.repeats) for each in (few, many))
+    return [
+        Row(case=f"sessions of one key, {few:,} events a commit", measured=least, unit="us/event"),
+        Row(
+            case=f"sessions of one key, {many:,} events a commit",
+            measured=most,
+            unit="us/event",
+            target="at most 115 % of the fewest",
+            met=most <= 1.15 * least,
+            ratio=most / least,
+            compared_with=f"{few:,} events a commit",
+            compared=least,
+        ),
+    ]
+
+
+def append(scale: Scale) -> list[Row]:
+    """An item appended to a list in an entry of a map, when it has about 50 items, compared with 1."""
+    costs: list[float] = []
+    for size in (1, 50):
+        events = [apps.Event("hot", at, size) for at in range(scale.events // 20)]
+        costs.append(_hot_key(apps.collecting, events, 1_000, scale.repeats))
+    short, long = costs
+    return [
+        Row(case="an item appended to a list of 1 or 2", measured=short, unit="us/event"),
+        Row(
+            case="an item appended to a list of 50 to 100",
+            measured=long,
+            unit="us/event",
+            target="at most 2 us more",
+            met=long <= short + 2,
+            ratio=long / short,
+            compared_with="a list of 1 or 2",
+            compared=short,
+        ),
+    ]
+
+
 def tape(scale: Scale) -> list[Row]:
     """The size of the tape, with a commit for every 100,000 events."""
     count, commit_every = scale.events, 100_000

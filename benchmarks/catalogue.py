@@ -18,6 +18,8 @@ CASES: dict[str, Case] = {
     "two-actors": cases.two_actors,
     "rekeyed": cases.rekeyed,
     "entry": cases.entry,
+    "sessions": cases.sessions,
+    "append": cases.append,
     "durable": cases.durable,
     "large": cases.large,
     "growth": cases.growth,
