@@ -26,8 +26,8 @@ class Index:
     def get_many(self, wanted: Sequence[bytes]) -> list[bytes | None]:
         return [self.get(row) for row in wanted]
 
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return iter([(row, b"") for row in sorted(self.rows) if start <= row < stop])
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        return iter([(row, b"") for row in sorted(self.rows, reverse=reverse) if start <= row < stop])
 
 
 def queue_over(index: Index, limit: int, *, stored: bool, actor: int = 0) -> TimerQueue:
@@ -110,9 +110,9 @@ def test_timers_of_another_actor_are_not_looked_at() -> None:
     before, read = set(index.rows), 0
     scan = index.scan
 
-    def counted(start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def counted(start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         nonlocal read
-        for one in scan(start, stop):
+        for one in scan(start, stop, reverse=reverse):
             read += 1
             yield one
 

@@ -29,14 +29,17 @@ class Model:
                 self.rows[row] = value
         self.cut = cut
 
-    def scan(self, start: bytes, stop: bytes):
-        return [(row, value) for row, value in sorted(self.rows.items()) if start <= row < stop]
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False):
+        return [
+            (row, value) for row, value in sorted(self.rows.items(), reverse=reverse) if start <= row < stop
+        ]
 
 
 def assert_same(model: Model, store: Store, scans, asked) -> None:
     assert store.cut == model.cut
     for start, stop in scans:
         assert list(store.scan(start, stop)) == model.scan(start, stop)
+        assert list(store.scan(start, stop, reverse=True)) == model.scan(start, stop, reverse=True)
     assert store.get_many(asked) == [model.rows.get(row) for row in asked]
     for row in asked:
         assert store.get(row) == model.rows.get(row)

@@ -48,6 +48,20 @@ def written(history: list[Model], below: MemoryStore) -> int:
     return max(at for at, one in enumerate(history) if one.cut == below.cut)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_shows_the_rows_as_of_its_start_also_after_a_commit_and_a_flush(reverse: bool) -> None:
+    store = OverlayStore(MemoryStore(), 3, LARGE)
+    store.write({b"a": b"1", b"c": b"1"}, b"1")
+    store.flush()
+    store.write({b"b": b"2", b"c": b"2", b"d": b"2"}, b"2")
+    rows = store.scan(b"a", b"z", reverse=reverse)
+    before = [(b"a", b"1"), (b"b", b"2"), (b"c", b"2"), (b"d", b"2")][:: -1 if reverse else 1]
+    assert next(rows) == before[0]
+    store.write({b"a": None, b"b": b"3", b"c": None, b"e": b"3"}, b"3")
+    store.flush()
+    assert list(rows) == before[1:]
+
+
 def test_rows_that_change_in_every_commit_are_written_once() -> None:
     below = Counting()
     store = OverlayStore(below, 5, LARGE)

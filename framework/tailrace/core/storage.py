@@ -21,8 +21,8 @@ class StateReader(Protocol):
         """The values of several rows, in the order asked for."""
         ...
 
-    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
-        """The rows with ``start <= row < stop``, ascending by key bytes."""
+    def scan(self, start: bytes, stop: bytes, /, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """The rows with ``start <= row < stop``, ascending by key bytes, or descending."""
         ...
 
 

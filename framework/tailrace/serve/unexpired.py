@@ -60,9 +60,9 @@ class Unexpired:
         """See ``StateReader``."""
         return list(map(self.get, names))
 
-    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, stop: bytes, /, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """See ``StateReader``."""
-        for row, value in self._state.scan(start, stop):
+        for row, value in self._state.scan(start, stop, reverse=reverse):
             parts = self._of_expiring(row)
             if parts is None or not self._is_over(parts, value):
                 yield row, value

@@ -33,7 +33,7 @@ class MemoryStore:
         self._cut: bytes | None = None
         self._order: SortedList[bytes] = SortedList()
         self._moved: set[bytes] = set()  # rows that are in `_rows` or in `_order`, not in both
-        self._scans: WeakSet[_Scan] = WeakSet()
+        self._scans: WeakSet[Scan] = WeakSet()
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -52,9 +52,9 @@ class MemoryStore:
         """The values of several rows, in the order asked for."""
         return list(map(self._rows.get, rows))
 
-    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
-        """The rows with ``start <= row < stop`` as of now, ascending by key bytes."""
-        return self._scan(start, stop)
+    def scan(self, start: bytes, stop: bytes, /, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """The rows with ``start <= row < stop`` as of now, ascending by key bytes, or descending."""
+        return self._scan(start, stop, reverse=reverse)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """All rows as of now, ascending by key bytes."""
@@ -81,19 +81,19 @@ class MemoryStore:
     def close(self) -> None:
         """Does nothing: the rows stay, so that a test can start a task on them again."""
 
-    def _scan(self, start: bytes | None, stop: bytes | None) -> _Scan:
+    def _scan(self, start: bytes | None, stop: bytes | None, *, reverse: bool = False) -> Scan:
         if self._moved:
             came = self._moved & self._rows.keys()
             for row in self._moved - came:
                 self._order.remove(row)
             self._order.update(came)
             self._moved.clear()
-        scan = _Scan(self._rows, self._order.irange(start, stop, (True, False)))
+        scan = Scan(self._rows, self._order.irange(start, stop, (True, False), reverse))
         self._scans.add(scan)
         return scan
 
 
-class _Scan:
+class Scan:
     """An iterator over rows that can be detached from the store that it reads."""
 
     __slots__ = ("__weakref__", "_rest")

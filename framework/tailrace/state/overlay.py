@@ -18,12 +18,14 @@ object that no value is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import gt, lt
 from typing import Final
+from weakref import WeakSet
 
 from sortedcontainers import SortedList
 
 from tailrace.core.storage import Store
-from tailrace.state.memory import refuse_reserved
+from tailrace.state.memory import Scan, refuse_reserved
 
 _GONE: Final = bytes(bytearray(b"gone"))
 """An object of its own: no value of a row is identical to it."""
@@ -49,6 +51,7 @@ class OverlayStore:
         self._ordered: set[bytes] = set()
         self._unordered: list[Mapping[bytes, bytes | None]] = []
         """The batches that came since the last scan."""
+        self._scans: WeakSet[Scan] = WeakSet()
 
     @property
     def path(self) -> object:
@@ -82,9 +85,9 @@ class OverlayStore:
             found[at] = value
         return [None if value is _GONE else value for value in found]
 
-    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
-        """The rows with ``start <= row < stop`` as of now, ascending by key bytes."""
-        below = self._store.scan(start, stop)
+    def scan(self, start: bytes, stop: bytes, /, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """The rows with ``start <= row < stop`` as of now, ascending by key bytes, or descending."""
+        below = self._store.scan(start, stop, reverse=reverse)
         if not self._rows or start >= stop:
             return below
         if self._unordered:
@@ -92,13 +95,14 @@ class OverlayStore:
             self._order.update(new)
             self._ordered |= new
             self._unordered.clear()
-        waiting = self._rows
-        above = [(row, waiting[row]) for row in self._order.irange(start, stop, (True, False))]
-        return _merged(below, above) if above else below
+        above = Scan(self._rows, self._order.irange(start, stop, (True, False), reverse))
+        self._scans.add(above)
+        return _merged(below, above, reverse=reverse)
 
     def write(self, rows: Mapping[bytes, bytes | None], cut: bytes, /) -> None:
         """Take a batch and its cut in; the batch must not be changed after that. A failure ends the store."""
         refuse_reserved(rows)
+        self._read_ahead()
         if None in rows.values():
             self._has_gone = True
             self._rows.update({row: _GONE if value is None else value for row, value in rows.items()})
@@ -118,6 +122,7 @@ class OverlayStore:
         """Write all that waits to the folder."""
         if not self._waiting or self._cut is None:
             return
+        self._read_ahead()
         rows: Mapping[bytes, bytes | None] = self._rows
         if self._has_gone:
             rows = {row: None if value is _GONE else value for row, value in self._rows.items()}
@@ -127,6 +132,10 @@ class OverlayStore:
         self._rows, self._ordered, self._waiting, self._bytes = {}, set(), 0, 0
         self._order.clear()
         self._unordered.clear()
+
+    def _read_ahead(self) -> None:
+        for scan in list(self._scans):
+            scan.read_ahead()
 
     def close(self) -> None:
         """Write what waits, unless that has failed, and release the store. It may be closed twice."""
@@ -141,19 +150,18 @@ class OverlayStore:
 
 
 def _merged(
-    below: Iterable[tuple[bytes, bytes]], above: Sequence[tuple[bytes, bytes]]
+    below: Iterable[tuple[bytes, bytes]], above: Iterator[tuple[bytes, bytes]], *, reverse: bool
 ) -> Iterator[tuple[bytes, bytes]]:
     """Both in order; a row of ``above`` replaces that of ``below``."""
-    at, count = 0, len(above)
+    is_before, waiting = gt if reverse else lt, next(above, None)
     for one in below:
-        row = one[0]
-        while at < count and above[at][0] < row:
-            if above[at][1] is not _GONE:
-                yield above[at]
-            at += 1
-        if at < count and above[at][0] == row:
-            continue
-        yield one
-    for one in above[at:]:
-        if one[1] is not _GONE:
+        while waiting is not None and is_before(waiting[0], one[0]):
+            if waiting[1] is not _GONE:
+                yield waiting
+            waiting = next(above, None)
+        if waiting is None or waiting[0] != one[0]:
             yield one
+    while waiting is not None:
+        if waiting[1] is not _GONE:
+            yield waiting
+        waiting = next(above, None)

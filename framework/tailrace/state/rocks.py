@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import takewhile
 from pathlib import Path
 from weakref import WeakSet
 
@@ -94,15 +95,17 @@ class RocksStore:
             return [value if row >= FIRST_ROW else None for row, value in zip(rows, values, strict=True)]
         return values
 
-    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
-        """The rows with ``start <= row < stop`` as of now, ascending by key bytes.
+    def scan(self, start: bytes, stop: bytes, /, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """The rows with ``start <= row < stop`` as of now, ascending by key bytes, or descending.
 
         Deleted rows are skipped one by one until a compaction has removed them. So a reader that deletes rows
         from the front, like a queue, should start at its last position, not at the first possible row.
         """
-        options = ReadOptions()
+        options, first = ReadOptions(), max(start, FIRST_ROW)
         options.set_iterate_upper_bound(stop)
-        return self._scan(max(start, FIRST_ROW), options)
+        found = self._scan(first, options, reverse=reverse)
+        # The lower bound is not set as an option: rocksdict 0.3 sets the upper bound with it.
+        return takewhile(lambda one: one[0] >= first, found) if reverse else found
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """All rows as of now, ascending by key bytes. Does not fill the cache."""
@@ -156,23 +159,28 @@ class RocksStore:
         options.set_error_if_exists(self._folder.is_new)
         return Rdict(str(self._folder.database), options, column_families={"default": options})
 
-    def _scan(self, start: bytes, options: ReadOptions) -> Iterator[tuple[bytes, bytes]]:
+    def _scan(
+        self, start: bytes, options: ReadOptions, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
         try:
             iterator = self._database.iter(options)
-            iterator.seek(start)
+            if reverse:
+                iterator.seek_to_last()  # before the upper bound
+            else:
+                iterator.seek(start)
         except Exception as error:
             raise as_state_error(error, self.path, "scanning rows") from error
         cursor = _Cursor(iterator, options)
         self._cursors.add(cursor)
-        return self._read(cursor)
+        return self._read(cursor, reverse=reverse)
 
-    def _read(self, cursor: _Cursor) -> Iterator[tuple[bytes, bytes]]:
+    def _read(self, cursor: _Cursor, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         size = _FIRST_CHUNK
         while True:
             if cursor.iterator is None:
                 raise StateUnavailableError("the store was closed during a scan", path=str(self.path))
             try:
-                chunk = _fetch(cursor.iterator, size)
+                chunk = _fetch(cursor.iterator, size, reverse=reverse)
             except Exception as error:
                 raise as_state_error(error, self.path, "scanning rows") from error
             yield from chunk
@@ -191,9 +199,10 @@ class _Cursor:
         self.options = options
 
 
-def _fetch(iterator: RdictIter, size: int) -> list[tuple[bytes, bytes]]:
+def _fetch(iterator: RdictIter, size: int, *, reverse: bool) -> list[tuple[bytes, bytes]]:
     """The next rows, fewer than ``size`` only at the end."""
-    valid, key, value, step = iterator.valid, iterator.key, iterator.value, iterator.next
+    valid, key, value = iterator.valid, iterator.key, iterator.value
+    step = iterator.prev if reverse else iterator.next
     rows: list[tuple[bytes, bytes]] = []
     while len(rows) < size:
         if not valid():

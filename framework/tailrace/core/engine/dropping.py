@@ -152,15 +152,16 @@ class Dropping:
             return stored
         return [self._changed.get(row, value) for row, value in zip(rows, stored, strict=True)]
 
-    def scan(self, start: bytes, stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, stop: bytes, /, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """See ``StateReader``."""
-        stored = self._state.scan(start, stop)
+        stored = self._state.scan(start, stop, reverse=reverse)
         changed, order = self._changed, self._order
         some = order[bisect_left(order, start) : bisect_left(order, stop)]
         if not some:
             return stored
+        some = some[::-1] if reverse else some
         here = ((row, value) for row in some if (value := changed[row]) is not None)
-        return merge((pair for pair in stored if pair[0] not in changed), here)
+        return merge((pair for pair in stored if pair[0] not in changed), here, reverse=reverse)
 
 
 def _is_of(rest: bytes, parts: Collection[str]) -> bool:

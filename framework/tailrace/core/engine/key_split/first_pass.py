@@ -59,8 +59,9 @@ class EmptyState:
         """None for each row."""
         return [None] * len(rows)
 
-    def scan(self, _start: bytes, _stop: bytes, /) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, _start: bytes, _stop: bytes, /, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """No rows."""
+        del reverse
         return iter(())
 
 
