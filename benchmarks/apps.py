@@ -117,15 +117,15 @@ collected = collecting.topic("events", Event, key="key", event_time="at", out_of
 
 @collecting.actor
 class Collector(tr.Actor):
-    """Appends to a list in an entry, which begins again with as many items as the event says, and ends with twice as many."""
+    """Appends to a list in an entry. It begins again when it has twice as many items as the event says."""
 
     values: tr.MapState[int, list[Event]]
 
     @tr.process(collected)
     def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
         del ctx
-        if event.at % event.value == 0:
-            self.values[event.value] = [event] * (event.value - 1)
+        if event.at % (2 * event.value) == 0:
+            self.values[event.value] = []
         self.values[event.value].append(event)
 
 

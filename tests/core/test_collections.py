@@ -230,7 +230,11 @@ def test_a_list_says_which_index_is_out_of_range_and_what_is_no_index() -> None:
 @pytest.mark.parametrize(
     ("kind", "documented"),
     [
-        (tr.MapState, {"clear", "get", "items", "keys", "pop", "values"}),
+        (
+            tr.MapState,
+            {"clear", "first", "get", "items", "keys", "last", "pop", "pop_first", "setdefault", "update"}
+            | {"values"},
+        ),
         (tr.ListState, {"append", "appendleft", "clear", "extend", "pop", "popleft"}),
         (Metrics, {"count", "gauge", "observe"}),
     ],

@@ -8,6 +8,7 @@ from tests.proof.mutating import Mutation
 _ORACLE = ("tests/oracle/test_oracle.py -k whatever",)
 _REBUILDS = ("tests/oracle/test_rebuilds.py",)
 _QUARANTINE = ("tests/quarantine/test_quarantine.py",)
+_MAPS = ("tests/core/test_map_ranges.py",)
 _ON_THE_LOG = ("tests/oracle/test_oracle.py -k embedded",)
 
 MUTATIONS = {
@@ -86,6 +87,34 @@ MUTATIONS = {
     # The same in a rebuild
     "a-canonical-order-in-which-one-input-runs-ahead": Mutation(
         "core.engine.canonical:Canonical._choose", "first], limit_of", "first], 9000 + limit_of", law=9, tests=_REBUILDS
+    ),
+    # Maps
+    "a-floor-of-a-failed-unit-kept": Mutation(
+        "core.handling.entries:Entries._raise_floor", "self._parts.table.cells.undo.append((self._floor, None, before))", "pass", law=9, tests=_MAPS
+    ),
+    "a-queue-that-reads-what-it-has-deleted": Mutation(
+        "core.handling.entries:Entries._raise_floor", "self._floor[None] = name", "pass", law=9, tests=_MAPS
+    ),
+    "an-entry-below-the-floor-not-found": Mutation(
+        "core.handling.entries:Entries.put", "self._floor[None] = name", "pass", law=9, tests=_MAPS
+    ),
+    "an-entry-after-the-first-scan-not-found": Mutation(
+        "core.handling.entries:Entries._touch", "self._order.add(name)", "pass", law=9, tests=_MAPS
+    ),
+    "a-deleted-entry-that-a-scan-finds": Mutation(
+        "core.handling.entries:Entries.names", "not self.has(name)", "False", law=9, tests=_MAPS
+    ),
+    "an-item-replaced-by-an-equal-one-not-stored": Mutation(
+        "core.handling.entries:Entries._appended", "all(map(is_, before, value))", "before == value[:len(before)]", law=9, tests=_MAPS
+    ),
+    "items-appended-by-a-failed-unit-kept": Mutation(
+        "core.handling.entries:Entries._keep", "self._parts.table.cells.undo.append((self._as_sealed, name, MISSING))", "pass", law=9, tests=_MAPS
+    ),
+    "items-appended-to-a-list-of-an-older-type": Mutation(
+        "core.handling.entries:Entries.read", "self.plan.encode(value) == data", "True", law=9, tests=_MAPS
+    ),
+    "a-scan-that-costs-what-is-pending": Mutation(
+        "core.handling.entries:Entries._changed", "order is None", "True", law=9, tests=_MAPS
     ),
     # Quarantine
     "a-waiting-key-whose-events-go-on": Mutation(

@@ -77,7 +77,14 @@ class Aircraft(Vehicle):
         self.minutes_late[event.tail] = self.minutes_late.get(event.tail, 0) + 1
         self.log.append(event.tail)
         airports: list[str] = list(reversed(self.minutes_late))
-        ctx.set_timer(event.at + 1000 + len(airports), name="overdue")
+        latest: tuple[str, int] | None = self.minutes_late.last(stop=event.tail)
+        visits: list[Departure] = list(self.visits.values(prefix=("JFK",), reverse=True))
+        first: tuple[tuple[str, int], Departure] | None = self.visits.pop_first(stop=("JFK", len(visits)))
+        self.minutes_late.update({"a": 1} if latest is None else [latest])
+        self.minutes_late.update(self.minutes_late)
+        self.minutes_late.clear(start="a", stop="b")
+        late: int = self.minutes_late.setdefault("a", 0 if first is None else 1)
+        ctx.set_timer(event.at + 1000 + len(airports) + late, name="overdue")
         ctx.emit(cleaned, event)
 
     @tr.process(keyed, arrivals)

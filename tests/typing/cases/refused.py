@@ -53,6 +53,12 @@ class Aircraft(tr.Actor, order="arrival"):
     stops: int = tr.field(default="none")  # error
     minutes_late: tr.MapState[str, int]
 
+    def wrong_ranges(self) -> None:
+        self.minutes_late.last(stop=1)  # error
+        self.minutes_late.items(prefix=1)  # error
+        self.minutes_late.setdefault("a", "b")  # error
+        self.minutes_late.update({1: 1})  # error
+
     @tr.process(departures)  # error
     def wrong_event(self, event: Arrival, ctx: tr.Context[str]) -> None: ...
 

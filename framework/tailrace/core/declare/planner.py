@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_origin
 
 from tailrace.core.declare.actor import ActorMeta, declaration_of, key_type_of_actor, resolve
 from tailrace.core.declare.broadcast import check_broadcast, forwarded, forwarding
@@ -477,6 +477,7 @@ def _collection(one: Field) -> dict[str, Any]:
         "encode_unsettled": _unsettled(value_type, codec, settled=immutable),
         "decode": codec.decode,
         "immutable": immutable,
+        "appendable": get_origin(value_type) is list and is_immutable(get_args(value_type)[0]),
         "check": normaliser(value_type, owner=one.owner, field=one.attr),
         "ttl_ms": one.ttl_ms,
         "ttl_domain": one.ttl_domain,

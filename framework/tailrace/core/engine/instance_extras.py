@@ -119,5 +119,12 @@ class Parts:
 def _undeclared(name: str) -> CollectionPlan:
     """A plan for a map or list that is not declared: its entries can be found and removed, but not read."""
     return CollectionPlan(
-        attr=name, name=name, encode=bytes, encode_unsettled=bytes, decode=bytes, immutable=True, check=None
+        attr=name,
+        name=name,
+        encode=bytes,
+        encode_unsettled=bytes,
+        decode=bytes,
+        immutable=True,
+        appendable=False,
+        check=None,
     )

@@ -6,15 +6,17 @@ handler's reach (``entries``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from operator import index as whole_number
-from typing import Any, ClassVar, Final, Generic, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar, overload
 
 from tailrace.core.handling.entries import MISSING, Entries, ListEntries, name_at
+from tailrace.core.rows import prefix_end
 
 K = TypeVar("K")
 V = TypeVar("V")
+Prefix: TypeAlias = str | bytes | tuple[Any, ...]
 
 _SHOWN = 20
 """Entries that ``repr`` shows; a collection may be larger than memory."""
@@ -26,7 +28,8 @@ class MapState(Generic[K, V]):
     Declare it as a field, ``minutes: tr.MapState[str, int]``, without a default: it begins empty. It may be
     larger than memory: a read or write touches only the entries that it names. Keys are ``str``, ``bytes``,
     ``int``, ``bool``, ``UUID``, ``date``, ``datetime``, enums, or tuples of them. Iteration is in the order
-    of keys. Values may be changed in place, like attributes. Adding or removing entries during an iteration
+    of keys, forward or backward, over all of them or a range. Values may be changed in place, like attributes;
+    a list of immutable items is cheap to append to. Adding or removing entries during an iteration
     raises RuntimeError. A MapState equals a dict, or another MapState, with the same entries. With
     ``tr.field(ttl=...)`` each entry expires on its own.
     """
@@ -76,12 +79,7 @@ class MapState(Generic[K, V]):
         return self.keys()
 
     def __reversed__(self) -> Iterator[K]:
-        """The keys, descending. Unlike ascending iteration, it reads all keys before it yields the first."""
-        entries = self._entries
-        sizes = entries.sizes
-        for name in reversed(list(entries.names())):
-            yield self._decode(name)
-            entries.same(sizes)
+        return self.keys(reverse=True)
 
     def __len__(self) -> int:
         """The number of entries. It reads all of their names."""
@@ -112,26 +110,98 @@ class MapState(Generic[K, V]):
             value = default
         return value  # type: ignore[no-any-return]  # what was stored under K is a V
 
-    def clear(self) -> None:
-        """Remove every entry."""
-        self._entries.clear()
+    def pop_first(
+        self, start: K | None = None, stop: K | None = None, *, prefix: Prefix | None = None
+    ) -> tuple[K, V] | None:
+        """Remove the first entry of a range, and return its key and value; None if there is none."""
+        found = self.first(start, stop, prefix=prefix)
+        if found is not None:
+            self.pop(found[0])
+        return found
 
-    def keys(self, start: K | None = None, stop: K | None = None) -> Iterator[K]:
-        """The keys from ``start`` to before ``stop``, ascending; None: no limit. Reads no other entries."""
-        encode, decode = self._encode, self._decode
-        low = b"" if start is None else encode(start)
-        for name in self._entries.names(low, None if stop is None else encode(stop)):
+    def setdefault(self, key: K, default: V) -> V:
+        """The value of ``key``, which is set to ``default`` first if it has none."""
+        value = self._entries.read(self._encode(key))
+        if value is MISSING:
+            value = self[key] = default
+        return value  # type: ignore[no-any-return]  # what was stored under K is a V
+
+    def update(self, other: Mapping[K, V] | MapState[K, V] | Iterable[tuple[K, V]]) -> None:
+        """Set each key of a map, or of pairs, to its value."""
+        pairs: Any = other
+        if hasattr(pairs, "items"):
+            pairs = pairs.items()
+        for key, value in pairs:
+            self[key] = value
+
+    def clear(self, start: K | None = None, stop: K | None = None, *, prefix: Prefix | None = None) -> None:
+        """Remove every entry, or those of a range, at a cost by their number."""
+        self._entries.remove(*self._range(start, stop, prefix))
+
+    def keys(
+        self,
+        start: K | None = None,
+        stop: K | None = None,
+        *,
+        prefix: Prefix | None = None,
+        reverse: bool = False,
+    ) -> Iterator[K]:
+        """The keys of a range, ascending, or descending. No other entries are read.
+
+        The range is from ``start`` to before ``stop``. With ``prefix`` it has only the keys that begin so: strings, bytes, or
+        tuples by their first items, ``prefix=("JFK",)``.
+        """
+        decode = self._decode
+        for name in self._entries.names(*self._range(start, stop, prefix), reverse=reverse):
             yield decode(name)
 
-    def items(self, start: K | None = None, stop: K | None = None) -> Iterator[tuple[K, V]]:
-        """The pairs whose keys are from ``start`` (included) to ``stop`` (excluded), ascending by key."""
-        for key in self.keys(start, stop):
-            yield key, self[key]
+    def items(
+        self,
+        start: K | None = None,
+        stop: K | None = None,
+        *,
+        prefix: Prefix | None = None,
+        reverse: bool = False,
+    ) -> Iterator[tuple[K, V]]:
+        """The pairs of a range by key; see ``keys``."""
+        decode, read = self._decode, self._entries.read
+        for name in self._entries.names(*self._range(start, stop, prefix), reverse=reverse):
+            yield decode(name), read(name)
 
-    def values(self) -> Iterator[V]:
-        """The values, ascending by key."""
-        for _, value in self.items():  # noqa: PERF102  # this is values()
-            yield value
+    def values(
+        self,
+        start: K | None = None,
+        stop: K | None = None,
+        *,
+        prefix: Prefix | None = None,
+        reverse: bool = False,
+    ) -> Iterator[V]:
+        """The values of a range by key; see ``keys``."""
+        for name in self._entries.names(*self._range(start, stop, prefix), reverse=reverse):
+            yield self._entries.read(name)
+
+    def first(
+        self, start: K | None = None, stop: K | None = None, *, prefix: Prefix | None = None
+    ) -> tuple[K, V] | None:
+        """The first key of a range, with its value; None if there is none."""
+        return next(self.items(start, stop, prefix=prefix), None)
+
+    def last(
+        self, start: K | None = None, stop: K | None = None, *, prefix: Prefix | None = None
+    ) -> tuple[K, V] | None:
+        """The last key of a range, with its value; None if there is none. ``last(stop=t)``: the last one before ``t``."""
+        return next(self.items(start, stop, prefix=prefix, reverse=True), None)
+
+    def _range(self, start: K | None, stop: K | None, prefix: Prefix | None) -> tuple[bytes, bytes | None]:
+        low = b"" if start is None else self._encode(start)
+        high = None if stop is None else self._encode(stop)
+        if prefix is not None:
+            begin = self._entries.plan.key_codec.encode_prefix(prefix)
+            low = max(low, begin)
+            if begin.strip(b"\xff"):  # otherwise no key is after those that begin so
+                end = prefix_end(begin)
+                high = end if high is None else min(high, end)
+        return low, high
 
     def _looked(self) -> Iterator[tuple[Any, Any]]:
         """The entries, to be compared or shown. They do not count as touched."""

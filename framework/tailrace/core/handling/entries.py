@@ -12,15 +12,27 @@ is *pending*, in its encoding. A committed value is in the store. A read looks t
     commit         the pending entries become rows of the batch
 
 Changes of ``live`` and ``pending`` are dictionary assignments, recorded only in the unit's undo list.
+
+A scan merges the stored names with those that have changed since the commit. From the first scan on, these are
+kept in order: an added one costs its place, not another sorting. The order is a superset: a name whose entry was
+deleted or undone stays in it until the commit, and a scan asks for each of its names whether there is an entry.
+The *floor* is a name before which there is none. It spares a queue the names that it has deleted at its front.
+
+A list of immutable items is also kept *as sealed*, and a handler works on a copy. If that still begins with the very
+same objects when the handler returns, however it was changed, only the items after them are encoded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from operator import is_
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
+from sortedcontainers import SortedSet
 
 from tailrace.core import rows
 from tailrace.core.errors import CorruptStateError, DurableValueError, UsageError
@@ -33,6 +45,10 @@ V = TypeVar("V")
 MISSING: Final[Any] = object()
 """In an undo list and in ``live``: there is no entry."""
 
+_CHUNK = 16
+"""Number of names that a scan takes from the order at once."""
+_SHORT = 8
+"""Lists of at most this many items are encoded as a whole: it costs less than to compare them."""
 _KEEP_LIVE = 1024
 """Maximum number of live entries kept in a collection across a commit; with more, all are read again."""
 
@@ -43,6 +59,7 @@ class CollectionPlan:
 
     ``encode`` is for settled values, ``encode_unsettled`` for those that a handler may have left.
     ``immutable``: values cannot be changed in place, and the live value equals its decoded encoding.
+    ``appendable``: values are lists, whose items cannot be changed in place.
     """
 
     attr: str
@@ -51,6 +68,7 @@ class CollectionPlan:
     encode_unsettled: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
     immutable: bool
+    appendable: bool
     check: Callable[[Any], Any] | None
     ttl_ms: int | None = None
     ttl_domain: int = rows.EVENT_TIME
@@ -78,7 +96,19 @@ class Owner(Protocol):
 class Entries:
     """The entries of one collection of one key, by their names: what follows its prefix in a row's name."""
 
-    __slots__ = ("_live", "_parts", "_pending", "_prefix", "_touched", "_written", "plan", "sizes")
+    __slots__ = (
+        "_as_sealed",
+        "_floor",
+        "_live",
+        "_order",
+        "_parts",
+        "_pending",
+        "_prefix",
+        "_touched",
+        "_written",
+        "plan",
+        "sizes",
+    )
 
     plan: Any
 
@@ -90,6 +120,12 @@ class Entries:
         self._pending: dict[bytes, bytes | None] = {}
         self._touched: dict[bytes, None] = {}
         self._written: set[bytes] = set()
+        self._order: SortedSet[bytes] | None = None
+        """Once it was needed since the commit: at least the names in ``_pending`` and ``_touched``."""
+        self._floor: dict[None, bytes] = {}
+        """No entry's name is less than this one."""
+        self._as_sealed: dict[bytes, list[Any]] = {}
+        """Lists that equal the stored bytes. They are never given to a handler."""
         self.sizes: int = 0
         """Counts structural changes, to stop an iteration during which entries came or went."""
 
@@ -109,11 +145,15 @@ class Entries:
         """The live value, or MISSING."""
         value = self._live.get(name, self)
         if value is self:
-            stored = self._stored(name)
-            if stored is None:
+            if name in self._as_sealed:
+                value = self._as_sealed[name].copy()
+            elif (stored := self._stored(name)) is None:
                 value = MISSING
             else:
-                value = self._decode(rows.unpack_entry(stored)[0])
+                data = rows.unpack_entry(stored)[0]
+                value = self._decode(data)
+                if self.plan.appendable and len(value) > _SHORT and self.plan.encode(value) == data:
+                    self._keep(name, value.copy())  # else an older version of the type wrote it
             self._parts.table.cells.undo.append((self._live, name, MISSING))
             self._live[name] = value
         if value is not MISSING and not self.plan.immutable:
@@ -153,6 +193,8 @@ class Entries:
             if not self._touched:
                 cells.touched_collections.append(self)
             self._touched[name] = None
+            if self._order is not None:
+                self._order.add(name)
             # To undo is to forget the value, which may have been changed in place: it is read again from its
             # bytes.
             cells.undo.append((self._live, name, MISSING))
@@ -173,6 +215,8 @@ class Entries:
             self._written.add(name)  # written, even where the value stays the same
         if self._live.get(name, MISSING) is MISSING and not self.has(name):
             self.sizes += 1
+            if name < self._floor.get(None, b""):
+                self._floor[None] = name
         self.write(name, value)
 
     # --- the unit ---
@@ -185,6 +229,7 @@ class Entries:
             value = live[name]
             if value is MISSING:
                 data = None
+                self._as_sealed.pop(name, None)
                 if self._stored(name) is None:
                     continue
             else:
@@ -192,11 +237,16 @@ class Entries:
                     value = check(value)
                     live[name] = value
                 try:
-                    encoded = plan.encode_unsettled(value)
-                    if mutable:
-                        undo.append((live, name, MISSING))
-                        live[name] = plan.decode(encoded)
-                        encoded = plan.encode(live[name])  # an int in a list of floats has become a float
+                    encoded = self._appended(name, value) if name in self._as_sealed else None
+                    if encoded is None:
+                        encoded = plan.encode_unsettled(value)
+                        if mutable:
+                            undo.append((live, name, MISSING))
+                            live[name] = plan.decode(encoded)
+                            encoded = plan.encode(live[name])  # an int in a list of floats has become a float
+                        self._as_sealed.pop(name, None)
+                        if plan.appendable and len(live[name]) > _SHORT:
+                            self._keep(name, live.pop(name))
                 except CODEC_ERRORS as error:
                     raise DurableValueError(
                         f"a value is not of its declared type: {error}",
@@ -215,6 +265,25 @@ class Entries:
         if pending:
             self._parts.table.cells.dirty_collections[self] = None
         self.drop()
+
+    def _keep(self, name: bytes, value: list[Any]) -> None:
+        self._parts.table.cells.undo.append((self._as_sealed, name, MISSING))
+        self._as_sealed[name] = value
+
+    def _appended(self, name: bytes, value: list[Any]) -> bytes | None:
+        """The encoding of a list that had items appended, or none; None if it was changed in another way."""
+        before, stored = self._as_sealed[name], self._stored(name)
+        if stored is None or len(value) < len(before) or not all(map(is_, before, value)):
+            return None
+        del self._live[name]
+        data, size = rows.unpack_entry(stored)[0], len(before)
+        if len(value) > size:
+            added = self.plan.decode(self.plan.encode_unsettled(value[size:]))
+            self._keep(name, before)
+            before += added
+            items = self.plan.encode(added)[len(_array_header(len(added))) :]
+            data = _array_header(len(before)) + data[len(_array_header(size)) :] + items
+        return data
 
     def _with_expiry(self, name: bytes, encoded: bytes) -> bytes:
         """The entry's bytes with its expiry, which is renewed if the value was written or changed."""
@@ -257,13 +326,17 @@ class Entries:
 
     def occupied(self) -> bool:
         """Whether there is any entry."""
-        if not self._touched and any(data is not None for data in self._pending.values()):
+        if not self._touched and any(data is not None for data in reversed(self._pending.values())):
             return True  # without a look into the store
         return next(self.names(), None) is not None
 
     def clear(self) -> None:
         """Remove every entry."""
-        for name in list(self.names()):
+        self.remove(b"", None)
+
+    def remove(self, start: bytes, stop: bytes | None) -> None:
+        """Remove every entry of a range."""
+        for name in list(self.names(start, stop)):
             self.write(name, MISSING)
         self.sizes += 1
 
@@ -275,6 +348,7 @@ class Entries:
     def forget_live(self) -> None:
         """Drop all live values, so that they are decoded again when they are read."""
         self._live.clear()
+        self._as_sealed.clear()
 
     # --- the commit ---
 
@@ -287,43 +361,60 @@ class Entries:
     def committed(self) -> None:
         """The pending rows are in the store now."""
         self._pending.clear()
+        self._order = None
         self._parts.fresh = False
-        if len(self._live) > _KEEP_LIVE:
-            self._live.clear()
+        if len(self._live) + len(self._as_sealed) > _KEEP_LIVE:
+            self.forget_live()
 
     # --- all of them ---
 
-    def names(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
-        """The names of all entries, ascending, including those of this unit."""
-        sizes, prefix = self.sizes, self._prefix
-        low = prefix + start
-        high = rows.prefix_end(prefix) if stop is None else prefix + stop
-        over = sorted(
-            name
-            for name in {**self._pending, **self._touched}
-            if name >= start and (stop is None or name < stop)
-        )
-        stored: Iterator[tuple[bytes, bytes]] = (
-            iter(()) if self._parts.fresh else self._parts.table.state.scan(low, high)
-        )
-        index = 0
-        for row, _ in stored:
-            name = row[len(prefix) :]
-            while index < len(over) and over[index] < name:
-                if self.has(over[index]):
-                    yield over[index]
-                    self.same(sizes)
-                index += 1
-            if index < len(over) and over[index] == name:
-                index += 1
-                if not self.has(name):
-                    continue
+    def names(
+        self, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[bytes]:
+        """The names of a range's entries, ascending or descending, including those of this unit."""
+        sizes, prefix, floor, last = self.sizes, self._prefix, self._floor.get(None, b""), None
+        at_floor, start = start <= floor, max(start, floor)
+        if stop is not None and start >= stop:
+            return
+        found: Iterator[bytes] = iter(())
+        if not self._parts.fresh:
+            high = rows.prefix_end(prefix) if stop is None else prefix + stop
+            stored = self._parts.table.state.scan(prefix + start, high, reverse=reverse)
+            found = (row[len(prefix) :] for row, _ in stored)
+        if self._pending or self._touched:
+            found = merge(found, self._changed(start, stop, reverse=reverse), reverse=reverse)
+        for name in found:
+            if name == last:
+                continue
+            last = name
+            if self._order is not None and name in self._order and not self.has(name):
+                continue
+            if at_floor and not reverse:
+                self._raise_floor(name)
+            at_floor = False
             yield name
             self.same(sizes)
-        for name in over[index:]:
-            if self.has(name):
-                yield name
-                self.same(sizes)
+        if at_floor and stop is not None:
+            self._raise_floor(stop)
+
+    def _changed(self, start: bytes, stop: bytes | None, *, reverse: bool) -> Iterator[bytes]:
+        """The names in ``_order`` of a range. It may grow meanwhile."""
+        order, most = self._order, 2 * (len(self._pending) + len(self._touched)) + _KEEP_LIVE
+        if order is None or len(order) > most:
+            order = self._order = SortedSet({**self._pending, **self._touched})
+        low, high, takes_low = start, stop, True
+        while some := [*islice(order.irange(low, high, (takes_low, False), reverse), _CHUNK)]:
+            yield from some
+            if reverse:
+                high = some[-1]
+            else:
+                low, takes_low = some[-1], False
+
+    def _raise_floor(self, name: bytes) -> None:
+        before = self._floor.get(None, MISSING)
+        if name != before:
+            self._parts.table.cells.undo.append((self._floor, None, before))
+            self._floor[None] = name
 
     def has(self, name: bytes) -> bool:
         """Whether there is such an entry."""
@@ -334,6 +425,13 @@ class Entries:
         """Raise RuntimeError if entries came or went since ``sizes`` was read."""
         if sizes != self.sizes:
             raise RuntimeError(f"{self.plan.attr} gained or lost entries while it was iterated")
+
+
+def _array_header(count: int) -> bytes:
+    """The first bytes of an array in MessagePack."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
 
 
 _BOUNDS = b""

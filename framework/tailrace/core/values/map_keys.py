@@ -27,7 +27,7 @@ from enum import Enum, Flag
 from typing import Any, Literal, NoReturn, get_args, get_origin
 from uuid import UUID
 
-from tailrace.core.errors import CorruptStateError, DefinitionError, DurableValueError
+from tailrace.core.errors import CorruptStateError, DefinitionError, DurableValueError, UsageError
 from tailrace.core.values.key_paths import members_of, unwrapped
 from tailrace.core.values.types import spell
 
@@ -44,13 +44,15 @@ class MapKeyCodec:
 
     ``encode(key)`` raises DurableValueError for a key that is not of the declared type; ``decode(data)``
     raises CorruptStateError for bytes that are not an encoded key. A datetime is decoded in UTC, any other
-    key unchanged. ``size`` is the number of bytes, or None where it varies.
+    key unchanged. ``size`` is the number of bytes, or None where it varies. ``encode_prefix`` gives what the bytes
+    of all keys begin with that have these first characters, bytes or items.
     """
 
     type: Any
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
     size: int | None
+    encode_prefix: Callable[[Any], bytes]
 
 
 def map_key_codec_for(declared: Any) -> MapKeyCodec:
@@ -140,7 +142,14 @@ def _scalar(kind: Any) -> MapKeyCodec:
             pass
         raise _damaged(data, kind)
 
-    return MapKeyCodec(kind, encode, decode, size)
+    return MapKeyCodec(kind, encode, decode, size, encode if kind in (str, bytes) else _no_prefix)
+
+
+def _no_prefix(prefix: object) -> NoReturn:
+    raise UsageError(
+        f"the keys of this map have no prefix {prefix!r}",
+        hint="A prefix selects strings or bytes by their beginning, and tuples by their first items. Use start and stop.",
+    )
 
 
 def _damaged(data: bytes, declared: Any) -> CorruptStateError:
@@ -173,7 +182,7 @@ def _values(declared: Any, members: Mapping[Any, Any]) -> MapKeyCodec:
             raise _damaged(data, declared)
         return read[data]
 
-    return MapKeyCodec(declared, encode, decode, form.size)
+    return MapKeyCodec(declared, encode, decode, form.size, _no_prefix)
 
 
 def _tuple(declared: Any, items: Sequence[MapKeyCodec]) -> MapKeyCodec:
@@ -182,7 +191,14 @@ def _tuple(declared: Any, items: Sequence[MapKeyCodec]) -> MapKeyCodec:
     def encode(key: Any) -> bytes:
         if key.__class__ is not tuple or len(key) != length:
             _refuse(key, declared)
-        return b"".join([_ended(one.encode(part), one.size) for one, part in zip(items, key, strict=True)])
+        return encode_prefix(key)
+
+    def encode_prefix(prefix: Any) -> bytes:
+        if prefix.__class__ is not tuple or len(prefix) > length:
+            _no_prefix(prefix)
+        return b"".join(
+            [_ended(one.encode(part), one.size) for one, part in zip(items, prefix, strict=False)]
+        )
 
     def decode(data: bytes) -> Any:
         parts: list[Any] = []
@@ -196,7 +212,7 @@ def _tuple(declared: Any, items: Sequence[MapKeyCodec]) -> MapKeyCodec:
 
     sizes = [one.size for one in items]
     size = None if None in sizes else sum(size or 0 for size in sizes)
-    return MapKeyCodec(declared, encode, decode, size)
+    return MapKeyCodec(declared, encode, decode, size, encode_prefix)
 
 
 def _ended(part: bytes, size: int | None) -> bytes:
