@@ -41,7 +41,9 @@ RECIPES = sorted(page.name for page in COOKBOOK.glob("*.md") if page.name != "RE
 DEPENDS = {
     "sensors": {"processing time": "an alert is for people who wait for it now: a rise counts by the clock"},
     "forwarder": {"late events": "a reading that comes after its topic was idle goes to late-readings"},
-    "ads": {"late events": "a click that comes after its topic was idle may find its impression given without it"},
+    "ads": {
+        "late events": "a click that comes after its topic was idle may find its impression given without it"
+    },
     "prices": {"late events": "an order that comes after its topic was idle is not joined, and counted"},
     "cases": {"late events": "a payment that comes after its topic was idle is not gathered, and counted"},
     "clicks": {"late events": "a click that comes after its topic was idle is not joined, and counted"},
