@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import cases, flights, logs
+from benchmarks import cases, flights, logs, windows
 from benchmarks.cases import Case
 from benchmarks.kafka import gap as kafka_gap
 from benchmarks.kafka import latency as kafka_latency
@@ -22,6 +22,7 @@ CASES: dict[str, Case] = {
     "append": cases.append,
     "durable": cases.durable,
     "large": cases.large,
+    "windows": windows.windowed,
     "growth": cases.growth,
     "growth-timers": cases.growth_timers,
     "tape": cases.tape,

@@ -183,10 +183,10 @@ def test_early_results_come_by_the_clock_if_something_has_changed(which: Any) ->
         h.crash()
         h.advance_clock_by("10s")
         assert [(one.room, one.value, one.kind) for one in h.emitted(given)[2:]] == [("a", 3, "early")]
+        h.send(readings, Reading("a", 4, 1.0))
         h.end_of_input()
         if not isinstance(which, windows.Count):
             assert [one.kind for one in h.emitted(given)[3:]] == ["final", "final"]
-            h.advance_clock_by("60s")
             assert h.keys(app.actors["w"]) == []  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # an actor
         h.replay()
 
@@ -202,6 +202,37 @@ def test_empty_windows_are_given_until_their_number_is_reached() -> None:
         assert found == [(0, 1), (10, -1), (20, 1), (30, -1), (40, -1), (90, 1), (100, -1), (110, -1)]
         assert h.keys(app.actors["w"]) == []  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # an actor
         h.replay()
+
+
+def test_an_event_that_comes_out_of_order_makes_an_empty_window_one_with_events() -> None:
+    app, readings, given = rooms(out_of_order=15)
+    app.window("w", readings, windows.tumbling(10), agg.count(), fill=-1.0, fill_windows=1, into=given)
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 3, 1.0), Reading("a", 36, 1.0))
+        assert [(one.start, one.value) for one in h.emitted(given)] == [(0, 1), (10, -1)]
+        h.send(readings, Reading("a", 56, 1.0), Reading("a", 41, 1.0))
+        h.end_of_input()
+        found = [(one.start, one.value) for one in h.emitted(given)]
+        assert found == [(0, 1), (10, -1), (30, 1), (40, 1), (50, 1), (60, -1)]
+
+
+@pytest.mark.parametrize("lateness", [0, 5])
+@pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions"])
+def test_an_event_is_late_for_a_window_at_the_instant_at_which_it_is_freed(kind: str, lateness: int) -> None:
+    options: dict[str, Any] = {"lateness": lateness} if lateness else {}
+    which: Any = {
+        "tumbling": windows.tumbling(10),
+        "sliding": windows.sliding(10, every=5),
+        "sessions": windows.sessions(5),
+    }[kind]
+    freed = {"tumbling": 9, "sliding": 9, "sessions": 8}[kind] + lateness
+    for watermark in (freed - 1, freed):
+        app, readings, given = rooms()
+        app.window("w", readings, which, agg.count(), into=given, **options)
+        with Harness(app) as h:
+            h.send(readings, Reading("other", watermark + 1, 1.0), Reading("a", 3, 1.0))
+            assert h.watermark() == watermark
+            assert h.dropped == (watermark == freed)
 
 
 # --- many panes ---
@@ -329,6 +360,9 @@ def test_a_handler_reads_what_is_open() -> None:
         h.send(readings, Reading("a", 1_000, 1.0), Reading("a", 1_030, 2.0), Reading("a", 1_031, -1.0))
         # [960, 1020) and [980, 1040) and [1000, 1060) hold 1; the last two and [1020, 1080) hold 2
         assert h.emitted(given) == [Given("a", -1, 4, 1.0 + 3.0 + 3.0 + 2.0, "open")]
+        h.send(readings, Reading("b", 1_160, 5.0), Reading("b", 1_045, 7.0), Reading("b", 1_160, -1.0))
+        # those of 1160 begin at 1120, 1140 and 1160; 1045 is in [1020, 1080) and [1040, 1100), while [1000, 1060) has closed
+        assert h.emitted(given)[-1] == Given("b", -1, 5, 5.0 + 5.0 + 5.0 + 7.0 + 7.0, "open")
 
 
 def test_an_ordered_aggregate_in_a_field_needs_an_ordered_actor() -> None:

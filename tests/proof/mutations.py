@@ -13,6 +13,7 @@ import importlib
 import sys
 
 from tests.library.mutations_rolling import MUTATIONS as OF_ROLLING
+from tests.library.mutations_windows import MUTATIONS as OF_WINDOWS
 from tests.months.mutations import MUTATIONS as OF_MONTHS
 from tests.oracle.mutations import MUTATIONS as OF_ACTORS
 from tests.proof.mutating import Mutation, Mutator, failures, noticed
@@ -428,6 +429,7 @@ MUTATIONS: dict[str, Mutation] = {
     **OF_MONTHS,
     **OF_ACTORS,
     **OF_ROLLING,
+    **OF_WINDOWS,
     # 11: the order in which the records of an ordered app are taken changes nothing
     "lateness-by-the-watermark-of-the-operator": Mutation(
         "core.engine.ordered_task:OrderedTask._arrive.own_ms", "marks.of_source[plan.index]", "max(marks.ready)", law=11

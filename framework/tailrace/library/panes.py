@@ -97,9 +97,12 @@ class Machine:
     def first(self, actor: Any, low: int | None = None) -> Pane | None:
         """The first pane whose end is at least ``low``."""
         field: tuple[Pane, ...] = getattr(actor, self.field)
-        if len(field) == 1:  # the common case
-            return field[0] if low is None or field[0][1] >= low else None
-        return next(self.panes(actor, low), None)
+        if len(field) == IN_FIELD:
+            return next(self.panes(actor, low), None)
+        for pane in field:
+            if low is None or pane[1] >= low:
+                return pane
+        return None
 
     def put(self, actor: Any, pane: Pane) -> None:
         """Set the pane with this end."""
@@ -292,10 +295,13 @@ class _Slices(Machine):
 
     def window(self, actor: Any, first: int) -> Pane | None:
         """The window that starts here, of all its slices; None without any."""
-        end, merged = first + self.windows.size_ms, None
-        for _, _, acc, _ in self.panes(actor, first + 1, end + 1):
-            merged = acc if merged is None else self.merge(merged, acc)
-        return None if merged is None else (first, end, merged, 0)
+        end, found = first + self.windows.size_ms, False
+        field: tuple[Pane, ...] = getattr(actor, self.field)
+        merged: Any = None
+        for _, last, acc, _ in field if len(field) < IN_FIELD else self.panes(actor, first + 1, end + 1):
+            if first < last <= end:
+                merged, found = self.merge(merged, acc) if found else acc, True
+        return (first, end, merged, 0) if found else None
 
     def opened(self, actor: Any, fired_ms: int) -> Iterator[Pane]:
         windows, slices = self.windows, list(self.panes(actor))

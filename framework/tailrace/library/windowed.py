@@ -175,7 +175,13 @@ def _timers(kept: Machine) -> dict[str, Any]:
 
 def _meaning(rules: Rules) -> str:
     """All that stored panes depend on."""
-    more = f", lateness {spelled(rules.lateness_ms)}" if rules.lateness_ms else ""
+    more = (
+        f", lateness {spelled(rules.lateness_ms)}"
+        if rules.lateness_ms
+        else ", filled"
+        if rules.fill_windows
+        else ""
+    )
     return f"{rules.windows.spec}, {rules.aggregate.spec}{more}"
 
 

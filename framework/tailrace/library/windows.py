@@ -90,12 +90,9 @@ class Sliding(msgspec.Struct, frozen=True):
 
     size_ms: int
     every_ms: int
+    slice_ms: int
+    """The length of a slice: each window consists of whole ones."""
     offset_ms: int = 0
-
-    @property
-    def slice_ms(self) -> int:
-        """The length of a slice: each window consists of whole ones."""
-        return gcd(self.size_ms, self.every_ms)
 
     def at(self, time_ms: int) -> tuple[int, int]:
         """Start and end of the slice that holds an instant."""
@@ -194,13 +191,14 @@ def sliding(size: Duration, *, every: Duration, offset: Duration = 0) -> Sliding
             f"windows.sliding has every={every!r}, which is longer than its size: events between windows would be in none",
             hint="Give a shorter interval, or a function before the window that leaves events out.",
         )
-    slices = size_ms // gcd(size_ms, every_ms)
+    slice_ms = gcd(size_ms, every_ms)
+    slices = size_ms // slice_ms
     if slices > MOST_SLICES:
         raise DefinitionError(
             f"windows.sliding({size!r}, every={every!r}) would merge {slices:,} accumulators for each result",
             hint=f"Give an interval for which there are at most {MOST_SLICES:,}: size divided by the greatest common divisor.",
         )
-    return Sliding(size_ms, every_ms, _offset("sliding", offset, every_ms, "interval"))
+    return Sliding(size_ms, every_ms, slice_ms, _offset("sliding", offset, every_ms, "interval"))
 
 
 def sessions(gap: Duration, *, at_most: Duration | None = None) -> Sessions:
