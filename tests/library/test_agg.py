@@ -44,7 +44,7 @@ def _at(events: list[tuple[int, Sale]], sign: int) -> Sale:
 
 SEVERAL: dict[str, agg.Aggregate[Sale, Any, Any]] = {
     "n": agg.count(),
-    "worst": agg.max_by(lambda e: e.cents),
+    "worst": agg.max_by(Sale, lambda e: e.cents),
     "mean": agg.mean(lambda e: e.price),
 }
 CASES: dict[str, tuple[agg.Aggregate[Sale, Any, Any], Check]] = {
@@ -58,8 +58,8 @@ CASES: dict[str, tuple[agg.Aggregate[Sale, Any, Any], Check]] = {
     "mean": (agg.mean(lambda e: e.price), lambda events: math.fsum(_prices(events)) / len(events)),
     "min": (agg.min(lambda e: e.price), lambda events: min(_prices(events))),
     "max": (agg.max(lambda e: e.product), lambda events: max(one.product for _, one in events)),
-    "min_by": (agg.min_by(lambda e: e.cents), lambda events: _best(events, 1)),
-    "max_by": (agg.max_by(lambda e: e.cents), lambda events: _best(events, -1)),
+    "min_by": (agg.min_by(Sale, lambda e: e.cents), lambda events: _best(events, 1)),
+    "max_by": (agg.max_by(Sale, lambda e: e.cents), lambda events: _best(events, -1)),
     "first": (agg.first(Sale), lambda events: _at(events, 1)),
     "latest": (agg.latest(Sale), lambda events: _at(events, -1)),
     "top": (agg.top(2, by=lambda e: e.product, of=lambda e: e.price), _top),

@@ -131,7 +131,7 @@ def test_no_schedule_changes_what_windows_give() -> None:
     app = tr.App("rooms", partitions=2)
     readings = app.topic("readings", Reading, out_of_order=100)
     given = app.topic("given", Given)
-    several = agg.several(value=agg.mean(value), n=agg.count(), worst=agg.max_by(value))
+    several = agg.several(value=agg.mean(value), n=agg.count(), worst=agg.max_by(Reading, value))
     hours = app.window("hours", readings, windows.sliding(40, every=15), several)
     visits = app.window("visits", hours, windows.sessions(30), agg.collect(tr.Windowed))
 
@@ -300,7 +300,7 @@ def fields(
     @app.actor
     class Room(tr.Actor):
         taken: int = 0
-        hours: tr.Windows[Reading, float] = tr.windowed(which, aggregate, of=Reading, **options)
+        hours: tr.Windows[Reading, float] = tr.windowed(which, aggregate, **options)
         visits: tr.Windows[Reading, int] = tr.windowed(windows.sessions(20), agg.count())
 
         @tr.process(readings)

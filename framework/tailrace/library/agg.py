@@ -29,6 +29,8 @@ from tailrace.core.errors import DefinitionError
 E = TypeVar("E")
 A = TypeVar("A")
 V = TypeVar("V")
+E_contra = TypeVar("E_contra", contravariant=True)
+V_co = TypeVar("V_co", covariant=True)
 B = TypeVar("B")
 N = TypeVar("N", bound=float)
 O = TypeVar("O", int, float, str)  # noqa: E741  # what has an order
@@ -43,7 +45,7 @@ class LimitError(ValueError):
     """An aggregate would hold more than its limit."""
 
 
-class Aggregate(Generic[E, A, V]):
+class Aggregate(Generic[E_contra, A, V_co]):
     """The base of all aggregates; derive from it for your own.
 
     ::
@@ -72,7 +74,7 @@ class Aggregate(Generic[E, A, V]):
         """The accumulator of no events."""
         raise NotImplementedError
 
-    def add(self, acc: A, event: E, time_ms: int) -> A:
+    def add(self, acc: A, event: E_contra, time_ms: int) -> A:
         """The accumulator with one more event, of the given event time."""
         raise NotImplementedError
 
@@ -80,12 +82,12 @@ class Aggregate(Generic[E, A, V]):
         """The accumulator of the events of both."""
         raise NotImplementedError
 
-    def result(self, acc: A) -> V:
+    def result(self, acc: A) -> V_co:
         """The value of a window."""
         raise NotImplementedError
 
     def types(self, event_type: Any, /) -> tuple[Any, Any]:
-        """The types of the accumulator and of the value, for events of a type."""
+        """The types of the accumulator and of the value, for events of a type; None: it is not known."""
         del event_type
         hints = get_type_hints(self.start).get("return"), get_type_hints(self.result).get("return")
         if None in hints:
@@ -247,26 +249,24 @@ def max(of: Callable[[E], O]) -> Aggregate[E, Any, O]:  # noqa: A001  # it is ag
     return _extreme("max", of, greatest=True)
 
 
-def min_by(by: Callable[[E], int | float | str]) -> Aggregate[E, Any, E]:
-    """The event with the least number or text. Of several, the earliest by event time, then by its encoding."""
-    return _extreme_record("min_by", by, greatest=False)
+def min_by(event: type[E], by: Callable[[E], int | float | str]) -> Aggregate[E, Any, E]:
+    """The event of this type with the least number or text. Of several, the earliest by event time, then by its encoding."""
+    return _extreme_record("min_by", event, by, greatest=False)
 
 
-def max_by(by: Callable[[E], int | float | str]) -> Aggregate[E, Any, E]:
-    """The event with the greatest number or text. Of several, the earliest by event time, then by its encoding."""
-    return _extreme_record("max_by", by, greatest=True)
+def max_by(event: type[E], by: Callable[[E], int | float | str]) -> Aggregate[E, Any, E]:
+    """The event of this type with the greatest number or text. Of several, the earliest by event time, then by its encoding."""
+    return _extreme_record("max_by", event, by, greatest=True)
 
 
 def first(event: type[E]) -> Aggregate[E, Any, E]:
     """The earliest event by event time, of this type. Of several at one time, the first by its encoding."""
-    del event
-    return _extreme_record("first", None, greatest=False)
+    return _extreme_record("first", event, None, greatest=False)
 
 
 def latest(event: type[E]) -> Aggregate[E, Any, E]:
     """The latest event by event time, of this type. Of several at one time, the first by its encoding."""
-    del event
-    return _extreme_record("latest", None, greatest=True)
+    return _extreme_record("latest", event, None, greatest=True)
 
 
 def _extreme(spec: str, of: Callable[[E], Any], *, greatest: bool) -> Aggregate[E, Any, Any]:
@@ -283,9 +283,11 @@ def _extreme(spec: str, of: Callable[[E], Any], *, greatest: bool) -> Aggregate[
     )
 
 
-def _extreme_record(spec: str, by: Callable[[E], Any] | None, *, greatest: bool) -> Aggregate[E, Any, Any]:
-    def add(acc: Any, event: E, time_ms: int) -> Any:
-        return merge(acc, (time_ms if by is None else _not_nan(spec, by(event)), time_ms, event))
+def _extreme_record(
+    spec: str, event: type[E], by: Callable[[E], Any] | None, *, greatest: bool
+) -> Aggregate[E, Any, Any]:
+    def add(acc: Any, one: E, time_ms: int) -> Any:
+        return merge(acc, (time_ms if by is None else _not_nan(spec, by(one)), time_ms, one))
 
     def merge(a: Any, b: Any) -> Any:
         if a is None or b is None:
@@ -295,7 +297,8 @@ def _extreme_record(spec: str, by: Callable[[E], Any] | None, *, greatest: bool)
         return a if (a[1], _encode(a)) <= (b[1], _encode(b)) else b
 
     def types(event_type: Any) -> tuple[Any, Any]:
-        return tuple[int | float | str, int, event_type] | None, event_type
+        record: Any = event if event_type is None else event_type
+        return tuple[int | float | str, int, record] | None, record
 
     return _Made(spec, types, None, add, merge, lambda acc: acc and acc[2])
 
@@ -364,14 +367,14 @@ def distinct(of: Callable[[E], Any], *, limit: int = 10_000) -> Aggregate[E, Any
 
 def collect(event: type[E], *, limit: int = 1_000) -> Aggregate[E, Any, tuple[E, ...]]:
     """All events of this type, in the order of event time; at most ``limit`` in a window."""
-    del event
     _at_least_one("collect", "limit", limit)
 
     def merge(a: tuple[E, ...], b: tuple[E, ...]) -> tuple[E, ...]:
         return _limited("collect", (*a, *b), limit)
 
     def types(event_type: Any) -> tuple[Any, Any]:
-        return tuple[event_type, ...], tuple[event_type, ...]
+        record: Any = event if event_type is None else event_type
+        return tuple[record, ...], tuple[record, ...]
 
     return _Made[E, Any, Any](
         "collect", types, (), lambda acc, e, _: merge(acc, (e,)), merge, _same, ordered=True

@@ -324,9 +324,9 @@ def _getter(get: Callable[[Any], Any]) -> Callable[[Any, int], Any]:
 class Windows(Component, Generic[E, V]):
     """Windows of an actor, as a field: ``hours: tr.Windows[Reading, float] = tr.windowed(...)``; see ``tr.windowed``."""
 
-    def __init__(self, rules: Rules, event_type: Any) -> None:
+    def __init__(self, rules: Rules) -> None:
         self.spec, self._rules = _meaning(rules), rules
-        self._types = rules.aggregate.types(event_type)
+        self._types = rules.aggregate.types(None)
         self._kept: Machine | None = None
 
     def add(self, event: E, /) -> bool:
@@ -402,11 +402,7 @@ def _count_late(event: Any, ctx: Any) -> None:
 
 
 def windowed(
-    windows: AnyWindows,
-    aggregate: Aggregate[E, Any, V],
-    *,
-    of: type[E] | None = None,
-    **options: Unpack[FieldOptions],
+    windows: AnyWindows, aggregate: Aggregate[E, Any, V], **options: Unpack[FieldOptions]
 ) -> Windows[E, V]:
     """Windows as a field of an actor, beside its other state.
 
@@ -428,14 +424,14 @@ def windowed(
 
     A handler adds the events that should count, at its event time: ``self.hours.add(event)``. ``self.hours.open()`` gives the
     values so far of the windows that are open. The method decorated with ``tr.on_window`` gets each result at its event time, or
-    at that of a late event for a correction. ``of`` is the type of the events, for aggregates that keep them. The options are those of
+    at that of a late event for a correction. The options are those of
     ``App.window``, without ``late`` and ``into``. Aggregates and windows that need the order of event time need an actor with
     ``order="event-time"``.
 
     Raises:
         DefinitionError: The arguments do not go together.
     """
-    return Windows(_rules("a field of windows", windows, aggregate, options), of)
+    return Windows(_rules("a field of windows", windows, aggregate, options))
 
 
 def on_window(field: Windows[E, V], /) -> Callable[[Result[S, K, V]], Result[S, K, V]]:

@@ -9,6 +9,7 @@ from typing import Any, assert_type
 import msgspec
 
 import tailrace as tr
+from tailrace import agg, windows
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -244,3 +245,78 @@ assert_type(
 
 @app.process(near)
 def both(event: tr.Pair[Order, Order], ctx: tr.Context[str]) -> None: ...
+
+
+class Reading(msgspec.Struct, tr.Keyed[str], frozen=True):
+    room: tr.Key[str]
+    at: tr.EventTime[int]
+    celsius: float
+    people: int
+
+
+class Average(msgspec.Struct, frozen=True):
+    room: tr.Key[str]
+    start: int
+    value: float
+
+
+rooms = tr.App("rooms")
+readings = rooms.topic("readings", Reading)
+averages = rooms.topic("averages", Average)
+
+
+means = rooms.window("means", readings, windows.tumbling("1h"), agg.mean(lambda r: r.celsius))
+people = rooms.window("people", readings, windows.sliding("1h", every="15m"), agg.total(lambda r: r.people))
+warmest = rooms.window("warmest", readings, windows.sessions("1h"), agg.max_by(Reading, lambda r: r.celsius))
+all_ = rooms.window("all", readings, windows.daily(zone="UTC"), agg.collect(Reading))
+best = rooms.window("best", people, windows.weekly(zone="UTC"), agg.max(lambda w: w.value))
+topmost = rooms.window(
+    "top", readings, windows.count(9), agg.top(3, by=lambda r: r.room, of=lambda r: r.celsius)
+)
+into: tr.Topic[Average, str] = rooms.window(
+    "into", readings, windows.tumbling(5), agg.mean(lambda r: r.celsius), into=averages
+)
+
+
+@rooms.process(means)
+def mean(one: tr.Windowed[str, float], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(people)
+def total(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(warmest)
+def warm(one: tr.Windowed[str, Reading], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(all_)
+def every(one: tr.Windowed[str, tuple[Reading, ...]], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(best)
+def most(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(topmost)
+def top(one: tr.Windowed[str, list[tuple[str, float]]], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.actor
+class Room(tr.Actor):
+    hours: tr.Windows[Reading, float] = tr.windowed(windows.tumbling("1h"), agg.mean(lambda r: r.celsius))
+    warmest: tr.Windows[Reading, Reading] = tr.windowed(
+        windows.tumbling("1h"), agg.max_by(Reading, lambda r: r.celsius)
+    )
+
+    @tr.process(readings)
+    def read(self, event: Reading, ctx: tr.Context[str]) -> None:
+        self.hours.add(event)
+        spent: float = max(self.hours.open().values())
+        ctx.emit(averages, Average(ctx.key, 0, spent))
+
+    @tr.on_window(hours)
+    def hour(self, hour: tr.Windowed[str, float], ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_window(warmest)
+    def warm(self, hour: tr.Windowed[str, Reading], ctx: tr.Context[str]) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 import tailrace as tr
+from tailrace import agg, windows
 
 
 class Departure(msgspec.Struct, frozen=True):
@@ -207,3 +208,49 @@ app.join("wrong", departures, arrivals, within="5m", how="outer")  # error
 
 @app.process(pairs)  # error
 def both_there(event: tr.Pair[Departure, Arrival], ctx: tr.Context[str]) -> None: ...
+
+
+class Reading(msgspec.Struct, tr.Keyed[str], frozen=True):
+    room: tr.Key[str]
+    at: tr.EventTime[int]
+    celsius: float
+    people: int
+
+
+class Average(msgspec.Struct, frozen=True):
+    room: tr.Key[str]
+    start: int
+    value: float
+
+
+rooms = tr.App("rooms")
+readings = rooms.topic("readings", Reading)
+averages = rooms.topic("averages", Average)
+
+means = rooms.window("means", readings, windows.tumbling("1h"), agg.mean(lambda r: r.celsius))
+warmest = rooms.window("warmest", readings, windows.sessions("1h"), agg.max_by(Reading, lambda r: r.celsius))
+
+rooms.window("no-field", readings, windows.tumbling("1h"), agg.mean(lambda r: r.kelvin))  # error
+rooms.window("text", readings, windows.tumbling("1h"), agg.mean(lambda r: r.room))  # error
+rooms.window("no-windows", readings, "1h", agg.count())  # error
+rooms.window("no-option", readings, windows.tumbling("1h"), agg.count(), erly=3)  # error
+
+
+@rooms.process(warmest)  # error
+def wrong_value(one: tr.Windowed[str, float], ctx: tr.Context[str]) -> None: ...
+
+
+@rooms.process(means)  # error
+def other_key(one: tr.Windowed[int, float], ctx: tr.Context[int]) -> None: ...
+
+
+@rooms.actor
+class Room(tr.Actor):
+    hours: tr.Windows[Reading, float] = tr.windowed(windows.tumbling("1h"), agg.mean(lambda r: r.celsius))
+
+    @tr.process(readings)
+    def read(self, event: Reading, ctx: tr.Context[str]) -> None:
+        self.hours.add(5)  # error
+
+    @tr.on_window(hours)  # error
+    def wrong(self, hour: tr.Windowed[str, Reading], ctx: tr.Context[str]) -> None: ...
