@@ -22,7 +22,9 @@ symbols = app.window(
     "symbols",
     trades,
     TEN_SECONDS,
-    agg.several(mean=agg.mean(lambda t: t.price), highest=agg.max_by(lambda t: t.price), trades=agg.count()),
+    agg.several(
+        mean=agg.mean(lambda t: t.price), highest=agg.max_by(Trade, lambda t: t.price), trades=agg.count()
+    ),
     into=prices,
 )
 
@@ -33,4 +35,4 @@ def to_market(trade: Trade, ctx: tr.Context[str]) -> None:
     ctx.emit(quotes, Quote("all", trade.symbol, trade.at_ms, trade.price))
 
 
-market = app.window("market", quotes, TEN_SECONDS, agg.min_by(lambda q: q.price), into=cheapest)
+market = app.window("market", quotes, TEN_SECONDS, agg.min_by(Quote, lambda q: q.price), into=cheapest)
