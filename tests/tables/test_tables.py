@@ -17,10 +17,19 @@ from tailrace.core.errors import BadRecordError, HandlerError, OffsetGoneError, 
 from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
+from tailrace.schemas.exporting import asyncapi
 from tailrace.testing import Harness, System
 from tests.tables.stock import Change, Copy, Seen, Stock, changes, oracle, reader, seen, stocks, taken, writer
 
 ITEMS = "abcdefg"
+
+
+class Sum(msgspec.Struct, frozen=True):
+    item: str
+    start: int
+    value: int
+
+
 HIDDEN: dict[str, tr.Table[Stock, str]] = {}
 
 
@@ -361,6 +370,35 @@ def test_an_ordered_actor_takes_no_table_unless_it_takes_each_value_as_it_arrive
     app(watermark=False).plan()
 
 
+def test_asyncapi_says_that_a_table_is_compacted() -> None:
+    channels = asyncapi(writer.plan())["channels"]
+    of = {name: one["bindings"]["kafka"].get("topicConfiguration") for name, one in channels.items()}
+    assert of == {"stocks": {"cleanup.policy": ["compact"]}, "changes": None}
+
+
+def test_a_window_emits_its_results_and_their_corrections_to_a_table() -> None:
+    app = tr.App("windows", partitions=1)
+    numbers = app.topic("numbers", Change, out_of_order="1s")
+    sums = app.table("sums", Sum, key=("item", "start"))
+    app.window(
+        "summed",
+        numbers,
+        tr.windows.tumbling("1s"),
+        tr.agg.total(lambda e: e.left or 0),
+        lateness="1h",
+        into=sums,
+    )
+    with Harness(app) as h:
+        h.send(numbers, Change("a", 100, 1), Change("a", 200, 2), Change("a", 1_500, 3))
+        h.advance_watermark(5_000)
+        assert {key: one.value for key, one in h.table(sums).items()} == {("a", 0): 3, ("a", 1_000): 3}
+        h.send(numbers, Change("a", 300, 4))
+        assert {key: one.value for key, one in h.table(sums).items()} == {("a", 0): 7, ("a", 1_000): 3}
+        h.replay()
+    with pytest.raises(tr.DefinitionError, match="would stay in the table 'sums'"):
+        app.window("s", numbers, tr.windows.sessions("1s"), tr.agg.count(), early=1, into=sums)
+
+
 def run(code: str, names: dict[str, Any]) -> dict[str, Any]:
     exec(compile(code, "tables.md", "exec", dont_inherit=True), names)
     return names
@@ -372,6 +410,7 @@ def test_the_code_of_the_page_runs() -> None:
     begin = """
 import msgspec
 import tailrace as tr
+from tailrace.schemas.exporting import asyncapi
 from tailrace.testing import Harness, System
 
 class Sale(msgspec.Struct, tr.Keyed[str], frozen=True):
@@ -380,8 +419,8 @@ class Sale(msgspec.Struct, tr.Keyed[str], frozen=True):
 
 other = tr.App("other")
 """
-    writing, reading, tested = blocks
-    names = run(begin + writing + tested, {"__name__": "page"})
+    writing, window, reading, tested = blocks
+    names = run(begin + writing + window + tested, {"__name__": "page"})
     names = names | run('revenues = other.table("revenues", Revenue)\n' + reading, dict(names))
     with System(names["app"], names["other"]) as s:
         s.send(names["sales"], names["Sale"]("Ada", 5), names["Sale"]("Bob", 7), names["Sale"]("Ada", -5))

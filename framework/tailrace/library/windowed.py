@@ -97,6 +97,16 @@ def add_window(
         )
         known[name] = _Known(_windowed(key_type, value_type), more)
     else:
+        if (
+            into.is_table
+            and isinstance(windows, Sessions)
+            and (rules.lateness_ms or rules.early_clock_ms or rules.early)
+        ):
+            raise DefinitionError(
+                f"{where} has early results or corrections of sessions, which may replace results of another start and end: "
+                f"these would stay in the table {into.name!r}",
+                hint="Give a topic, or leave early=, early_clock= and lateness= out.",
+            )
         out, made = into, _filler(where, into, value_type)
     result = aggregate.result
 
@@ -290,6 +300,7 @@ def _filler(where: str, topic: Topic[Any, Any], value_type: Any) -> Callable[[An
     keys: Any = key
     if not isinstance(key, tuple):
         keys = (key if isinstance(key, str) else "key",)
+    keys = tuple(name for name in keys if name not in ("start", "end"))  # a table has a value for each window
     inner, cls = event_fields(value_type), topic.type
     getters: dict[str, Callable[[Any, int], Any]] = {}
     for name, parameter in inspect.signature(cls).parameters.items():

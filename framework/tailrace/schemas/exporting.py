@@ -49,7 +49,9 @@ def asyncapi(plan: Plan) -> Document:
         topic = plan.topics[name]
         messages = {_name(one): _message(topic, one, schemas[one]) for one in members}
         partitions = plan.partitions if name in received else topic.partitions
-        binding = {"topic": name, "partitions": partitions, "bindingVersion": _KAFKA}
+        binding: Document = {"topic": name, "partitions": partitions, "bindingVersion": _KAFKA}
+        if topic.is_table:
+            binding["topicConfiguration"] = {"cleanup.policy": ["compact"]}
         channels[name] = {"address": name, "messages": messages, "bindings": {"kafka": binding}}
         for action, names in (("receive", received), ("send", sent)):
             if name in names:
