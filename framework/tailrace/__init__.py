@@ -54,6 +54,7 @@ from tailrace.core.errors import (
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.library import agg, windows
 from tailrace.library.app import App
+from tailrace.library.gather import Gathered
 from tailrace.library.pairs import Pair
 from tailrace.library.windowed import Windowed, Windows, on_window, windowed
 
@@ -77,6 +78,7 @@ __all__ = [
     "DurableTypeError",
     "DurableValueError",
     "EventTime",
+    "Gathered",
     "HandlerError",
     "Key",
     "Keyed",

@@ -2,180 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from itertools import zip_longest
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.values.keys import key_codec_for
-from tailrace.core.values.partitioner import partition_of
+from tailrace import windows
 from tailrace.testing import Harness
 from tests.library import oracle_joins as oracle
+from tests.library.joining import BEGIN_MS, HOWS, A, B, C, Given, World, bounds, history, shown
 from tests.library.oracle_joins import Arrival, Result
-
-BEGIN_MS = 1_700_000_000_000
-FAR = (-(10**15), 10**15)
-HOWS = "inner", "left", "right", "full"
-
-
-class A(msgspec.Struct, tr.Keyed[str], frozen=True):
-    key: tr.Key[str]
-    at: tr.EventTime[int]
-    n: int
-
-
-class B(msgspec.Struct, tr.Keyed[str], frozen=True):
-    key: tr.Key[str]
-    at: tr.EventTime[int]
-    n: int
-
-
-class C(msgspec.Struct, tr.Keyed[str]):
-    """Not frozen, and with a list: it has no fixed point."""
-
-    key: tr.Key[str]
-    at: tr.EventTime[int]
-    n: int
-    tags: list[str] = msgspec.field(default_factory=list)
-
-
-class Given(msgspec.Struct, frozen=True):
-    key: tr.Key[str]
-    at: int
-    parts: str
-
-
-class World:
-    """An app of one operator over topics of A, B and C, whose results are published."""
-
-    def __init__(self, random: Random, join: Callable[[World], tr.Stream[Any, str]], inputs: int = 2) -> None:
-        self.partitions, self.out_of_order = (
-            random.choice([1, 1, 3]),
-            [random.choice([0, 30, 200]) for _ in range(inputs)],
-        )
-        self.routes = random.random() < 0.5
-        self.app = tr.App("joins", partitions=self.partitions)
-        self.topics: list[tr.Topic[Any, str]] = [
-            self.app.topic(name, cls, out_of_order=self.out_of_order[rank], time_range=FAR)
-            for rank, (name, cls) in enumerate(zip("abc"[:inputs], (A, B, C), strict=False))
-        ]
-        self.late: list[tr.Topic[Any, str]] = [
-            self.app.topic(f"late-{one.name}", one.type, time_range=FAR) for one in self.topics
-        ]
-        self.given = given = self.app.topic("given", Given, event_time="at", time_range=FAR)
-
-        @self.app.process(join(self))
-        def publish(one: Any, ctx: tr.Context[str]) -> None:
-            ctx.emit(given, Given(ctx.key, ctx.event_time, shown(*parts_of(one))))
-
-    def options(self, *inputs: int) -> dict[str, Any]:
-        """``late=`` for these inputs, or nothing."""
-        return {"late": tuple(self.late[one] for one in inputs)} if self.routes else {}
-
-    def expected(
-        self, sent: list[Any], of_key: Callable[[list[list[Arrival]]], list[Result]]
-    ) -> tuple[dict[str, list[Given]], list[Any]]:
-        """By key, the results in their order; and the late events."""
-        results: dict[str, list[Given]] = {}
-        late: list[Any] = []
-        encode = key_codec_for(str).encode
-        for partition in range(self.partitions):
-            by_input: list[dict[str, list[Arrival]]] = []
-            for rank, topic in enumerate(self.topics):
-                mine = [
-                    one
-                    for one in sent
-                    if type(one) is topic.type and partition_of(encode(one.key), self.partitions) == partition
-                ]
-                found, too_late = oracle.in_time(
-                    [(e.key, e.at, e) for e in mine], self.out_of_order[rank], rank
-                )
-                by_input.append(found)
-                late += too_late
-            for key in {key for found in by_input for key in found}:
-                of_inputs = of_key([found.get(key, []) for found in by_input])
-                results[key] = [Given(key, time, shown(*parts)) for time, *parts in of_inputs]
-        return {key: some for key, some in results.items() if some}, late
-
-    def run(self, random: Random, sent: list[Any], h: Harness) -> None:
-        """Send the events, with commits and crashes in between, to the end of input."""
-        at = 0
-        topic_of = {one.type: one for one in self.topics}
-        while at < len(sent):
-            for one in sent[at : (at := at + random.choice([1, 1, 2, 5, 20]))]:
-                h.send(topic_of[type(one)], one)
-            if random.random() < 0.2:
-                h.commit()
-            if random.random() < 0.1:
-                h.crash()
-        h.end_of_input()
-
-    def check(
-        self,
-        random: Random,
-        sent: list[Any],
-        of_key: Callable[[list[list[Arrival]]], list[Result]],
-        *,
-        ordered: bool = True,
-        operators: tuple[str, ...] = ("j",),
-    ) -> int:
-        """Run it, and compare results, their order, late events and the state at the end. Returns the number of results."""
-        expected, late = self.expected(sent, of_key)
-        with Harness(self.app, partitions=self.partitions, checked=random.random() < 0.5) as h:
-            self.run(random, sent, h)
-            found: dict[str, list[Given]] = {}
-            for one in h.emitted(self.given):
-                found.setdefault(one.key, []).append(one)
-            if not ordered:
-                found, expected = (
-                    {k: sorted(some, key=repr) for k, some in each.items()} for each in (found, expected)
-                )
-            for key in sorted(found.keys() | expected.keys()):
-                for number, (one, other) in enumerate(zip_longest(found.get(key, ()), expected.get(key, ()))):
-                    assert one == other, f"result {number} of {key}"
-            if self.routes:
-                assert Counter(repr(one) for each in self.late for one in h.emitted(each)) == Counter(
-                    map(repr, late)
-                )
-            assert h.dropped == (0 if self.routes else len(late))
-            for name in operators:
-                actor: Any = self.app.actors[name]
-                assert h.keys(actor) == [], h.state(actor, h.keys(actor)[0])
-            h.replay()
-        return sum(map(len, expected.values()))
-
-
-def parts_of(result: Any) -> tuple[Any, ...]:
-    if isinstance(result, tr.Pair):
-        left: Any = result.left
-        return (*parts_of(left), result.right) if isinstance(left, tr.Pair) else (left, result.right)
-    return (*result.parts, result.repeated)
-
-
-def shown(*parts: Any) -> str:
-    return " ".join(f"{type(one).__name__}{one.n}" if hasattr(one, "n") else repr(one) for one in parts)
-
-
-def history(random: Random, count: int, types: tuple[type[Any], ...], *, hot: bool = False) -> list[Any]:
-    """Events of few keys: bursts and pauses, out of order, some far behind, with equal times and before 1970."""
-    now = random.choice([BEGIN_MS, BEGIN_MS, 86_400_000_000, -500])
-    disorder_ms = random.choice([0, 30, 30, 200])
-    found: list[Any] = []
-    for n in range(count):
-        now += random.choice([0, 0, 1] if hot else [0, 1, 1, 3, 10, random.randrange(200)])
-        behind = random.randrange(disorder_ms + 1) if random.random() < 0.9 else random.randrange(300)
-        found.append(random.choice(types)(f"k{0 if hot else random.randrange(3)}", now - behind, n))
-    return found
-
-
-def bounds(random: Random) -> tuple[int, int]:
-    drawn = sorted(random.choice([-200, -30, -5, -1, 0, 0, 1, 5, 30, 200]) for _ in range(2))
-    return drawn[0], drawn[1]
 
 
 @pytest.mark.one_seed_in(2)
@@ -236,19 +74,146 @@ def test_a_join_behind_a_join_gives_what_both_definitions_say(seeds: range) -> N
             raise
 
 
-def test_no_schedule_changes_the_pairs() -> None:
-    for seed in range(3):
+@pytest.mark.one_seed_in(3)
+def test_a_window_join_gives_all_pairs_of_a_window_at_its_end(seeds: range) -> None:
+    given = 0
+    for seed in seeds:
         random = Random(seed)
-        (first, last), how = bounds(random), random.choice(HOWS)
+        size, how = random.choice([1, 10, 60, 600]), random.choice(HOWS)
+        offset = random.choice([0, 7]) % size
 
         def join(world: World) -> tr.Stream[Any, str]:
-            options: Any = {"how": how, **world.options(0, 1)}  # noqa: B023  # it is called at once
-            return world.app.join("j", *world.topics, within=(first, last), **options)  # noqa: B023
+            windowed: Any = world.app.window_join
+            fixed = windows.tumbling(size, offset=offset)  # noqa: B023  # it is called at once
+            made: tr.Stream[Any, str] = windowed("j", *world.topics, fixed, how=how, **world.options(0, 1))  # noqa: B023
+            return made
 
-        world = World(random, join)
-        with Harness(world.app, partitions=world.partitions) as h:
-            world.run(random, history(random, 60, (A, B)), h)
-            assert h.explore(schedules=15, idleness=False).equal
+        def of_key(by_input: list[list[Arrival]]) -> list[Result]:
+            return oracle.window(by_input[0], by_input[1], size, offset, how)  # noqa: B023
+
+        sent = history(random, random.choice([5, 30, 80]), (A, B), hot=random.random() < 0.2)
+        try:
+            given += World(random, join).check(random, sent, of_key)
+        except BaseException as error:
+            error.add_note(f"seed {seed}: {how} join of windows of {size}")
+            raise
+    assert given > len(seeds)
+
+
+@pytest.mark.one_seed_in(3)
+def test_an_asof_join_gives_the_version_that_is_valid_at_the_very_time(seeds: range) -> None:
+    given = 0
+    for seed in seeds:
+        random = Random(seed)
+        keep, order = random.choice([1, 5, 30, 200, None]), random.choice([(0, 1), (1, 0)])
+
+        def join(world: World) -> tr.Stream[Any, str]:
+            left, right = (world.topics[one] for one in order)  # noqa: B023  # it is called at once
+            return world.app.asof("j", left, right, keep=keep, **world.options(*order))  # noqa: B023
+
+        def of_key(by_input: list[list[Arrival]]) -> list[Result]:
+            return oracle.asof(by_input[order[0]], by_input[order[1]], 10**15 if keep is None else keep)  # noqa: B023
+
+        sent = history(random, random.choice([5, 30, 80]), (A, B), hot=random.random() < 0.3)
+        try:
+            world = World(random, join)
+            given += world.check(random, sent, of_key, operators=("j",) if keep else ())
+        except BaseException as error:
+            error.add_note(f"seed {seed}: keep {keep}, order {order}")
+            raise
+    assert given > len(seeds)
+
+
+@pytest.mark.one_seed_in(3)
+def test_a_case_has_all_parts_or_what_is_there_when_time_is_over(seeds: range) -> None:
+    given = 0
+    for seed in seeds:
+        random = Random(seed)
+        within, inputs = random.choice([1, 5, 30, 200]), random.choice([2, 3, 3])
+
+        def join(world: World) -> tr.Stream[Any, str]:
+            return world.app.gather("j", *world.topics, within=within, **world.options(*range(inputs)))  # noqa: B023
+
+        def of_key(by_input: list[list[Arrival]]) -> list[Result]:
+            return oracle.gather(by_input, within)  # noqa: B023
+
+        sent = history(random, random.choice([5, 30, 80]), (A, B, C)[:inputs], hot=random.random() < 0.2)
+        try:
+            given += World(random, join, inputs).check(random, sent, of_key)
+        except BaseException as error:
+            error.add_note(f"seed {seed}: {inputs} parts within {within}")
+            raise
+    assert given > len(seeds)
+
+
+@pytest.mark.one_seed_in(5)
+def test_chains_of_joins_are_right_at_equal_times(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        keep, keep_2 = random.choice([1, 30, 200]), random.choice([1, 30, 200])
+
+        def join(world: World) -> tr.Stream[Any, str]:
+            a, b, c = world.topics
+            world.routes = False
+            return world.app.asof("j", a, world.app.asof("i", b, c, keep=keep_2), keep=keep)  # noqa: B023
+
+        def of_key(by_input: list[list[Arrival]]) -> list[Result]:
+            versions = oracle.asof(by_input[1], by_input[2], keep_2)  # noqa: B023
+            rights = [Arrival(time, 1, place, pair) for place, (time, *pair) in enumerate(versions)]
+            found = oracle.asof(by_input[0], rights, keep)  # noqa: B023
+            return [(time, left, *(right or (None,))) for time, left, right in found]
+
+        sent = history(random, random.choice([5, 30, 60]), (A, B, C))
+        try:
+            World(random, join, 3).check(random, sent, of_key, operators=("i", "j"))
+        except BaseException as error:
+            error.add_note(f"seed {seed}: keep {keep}, {keep_2}")
+            raise
+
+
+OPERATORS: dict[str, Callable[[tr.App, Any, Any], tr.Stream[Any, str]]] = {
+    "inner": lambda app, a, b: app.join("j", a, b, within=("-5ms", "30ms")),
+    "full": lambda app, a, b: app.join("j", a, b, within="30ms", how="full"),
+    "window": lambda app, a, b: app.window_join("j", a, b, windows.tumbling(60), how="full"),
+    "asof": lambda app, a, b: app.asof("j", a, b, keep="30ms"),
+    "gather": lambda app, a, b: app.gather("j", a, b, within="60ms"),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_no_schedule_changes_the_results(name: str) -> None:
+    random = Random(name)
+    world = World(random, lambda world: OPERATORS[name](world.app, *world.topics))
+    with Harness(world.app, partitions=world.partitions) as h:
+        world.run(random, history(random, 80, (A, B)), h)
+        assert h.emitted(world.given)
+        assert h.explore(schedules=15, idleness=False).equal
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_timer_that_has_failed_leaves_nothing_that_a_later_event_meets(name: str) -> None:
+    app = tr.App("joins", partitions=1, on_error="dead-letter-all")
+    a, b, given = app.topic("a", A), app.topic("b", B), app.topic("given", Given)
+
+    @app.process(OPERATORS[name](app, a, b))
+    def publish(one: Any, ctx: tr.Context[str]) -> None:
+        if ctx.event_time < BEGIN_MS + 1_000:
+            raise ValueError("not today")
+        ctx.emit(
+            given, Given(ctx.key, ctx.event_time, "" if name == "gather" else shown(one.left, one.right))
+        )
+
+    with Harness(app, checked=False) as h:
+        h.send(a, A("k", BEGIN_MS, 1))
+        h.advance_watermark(BEGIN_MS + 2_000)
+        later = BEGIN_MS + 6_000
+        h.send(b, B("k", later + 1, 3))
+        h.send(a, A("k", later + 2, 2))
+        h.end_of_input()
+        found = [one.parts for one in h.emitted(given)]
+        assert found == ([""] if name == "gather" else ["A2 B3"])
+        actor: Any = app.actors["j"]
+        assert h.keys(actor) == []
 
 
 def test_one_event_may_have_thousands_of_partners_beyond_what_is_kept_in_a_field() -> None:
@@ -296,6 +261,15 @@ def test_what_cannot_be_joined_is_refused_when_it_is_declared() -> None:
     ):
         with pytest.raises(tr.DefinitionError, match=said):
             join("j", *inputs, **options)
+    others: Any = app
+    for refused in (
+        lambda: others.window_join("j", a, b, windows.sliding("1h", every="10m")),
+        lambda: others.asof("j", a, b, keep="0s"),
+        lambda: others.gather("j", a, within="1s"),
+        lambda: others.gather("j", a, b, within="0s"),
+    ):
+        with pytest.raises(tr.DefinitionError, match="the operator 'j'"):
+            refused()
     join("j", a, b, within=("-1s", "2s"))
     with pytest.raises(tr.DefinitionError):
         join("j", a, b, within="1s")

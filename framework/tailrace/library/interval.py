@@ -18,7 +18,7 @@ In a window join, a key has only one window open at a time. When it ends, its le
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import on_timer, process
@@ -26,21 +26,27 @@ from tailrace.core.declare.topic import Edge, Stream
 from tailrace.core.durations import spelled
 from tailrace.core.errors import DefinitionError
 from tailrace.library.operators import add_operator, handler, result_stream
-from tailrace.library.pairs import Inputs, LateTopics, Pair, TakeLate, Within, one_of_hows, pair_type, span_ms
+from tailrace.library.pairs import (
+    Inputs,
+    Late,
+    Pair,
+    TakeLate,
+    Within,
+    fields_of,
+    left_of,
+    one_of_hows,
+    pair_type,
+    right_of,
+    span_ms,
+)
 from tailrace.library.sides import Side
+from tailrace.library.windows import Calendar, Tumbling
 
 TIMER = "free"
-Take = Callable[[Any, Any, Any], None]
 
 
 def add_join(
-    app: App,
-    name: str,
-    left: Edge[Any, Any],
-    right: Edge[Any, Any],
-    within: Within,
-    how: str,
-    late: LateTopics,
+    app: App, name: str, left: Edge[Any, Any], right: Edge[Any, Any], within: Within, how: str, late: Late
 ) -> Stream[Any, Any]:
     """Add the operator of ``App.join``; see there."""
     first_ms, last_ms = _bounds(name, within)
@@ -50,16 +56,19 @@ def add_join(
     keeps_left = last_ms > 0 or (last_ms == 0 and not inputs.is_before(1, 0))
     keeps_right = first_ms < 0 or (first_ms == 0 and not inputs.is_before(0, 1))
     marks_left, marks_right = how in ("left", "full"), how in ("right", "full")
-    lefts = Side("lefts", inputs.types[0], last_ms, marked=marks_left) if keeps_left else None
-    rights = Side("rights", inputs.types[1], -first_ms, marked=marks_right) if keeps_right else None
+    lefts = Side("lefts", inputs.types[0], marked=marks_left) if keeps_left else None
+    rights = Side("rights", inputs.types[1], marked=marks_right) if keeps_right else None
     stream = result_stream(app, name, pair_type(inputs.types, how), left, right)
-    take_left = _taker(stream, lefts, rights, first_ms, last_ms, inputs.late[0], _of_left, marks_left)
-    take_right = _taker(stream, rights, lefts, -last_ms, -first_ms, inputs.late[1], _of_right, marks_right)
+    left_span = _Span(first_ms, last_ms, left_of, marks_left)
+    right_span = _Span(-last_ms, -first_ms, right_of, marks_right)
+    take_left = _taker(stream, lefts, rights, left_span, inputs.late[0])
+    take_right = _taker(stream, rights, lefts, right_span, inputs.late[1])
+    free = _freer(stream, (lefts, last_ms, left_of), (rights, -first_ms, right_of))
     body = {
-        **_fields(lefts, rights),
+        **fields_of(lefts, rights),
         "take_left": handler(take_left, process(left)),
         "take_right": handler(take_right, process(right)),
-        "free": handler(_freer(stream, lefts, rights), on_timer(TIMER)),
+        "free": handler(free, on_timer(TIMER)),
     }
     what = f"join: {how}, from {_signed(first_ms)} to {_signed(last_ms)}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
@@ -84,34 +93,21 @@ def _signed(ms: int) -> str:
     return f"-{spelled(-ms)}" if ms < 0 else spelled(ms)
 
 
-def _fields(*sides: Side | None) -> dict[str, Any]:
-    body: dict[str, Any] = {"__annotations__": {}}
-    for side in sides:
-        if side is not None:
-            body["__annotations__"] |= side.annotations
-            body |= side.defaults
-    return body
+class _Span(NamedTuple):
+    """Where the partners of a side are, ``first_ms`` to ``last_ms`` after its event, which is kept for ``last_ms``."""
 
-
-def _of_left(event: Any, other: Any) -> Pair[Any, Any]:
-    return Pair(event, other)
-
-
-def _of_right(event: Any, other: Any) -> Pair[Any, Any]:
-    return Pair(other, event)
+    first_ms: int
+    last_ms: int
+    pair: Callable[[Any, Any], Pair[Any, Any]]
+    alone: bool
+    """Whether events without a match are given."""
 
 
 def _taker(
-    stream: Stream[Any, Any],
-    mine: Side | None,
-    other: Side | None,
-    first_ms: int,
-    last_ms: int,
-    late: TakeLate,
-    pair: Callable[[Any, Any], Pair[Any, Any]],
-    alone: bool,
-) -> Take:
-    """The handler of one side, whose partners are from ``first_ms`` to ``last_ms`` after it. ``alone``: unmatched ones are given."""
+    stream: Stream[Any, Any], mine: Side | None, other: Side | None, span: _Span, late: TakeLate
+) -> Callable[[Any, Any, Any], None]:
+    """The handler of the events of a side."""
+    first_ms, last_ms, pair, alone = span
 
     def take(actor: Any, event: Any, ctx: Any) -> None:
         if ctx.is_late:
@@ -126,28 +122,77 @@ def _taker(
         if mine is None:
             if alone and not found:
                 ctx.emit(stream, pair(event, None))
-        elif mine.add(actor, time_ms, event, matched=bool(found)):
-            due_ms = time_ms + mine.keep_ms
-            others_ms = other.due_ms(actor) if other is not None else None
-            if others_ms is None or due_ms < others_ms:
+        elif mine.add(actor, time_ms, event, time_ms - last_ms, matched=bool(found)):
+            due_ms = time_ms + last_ms
+            others_ms = other.first_ms(actor) if other is not None else None
+            if others_ms is None or not time_ms <= others_ms - first_ms <= due_ms:
                 ctx.set_timer(due_ms, TIMER)
 
     return take
 
 
-def _freer(stream: Stream[Any, Any], lefts: Side | None, rights: Side | None) -> Callable[[Any, Any], None]:
+def _freer(
+    stream: Stream[Any, Any], *sides: tuple[Side | None, int, Callable[[Any, Any], Pair[Any, Any]]]
+) -> Callable[[Any, Any], None]:
     """The handler of the timer: frees what is due, and sets the timer to the first of what is left."""
-    sides = [(side, pair) for side, pair in ((lefts, _of_left), (rights, _of_right)) if side is not None]
+    kept = [(side, keep_ms, pair) for side, keep_ms, pair in sides if side is not None]
 
     def free(actor: Any, ctx: Any) -> None:
         next_ms: int | None = None
-        for side, pair in sides:
-            for one in side.free(actor, ctx.event_time - side.keep_ms):
+        for side, keep_ms, pair in kept:
+            for one in side.free(actor, ctx.event_time - keep_ms):
                 ctx.emit(stream, pair(one, None))
-            due_ms = side.due_ms(actor)
-            if due_ms is not None and (next_ms is None or due_ms < next_ms):
-                next_ms = due_ms
+            first_ms = side.first_ms(actor)
+            if first_ms is not None and (next_ms is None or first_ms + keep_ms < next_ms):
+                next_ms = first_ms + keep_ms
         if next_ms is not None:
             ctx.set_timer(next_ms, TIMER)
 
     return free
+
+
+def add_window_join(
+    app: App, name: str, left: Edge[Any, Any], right: Edge[Any, Any], windows: Any, how: str, late: Late
+) -> Stream[Any, Any]:
+    """Add the operator of ``App.window_join``; see there."""
+    if not isinstance(windows, Tumbling | Calendar):
+        raise DefinitionError(
+            f"the operator {name!r} joins by {windows!r}",
+            hint='Give windows that do not overlap and have fixed ends: windows.tumbling("1h"), daily, weekly or monthly.',
+        )
+    one_of_hows(name, how)
+    inputs = Inputs(app, name, (left, right), late)
+    sides = [
+        Side(attr, type_, marked=True) for attr, type_ in zip(("lefts", "rights"), inputs.types, strict=True)
+    ]
+    stream = result_stream(app, name, pair_type(inputs.types, how), left, right)
+
+    def taker(mine: Side, other: Side, late: TakeLate) -> Any:
+        def take(actor: Any, event: Any, ctx: Any) -> None:
+            if ctx.is_late:
+                late(event, ctx)
+                return
+            start_ms, end_ms = windows.at(ctx.event_time)
+            if mine.add(actor, ctx.event_time, event, start_ms):
+                first_ms = other.first_ms(actor)
+                if first_ms is not None and first_ms < start_ms:  # the timer of their window has failed
+                    other.free(actor, start_ms - 1)
+                ctx.set_timer(end_ms - 1, TIMER)
+
+        return take
+
+    def end(actor: Any, ctx: Any) -> None:
+        lefts, rights = (side.free(actor, ctx.event_time) for side in sides)
+        for one in lefts or ([None] if how in ("right", "full") else []):
+            for other in rights or ([None] if how in ("left", "full") else []):
+                ctx.emit(stream, Pair(one, other))
+
+    body = {
+        **fields_of(*sides),
+        "take_left": handler(taker(sides[0], sides[1], inputs.late[0]), process(left)),
+        "take_right": handler(taker(sides[1], sides[0], inputs.late[1]), process(right)),
+        "end": handler(end, on_timer(TIMER)),
+    }
+    what = f"window join: {how}, {windows.spec}"
+    add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
+    return stream

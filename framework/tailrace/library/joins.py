@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from tailrace.core.declare.app import App as CoreApp
 from tailrace.core.declare.topic import Edge, Stream, Topic
-from tailrace.library import interval, lookup
-from tailrace.library.pairs import How, LateTopics, Pair, Within
+from tailrace.library import asof, gather, interval, lookup
+from tailrace.library.gather import Gathered
+from tailrace.library.pairs import Duration, How, Late, Pair, Within
+from tailrace.library.windows import Calendar, Tumbling
 
 K = TypeVar("K")
 K2 = TypeVar("K2")
 L = TypeVar("L")
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+Fixed: TypeAlias = Tumbling | Calendar
+Inner: TypeAlias = Literal["inner"]
+Left: TypeAlias = Literal["left"]
+Right: TypeAlias = Literal["right"]
+Full: TypeAlias = Literal["full"]
 
 
 class WithJoins(CoreApp):
@@ -27,51 +38,30 @@ class WithJoins(CoreApp):
         right: Edge[R, K],
         *,
         within: Within,
-        how: Literal["inner"] = "inner",
-        late: LateTopics = None,
+        how: Inner = ...,
+        late: Late = ...,
     ) -> Stream[Pair[L, R], K]: ...
     @overload
     def join(
-        self,
-        name: str,
-        left: Edge[L, K],
-        right: Edge[R, K],
-        *,
-        within: Within,
-        how: Literal["left"],
-        late: LateTopics = None,
+        self, name: str, left: Edge[L, K], right: Edge[R, K], *, within: Within, how: Left, late: Late = ...
     ) -> Stream[Pair[L, R | None], K]: ...
     @overload
     def join(
-        self,
-        name: str,
-        left: Edge[L, K],
-        right: Edge[R, K],
-        *,
-        within: Within,
-        how: Literal["right"],
-        late: LateTopics = None,
+        self, name: str, left: Edge[L, K], right: Edge[R, K], *, within: Within, how: Right, late: Late = ...
     ) -> Stream[Pair[L | None, R], K]: ...
     @overload
     def join(
-        self,
-        name: str,
-        left: Edge[L, K],
-        right: Edge[R, K],
-        *,
-        within: Within,
-        how: Literal["full"],
-        late: LateTopics = None,
+        self, name: str, left: Edge[L, K], right: Edge[R, K], *, within: Within, how: Full, late: Late = ...
     ) -> Stream[Pair[L | None, R | None], K]: ...
     def join(
         self,
         name: str,
-        left: Edge[Any, K],
-        right: Edge[Any, K],
+        left: Edge[L, K],
+        right: Edge[R, K],
         *,
         within: Within,
         how: How = "inner",
-        late: LateTopics = None,
+        late: Late = None,
     ) -> Stream[Any, K]:
         """Join the events of two inputs that have one key and are near each other in event time. Returns the stream of pairs.
 
@@ -96,6 +86,122 @@ class WithJoins(CoreApp):
             DurableTypeError: Events of an input have a type that cannot be stored.
         """
         return interval.add_join(self, name, left, right, within, how, late)
+
+    @overload
+    def window_join(
+        self,
+        name: str,
+        left: Edge[L, K],
+        right: Edge[R, K],
+        windows: Fixed,
+        *,
+        how: Inner = ...,
+        late: Late = ...,
+    ) -> Stream[Pair[L, R], K]: ...
+    @overload
+    def window_join(
+        self, name: str, left: Edge[L, K], right: Edge[R, K], windows: Fixed, *, how: Left, late: Late = ...
+    ) -> Stream[Pair[L, R | None], K]: ...
+    @overload
+    def window_join(
+        self, name: str, left: Edge[L, K], right: Edge[R, K], windows: Fixed, *, how: Right, late: Late = ...
+    ) -> Stream[Pair[L | None, R], K]: ...
+    @overload
+    def window_join(
+        self, name: str, left: Edge[L, K], right: Edge[R, K], windows: Fixed, *, how: Full, late: Late = ...
+    ) -> Stream[Pair[L | None, R | None], K]: ...
+    def window_join(
+        self,
+        name: str,
+        left: Edge[L, K],
+        right: Edge[R, K],
+        windows: Fixed,
+        *,
+        how: How = "inner",
+        late: Late = None,
+    ) -> Stream[Any, K]:
+        """Join the events of two inputs that have one key and fall into one window. Returns the stream of pairs.
+
+            together = app.window_join("together", orders, refunds, windows.tumbling("1h"))
+
+        When a window ends, each left event of it is given with each right event, as a ``tr.Pair`` at the last instant of the
+        window: in the order of the left events, then of the right ones, each by time and arrival. ``windows`` is
+        ``windows.tumbling``, ``daily``, ``weekly`` or ``monthly``. ``how="left"`` also gives the left events of a window without
+        right ones, as ``tr.Pair(left, None)``, ``"right"`` the reverse, ``"full"`` both. ``late`` and the order of events are those of
+        ``join``.
+
+        Raises:
+            DefinitionError: As for ``join``.
+            DurableTypeError: Events of an input have a type that cannot be stored.
+        """
+        return interval.add_window_join(self, name, left, right, windows, how, late)
+
+    def asof(
+        self, name: str, left: Edge[L, K], right: Edge[R, K], *, keep: Duration | None, late: Late = None
+    ) -> Stream[Pair[L, R | None], K]:
+        """Join each left event with the version of the right side that is valid at its time. Returns the stream of pairs.
+
+            with_price = app.asof("with-price", orders, prices, keep="1d")
+
+        That is the latest right event of the key that is not later than the left one, also if it has the same time; of several
+        with one time, the last to arrive. If there is none, or it is older than ``keep``, the pair has None. The pair has the time of
+        the left event. Events are handled in the order of event time (``order="event-time"``). See ``docs/joins.md``.
+
+        - ``keep``: how long a version is valid at most (``"1d"``). Then the state of the key is gone. None keeps the last version
+          of every key for good.
+        - ``late``: as for ``join``.
+
+        Raises:
+            DefinitionError: As for ``join``.
+            DurableTypeError: Events of an input have a type that cannot be stored.
+        """
+        return asof.add_asof(self, name, left, right, keep, late)
+
+    @overload
+    def gather(
+        self, name: str, a: Edge[A, K], b: Edge[B, K], /, *, within: Duration, late: Late = ...
+    ) -> Stream[Gathered[tuple[A | None, B | None]], K]: ...
+    @overload
+    def gather(
+        self, name: str, a: Edge[A, K], b: Edge[B, K], c: Edge[C, K], /, *, within: Duration, late: Late = ...
+    ) -> Stream[Gathered[tuple[A | None, B | None, C | None]], K]: ...
+    @overload
+    def gather(
+        self,
+        name: str,
+        a: Edge[A, K],
+        b: Edge[B, K],
+        c: Edge[C, K],
+        d: Edge[D, K],
+        /,
+        *,
+        within: Duration,
+        late: Late = ...,
+    ) -> Stream[Gathered[tuple[A | None, B | None, C | None, D | None]], K]: ...
+    @overload
+    def gather(
+        self, name: str, /, *inputs: Edge[Any, K], within: Duration, late: Late = ...
+    ) -> Stream[Gathered[tuple[Any, ...]], K]: ...
+    def gather(
+        self, name: str, /, *inputs: Edge[Any, K], within: Duration, late: Late = None
+    ) -> Stream[Any, K]:
+        """Gather one event of each input, by key, and return the stream of cases.
+
+            cases = app.gather("cases", placed, paid, shipped, within="7d")
+
+        The first event of a key opens a case. It is given as ``tr.Gathered`` when every input has an event, at the time of the last
+        of them, or else at the time of the first one plus ``within``, with None for what is missing; an event at this very
+        instant still belongs to it. A further event of an input that the case has already is left out: it is counted in
+        ``repeated`` and by the metric ``<name>.repeated.<input>``. After its end, the next event opens a new case.
+        Events are handled in the order of event time (``order="event-time"``). See ``docs/joins.md``.
+
+        - ``late``: as for ``join``.
+
+        Raises:
+            DefinitionError: As for ``join``.
+            DurableTypeError: Events of an input have a type that cannot be stored.
+        """
+        return gather.add_gather(self, name, inputs, within, late)
 
     def lookup(
         self,

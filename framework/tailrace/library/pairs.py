@@ -13,6 +13,7 @@ from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.durations import duration
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.library.operators import key_type_of
+from tailrace.library.sides import Side
 from tailrace.library.windowed import operators
 
 L = TypeVar("L")
@@ -21,7 +22,7 @@ R = TypeVar("R")
 How: TypeAlias = Literal["inner", "left", "right", "full"]
 Duration: TypeAlias = str | int | timedelta
 Within: TypeAlias = Duration | tuple[Duration, Duration]
-LateTopics: TypeAlias = Topic[Any, Any] | Sequence[Topic[Any, Any] | None] | None
+Late: TypeAlias = Topic[Any, Any] | Sequence[Topic[Any, Any] | None] | None
 """One topic for the late events of all inputs, or one for each input (None: they are counted only)."""
 TakeLate: TypeAlias = Callable[[Any, Any], None]
 """Called with a late event and the context."""
@@ -40,7 +41,7 @@ class Pair(msgspec.Struct, Generic[L, R], frozen=True, gc=False):
 class Inputs:
     """The inputs of a join, checked. Raises DefinitionError if they cannot be joined."""
 
-    def __init__(self, app: App, where: str, edges: Sequence[Edge[Any, Any]], late: LateTopics) -> None:
+    def __init__(self, app: App, where: str, edges: Sequence[Edge[Any, Any]], late: Late) -> None:
         key_type_of(where, *edges)
         self.where, self.edges, self._topics = (
             where,
@@ -107,6 +108,26 @@ class Inputs:
             and isinstance(b, Topic)
             and self._topics.get(a.name, 0) < self._topics.get(b.name, 0)
         )
+
+
+def left_of(event: Any, other: Any) -> Pair[Any, Any]:
+    """The pair of a left event."""
+    return Pair(event, other)
+
+
+def right_of(event: Any, other: Any) -> Pair[Any, Any]:
+    """The pair of a right event."""
+    return Pair(other, event)
+
+
+def fields_of(*sides: Side | None) -> dict[str, Any]:
+    """The fields of an actor with these sides, as they are in its body."""
+    body: dict[str, Any] = {"__annotations__": {}}
+    for side in sides:
+        if side is not None:
+            body["__annotations__"] |= side.annotations
+            body |= side.defaults
+    return body
 
 
 def one_of_hows(where: str, how: str) -> None:

@@ -17,21 +17,21 @@ MOST: Final = 16
 
 
 class Side:
-    """Where an actor keeps the events of one input, each until ``keep_ms`` after its time.
+    """Where an actor keeps the events of one input.
 
     Fields of the actor: ``<attr>``, the newer events as (time, event); ``<attr>_older``, the others as (matched, event) by
     (time, number); ``<attr>_moved``, how many have moved there since it was empty. If ``marked``, it matters which events have
     matched: ``<attr>_matched`` has a bit for each event of the tuple.
     """
 
-    def __init__(self, attr: str, event: Any, keep_ms: int, *, marked: bool) -> None:
+    def __init__(self, attr: str, event: Any, *, marked: bool) -> None:
         self.newer, self.older, self.moved, self.bits = (
             attr,
             f"{attr}_older",
             f"{attr}_moved",
             f"{attr}_matched",
         )
-        self.keep_ms, self.marked = keep_ms, marked
+        self.marked = marked
         self.annotations: dict[str, Any] = {
             self.newer: tuple[tuple[int, event], ...],
             self.older: MapState[tuple[int, int], tuple[bool, event]],
@@ -42,9 +42,16 @@ class Side:
             self.annotations[self.bits] = int
             self.defaults[self.bits] = 0
 
-    def add(self, actor: Any, time_ms: int, event: Any, *, matched: bool) -> bool:
-        """Keep an event. Returns whether it is the only one."""
+    def add(self, actor: Any, time_ms: int, event: Any, oldest_ms: int, *, matched: bool = False) -> bool:
+        """Keep an event. Returns whether it is the only one.
+
+        ``oldest_ms``: earlier events should have been freed. Those that are still there, as the timer that frees them has failed
+        and is a dead letter, are freed now.
+        """
         newer = getattr(actor, self.newer)
+        if newer and newer[0][0] < oldest_ms:
+            self.free(actor, oldest_ms - 1)
+            newer = getattr(actor, self.newer)
         if len(newer) >= MOST:
             self._move(actor, newer)
             newer = ()
@@ -82,12 +89,12 @@ class Side:
             found[:0] = before_them
         return found
 
-    def due_ms(self, actor: Any) -> int | None:
-        """When the first event is to be freed; None if there is none."""
+    def first_ms(self, actor: Any) -> int | None:
+        """The time of the first event; None if there is none."""
         if getattr(actor, self.moved):
-            return int(next(iter(getattr(actor, self.older)))[0]) + self.keep_ms
+            return int(next(iter(getattr(actor, self.older)))[0])
         newer = getattr(actor, self.newer)
-        return newer[0][0] + self.keep_ms if newer else None
+        return newer[0][0] if newer else None
 
     def free(self, actor: Any, last_ms: int) -> list[Any]:
         """Free the events with times up to ``last_ms``. Returns those that have not matched, in their order, if it matters."""

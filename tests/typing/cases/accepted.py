@@ -320,3 +320,24 @@ class Room(tr.Actor):
 
     @tr.on_window(warmest)
     def warm(self, hour: tr.Windowed[str, Reading], ctx: tr.Context[str]) -> None: ...
+
+
+assert_type(
+    app.window_join("w", orders, refunds, tr.windows.tumbling("1h"), how="left"),
+    tr.Stream[tr.Pair[Order, Order | None], str],
+)
+assert_type(
+    app.asof("asof", orders, near, keep=None), tr.Stream[tr.Pair[Order, tr.Pair[Order, Order] | None], str]
+)
+cases = app.gather("cases", orders, refunds, near, within="7d")
+assert_type(
+    cases, tr.Stream[tr.Gathered[tuple[Order | None, Order | None, tr.Pair[Order, Order] | None]], str]
+)
+
+
+@app.process(cases)
+def gathered(
+    case: tr.Gathered[tuple[Order | None, Order | None, tr.Pair[Order, Order] | None]], ctx: tr.Context[str]
+) -> None:
+    _, refund, _ = case.parts
+    assert_type(refund, Order | None)

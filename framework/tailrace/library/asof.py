@@ -1,0 +1,77 @@
+"""The as-of join: each left event with the version that is valid at its time, the latest right event that is not later.
+
+Events are handled in the order of event time, so the version is the right event that was handled last. Of one instant, right
+events must go first. If the order of declaration does not see to that, left events are held until a timer of their instant,
+which fires after all of its events. A version is forgotten by a timer ``keep`` after its time, which each new version moves;
+that timer has the later name, so left events that are held until this very instant still have the version.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.core.declare.app import App
+from tailrace.core.declare.handlers import on_timer, process
+from tailrace.core.declare.topic import Edge, Stream
+from tailrace.core.durations import spelled
+from tailrace.core.errors import DefinitionError
+from tailrace.library.operators import add_operator, handler, result_stream
+from tailrace.library.pairs import Duration, Inputs, Late, Pair, fields_of, pair_type, span_ms
+from tailrace.library.sides import Side
+
+ANSWER, EXPIRE = "answer", "expire"
+
+
+def add_asof(
+    app: App, name: str, left: Edge[Any, Any], right: Edge[Any, Any], keep: Duration | None, late: Late
+) -> Stream[Any, Any]:
+    """Add the operator of ``App.asof``; see there."""
+    keep_ms = None if keep is None else span_ms(name, "keep", keep)
+    if keep_ms == 0:
+        raise DefinitionError(
+            f"the operator {name!r} has keep={keep!r}, which is zero",
+            hint='Say how long a version is valid at most ("1d"), or None: until the next one.',
+        )
+    inputs = Inputs(app, name, (left, right), late)
+    held = None if inputs.is_before(1, 0) else Side("held", inputs.types[0], marked=True)
+    stream = result_stream(app, name, pair_type(inputs.types, "left"), left, right)
+
+    def take_left(actor: Any, event: Any, ctx: Any) -> None:
+        if ctx.is_late:
+            inputs.late[0](event, ctx)
+        elif held is None:
+            ctx.emit(stream, Pair(event, actor.version))
+        elif held.add(actor, ctx.event_time, event, ctx.event_time):
+            ctx.set_timer(ctx.event_time, ANSWER)
+
+    def take_right(actor: Any, event: Any, ctx: Any) -> None:
+        if ctx.is_late:
+            inputs.late[1](event, ctx)
+        else:
+            actor.version = event
+            if keep_ms is not None:
+                ctx.set_timer(ctx.event_time + keep_ms, EXPIRE)
+
+    def answer(actor: Any, ctx: Any) -> None:
+        if held is not None:
+            for one in held.free(actor, ctx.event_time):
+                ctx.emit(stream, Pair(one, actor.version))
+
+    def expire(actor: Any, ctx: Any) -> None:
+        del ctx
+        actor.version = None
+
+    body = fields_of(held)
+    body["__annotations__"]["version"] = inputs.types[1] | None
+    body |= {
+        "version": None,
+        "take_left": handler(take_left, process(left)),
+        "take_right": handler(take_right, process(right)),
+    }
+    if held is not None:
+        body["answer"] = handler(answer, on_timer(ANSWER))
+    if keep_ms is not None:
+        body["expire"] = handler(expire, on_timer(EXPIRE))
+    what = f"asof: keep {'all' if keep_ms is None else spelled(keep_ms)}"
+    add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
+    return stream
