@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import tailrace as tr
 from tailrace import agg
 from tailrace.core.values.types import is_fixed_point
 
@@ -64,6 +65,10 @@ CASES: dict[str, tuple[agg.Aggregate[Sale, Any, Any], Check]] = {
     "latest": (agg.latest(Sale), lambda events: _at(events, -1)),
     "top": (agg.top(2, by=lambda e: e.product, of=lambda e: e.price), _top),
     "distinct": (agg.distinct(lambda e: e.cents), lambda events: len({one.cents for _, one in events})),
+    "estimate of few": (
+        agg.distinct(lambda e: e.cents, error=0.1),
+        lambda events: len({one.cents for _, one in events}),
+    ),
     "several": (
         agg.several(**SEVERAL),
         lambda events: (len(events), _best(events, -1), math.fsum(_prices(events)) / len(events)),
@@ -204,3 +209,68 @@ def test_an_aggregate_of_your_own_says_its_types_by_annotations() -> None:
     assert not agg.reduce(lambda acc, event: acc, 0).merges
     assert not agg.several(n=agg.count(), last=agg.reduce(lambda acc, event: acc, 0)).merges
     assert agg.several(n=agg.count(), all=agg.collect(Sale)).ordered
+
+
+# --- estimates ---
+
+
+@pytest.mark.parametrize(("error", "size"), [(0.1, 128), (0.04, 1_024), (0.02, 4_096)])
+def test_distinct_values_are_estimated_within_four_standard_errors_in_bounded_bytes(
+    error: float, size: int
+) -> None:
+    sketch: agg.Aggregate[int, bytes, int] = agg.distinct(lambda number: number, error=error)
+    acc, checked = sketch.start(), 0
+    for number in range(60_000):
+        acc = sketch.add(sketch.add(acc, number, 0), number // 2, 0)
+        if number + 1 in (1, 10, 100, 300, 1_000, 3_000, 10_000, 30_000, 60_000):
+            assert abs(sketch.result(acc) - (number + 1)) <= 4 * error * (number + 1), number
+            assert len(acc) <= size
+            checked += 1
+    assert checked == 9
+
+
+@pytest.mark.one_seed_in(5)
+def test_sketches_are_functions_of_the_set_however_they_are_merged(seeds: range) -> None:
+    distinct: agg.Aggregate[float, bytes, int] = agg.distinct(lambda number: number, error=0.1)
+    quantiles: agg.Aggregate[float, bytes, tuple[float, ...]] = agg.quantiles(
+        lambda number: number, 0, 0.25, 0.5, 0.99, 1
+    )
+    for seed in seeds:
+        random = Random(seed)
+        numbers = [
+            random.choice([0.0, random.gauss(0, 1), random.lognormvariate(0, 3)])
+            for _ in range(random.randrange(1, 90))
+        ]
+        for sketch in (distinct, quantiles):
+            acc = sketch.start()
+            for number in numbers:
+                acc = sketch.add(acc, number, 0)
+            order, cut = random.sample(numbers, len(numbers)), random.randrange(len(numbers) + 1)
+            halves: list[bytes] = []
+            for half in (order[:cut], order[cut:]):
+                part = sketch.start()
+                for number in half:
+                    part = sketch.add(part, number, 0)
+                halves.append(part)
+            assert sketch.merge(*halves) == acc, seed
+        ranked = sorted(numbers)
+        for part_of, found in zip((0, 0.25, 0.5, 0.99, 1), quantiles.result(acc), strict=True):
+            exact = ranked[max(1, math.ceil(part_of * len(ranked))) - 1]
+            assert abs(found - exact) <= 0.01 * abs(exact), (seed, part_of)
+
+
+def test_estimates_of_nothing_and_beyond_the_limits() -> None:
+    quantiles: agg.Aggregate[float, bytes, tuple[float, ...]] = agg.quantiles(
+        lambda number: number, 0.5, limit=2
+    )
+    assert quantiles.result(quantiles.start()) == ()
+    acc = quantiles.add(quantiles.add(quantiles.start(), 5e-324, 0), 1.7e308, 0)
+    assert quantiles.result(quantiles.add(acc, 1.7e308, 0)) == pytest.approx((1.7e308,), rel=0.01)
+    with pytest.raises(agg.LimitError, match="more than 2 bins"):
+        quantiles.add(acc, -1.0, 0)
+    with pytest.raises(ValueError, match="given nan"):
+        quantiles.add(acc, math.nan, 0)
+    with pytest.raises(tr.DefinitionError, match="error=0"):
+        agg.distinct(lambda number: number, error=0)
+    with pytest.raises(tr.DefinitionError, match="at=95"):
+        agg.quantiles(lambda number: number, 95)

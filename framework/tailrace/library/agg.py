@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 import msgspec
 
 from tailrace.core.errors import DefinitionError
+from tailrace.library.sketches import Distinct, Quantiles, place
 
 E = TypeVar("E")
 A = TypeVar("A")
@@ -345,24 +346,68 @@ def top(
     return _Made(f"top {n}", types, (), add, merge, result)
 
 
-def distinct(of: Callable[[E], Any], *, limit: int = 10_000) -> Aggregate[E, Any, int]:
-    """The number of distinct values, exactly. 16 bytes per value are kept, for at most ``limit`` values in a window."""
+def distinct(
+    of: Callable[[E], Any], *, limit: int = 10_000, error: float | None = None
+) -> Aggregate[E, Any, int]:
+    """The number of distinct values, exactly. 16 bytes per value are kept, for at most ``limit`` values in a window.
+
+    With ``error``, such as 0.02, it is an estimate with this standard error, for any number of values, in a bounded number of bytes
+    (1,024 for 0.04, 4,096 for 0.02). Few values are counted exactly.
+    """
+    if error is not None:
+        sketch = Distinct(of, _fraction("distinct", "error", error, 0.002, 0.13))
+        spec = f"distinct {sketch.bits} bits"
+        return _Made(spec, lambda _: (bytes, int), b"", sketch.add, sketch.merge, sketch.result)
     _at_least_one("distinct", "limit", limit)
 
     def held(acc: bytes) -> bytes:
         if len(acc) > 16 * limit:
-            raise LimitError(f"agg.distinct has more than {limit:,} values in one window: raise limit=")
+            raise LimitError(
+                f"agg.distinct has more than {limit:,} values in one window: raise limit=, or estimate with error="
+            )
         return acc
 
     def add(acc: bytes, event: E, _: int) -> bytes:
         one = blake2b(_encode(of(event)), digest_size=16).digest()
-        at = 16 * bisect_left(range(len(acc) // 16), one, key=lambda n: acc[16 * n : 16 * n + 16])
+        at = place(acc, one, 16)
         return acc if acc[at : at + 16] == one else held(acc[:at] + one + acc[at:])
 
     def merge(a: bytes, b: bytes) -> bytes:
         return held(b"".join(sorted({acc[at : at + 16] for acc in (a, b) for at in range(0, len(acc), 16)})))
 
     return _Made("distinct", lambda _: (bytes, int), b"", add, merge, lambda acc: len(acc) // 16)
+
+
+def quantiles(
+    of: Callable[[E], float], *at: float, error: float = 0.01, limit: int = 4_096
+) -> Aggregate[E, Any, tuple[float, ...]]:
+    """Quantiles of numbers: ``agg.quantiles(lambda r: r.ms, 0.5, 0.99)`` gives a tuple of two.
+
+    Each is within a relative ``error`` of the value of its rank, the smallest that is not less than this part of all. 12 bytes are kept
+    for each bin that is not empty: 50 bins per power of two for 0.01, at most ``limit`` in a window.
+    """
+    _at_least_one("quantiles", "limit", limit)
+    for one in at:
+        _fraction("quantiles", "at", one, 0, 1)
+
+    def limited(acc: bytes) -> bytes:
+        if len(acc) > 12 * limit:
+            raise LimitError(
+                f"agg.quantiles has more than {limit:,} bins in one window: raise limit= or error="
+            )
+        return acc
+
+    sketch = Quantiles(of, at, _fraction("quantiles", "error", error, 0.0001, 0.5), limited)
+    types = bytes, tuple[float, ...]
+    return _Made(f"quantiles {error}", lambda _: types, b"", sketch.add, sketch.merge, sketch.result)
+
+
+def _fraction(what: str, name: str, number: Any, least: float, most: float) -> float:
+    if not isinstance(number, float | int) or not least <= number <= most:
+        raise DefinitionError(
+            f"agg.{what} has {name}={number!r}", hint=f"Give a number from {least} to {most}."
+        )
+    return number
 
 
 def collect(event: type[E], *, limit: int = 1_000) -> Aggregate[E, Any, tuple[E, ...]]:
