@@ -470,6 +470,8 @@ def _collection(one: Field) -> dict[str, Any]:
     value_type = one.types[-1]
     codec = ValueCodec[Any](value_type)
     immutable = is_immutable(value_type) and is_fixed_point(value_type)
+    item = get_args(value_type)[0] if get_origin(value_type) is list else Any
+    is_list_of_immutable = is_immutable(item) and is_fixed_point(item)
     return {
         "attr": one.attr,
         "name": one.name,
@@ -477,7 +479,7 @@ def _collection(one: Field) -> dict[str, Any]:
         "encode_unsettled": _unsettled(value_type, codec, settled=immutable),
         "decode": codec.decode,
         "immutable": immutable,
-        "appendable": get_origin(value_type) is list and is_immutable(get_args(value_type)[0]),
+        "check_item": normaliser(item, owner=one.owner, field=one.attr) if is_list_of_immutable else None,
         "check": normaliser(value_type, owner=one.owner, field=one.attr),
         "ttl_ms": one.ttl_ms,
         "ttl_domain": one.ttl_domain,

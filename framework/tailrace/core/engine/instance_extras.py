@@ -125,6 +125,6 @@ def _undeclared(name: str) -> CollectionPlan:
         encode_unsettled=bytes,
         decode=bytes,
         immutable=True,
-        appendable=False,
+        check_item=None,
         check=None,
     )

@@ -59,7 +59,7 @@ class CollectionPlan:
 
     ``encode`` is for settled values, ``encode_unsettled`` for those that a handler may have left.
     ``immutable``: values cannot be changed in place, and the live value equals its decoded encoding.
-    ``appendable``: values are lists, whose items cannot be changed in place.
+    ``check_item``: as ``check``, for items of a list that are immutable in this way; None for all other values.
     """
 
     attr: str
@@ -68,7 +68,7 @@ class CollectionPlan:
     encode_unsettled: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
     immutable: bool
-    appendable: bool
+    check_item: Callable[[Any], Any] | None
     check: Callable[[Any], Any] | None
     ttl_ms: int | None = None
     ttl_domain: int = rows.EVENT_TIME
@@ -124,8 +124,8 @@ class Entries:
         """Once it was needed since the commit: at least the names in ``_pending`` and ``_touched``."""
         self._floor: dict[None, bytes] = {}
         """No entry's name is less than this one."""
-        self._as_sealed: dict[bytes, list[Any]] = {}
-        """Lists that equal the stored bytes. They are never given to a handler."""
+        self._as_sealed: dict[bytes, tuple[list[Any], bytes]] = {}
+        """Lists, never given to a handler, with their stored encoding."""
         self.sizes: int = 0
         """Counts structural changes, to stop an iteration during which entries came or went."""
 
@@ -145,15 +145,15 @@ class Entries:
         """The live value, or MISSING."""
         value = self._live.get(name, self)
         if value is self:
-            if name in self._as_sealed:
-                value = self._as_sealed[name].copy()
+            if (kept := self._as_sealed.get(name)) is not None:
+                value = kept[0].copy()
             elif (stored := self._stored(name)) is None:
                 value = MISSING
             else:
                 data = rows.unpack_entry(stored)[0]
                 value = self._decode(data)
-                if self.plan.appendable and len(value) > _SHORT and self.plan.encode(value) == data:
-                    self._keep(name, value.copy())  # else an older version of the type wrote it
+                if self.plan.check_item and len(value) > _SHORT and self.plan.encode(value) == data:
+                    self._keep(name, value.copy(), data)  # else an older version of the type wrote it
             self._parts.table.cells.undo.append((self._live, name, MISSING))
             self._live[name] = value
         if value is not MISSING and not self.plan.immutable:
@@ -226,10 +226,9 @@ class Entries:
         plan, live, pending, undo = self.plan, self._live, self._pending, self._parts.table.cells.undo
         mutable, check = not plan.immutable, plan.check
         for name in self._touched:
-            value = live[name]
+            value, kept = live[name], self._as_sealed.pop(name, None)
             if value is MISSING:
                 data = None
-                self._as_sealed.pop(name, None)
                 if self._stored(name) is None:
                     continue
             else:
@@ -237,16 +236,15 @@ class Entries:
                     value = check(value)
                     live[name] = value
                 try:
-                    encoded = self._appended(name, value) if name in self._as_sealed else None
+                    encoded = None if kept is None else self._appended(name, value, *kept)
                     if encoded is None:
                         encoded = plan.encode_unsettled(value)
                         if mutable:
                             undo.append((live, name, MISSING))
                             live[name] = plan.decode(encoded)
                             encoded = plan.encode(live[name])  # an int in a list of floats has become a float
-                        self._as_sealed.pop(name, None)
-                        if plan.appendable and len(live[name]) > _SHORT:
-                            self._keep(name, live.pop(name))
+                            if plan.check_item is not None and len(live[name]) > _SHORT:
+                                self._keep(name, live.pop(name), encoded)
                 except CODEC_ERRORS as error:
                     raise DurableValueError(
                         f"a value is not of its declared type: {error}",
@@ -266,23 +264,25 @@ class Entries:
             self._parts.table.cells.dirty_collections[self] = None
         self.drop()
 
-    def _keep(self, name: bytes, value: list[Any]) -> None:
+    def _keep(self, name: bytes, value: list[Any], data: bytes) -> None:
         self._parts.table.cells.undo.append((self._as_sealed, name, MISSING))
-        self._as_sealed[name] = value
+        self._as_sealed[name] = value, data
 
-    def _appended(self, name: bytes, value: list[Any]) -> bytes | None:
-        """The encoding of a list that had items appended, or none; None if it was changed in another way."""
-        before, stored = self._as_sealed[name], self._stored(name)
-        if stored is None or len(value) < len(before) or not all(map(is_, before, value)):
+    def _appended(self, name: bytes, value: list[Any], before: list[Any], data: bytes) -> bytes | None:
+        """The encoding of a list to which items were appended, or none; None if it must be encoded as a whole."""
+        size = len(before)
+        if len(value) < size or not all(map(is_, before, value)):
             return None
-        del self._live[name]
-        data, size = rows.unpack_entry(stored)[0], len(before)
         if len(value) > size:
-            added = self.plan.decode(self.plan.encode_unsettled(value[size:]))
-            self._keep(name, before)
+            try:
+                added = [*map(self.plan.check_item, value[size:])]
+                items = self.plan.encode(added)[_header_size(len(added)) :]
+            except (*CODEC_ERRORS, DurableValueError):
+                return None  # so that the error does not depend on what is in memory
+            data = b"".join((_header(len(value)), data[_header_size(size) :], items))
             before += added
-            items = self.plan.encode(added)[len(_array_header(len(added))) :]
-            data = _array_header(len(before)) + data[len(_array_header(size)) :] + items
+        self._keep(name, before, data)
+        del self._live[name]
         return data
 
     def _with_expiry(self, name: bytes, encoded: bytes) -> bytes:
@@ -427,8 +427,12 @@ class Entries:
             raise RuntimeError(f"{self.plan.attr} gained or lost entries while it was iterated")
 
 
-def _array_header(count: int) -> bytes:
-    """The first bytes of an array in MessagePack."""
+def _header_size(count: int) -> int:
+    """The size of what an array in MessagePack begins with."""
+    return 1 if count < 16 else 3 if count < 1 << 16 else 5
+
+
+def _header(count: int) -> bytes:
     if count < 16:
         return bytes((0x90 | count,))
     return b"\xdc" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdd" + count.to_bytes(4, "big")
