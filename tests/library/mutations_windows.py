@@ -123,6 +123,15 @@ MUTATIONS = {
     "names-that-are-counted-twice": Mutation(
         "library.agg:top.merge", "joined(sums.get(name, 0), part)", "part", tests=_AGG
     ),
+    "an-estimate-that-forgets-the-hashes-it-has-kept": Mutation(
+        "library.sketches:Distinct._held",
+        "self._dense(hashes, full=True)",
+        "bytes(self._registers)",
+        tests=_AGG,
+    ),
+    "a-quantile-of-the-rank-before": Mutation(
+        "library.sketches:Quantiles.result", "ceil(at * total)", "int(at * total)", tests=_AGG
+    ),
     "distinct-values-of-two-sets-added": Mutation(
         "library.agg:distinct.merge",
         "sorted({acc[at:at + 16] for acc in (a, b) for at in range(0, len(acc), 16)})",

@@ -273,4 +273,4 @@ def test_estimates_of_nothing_and_beyond_the_limits() -> None:
     with pytest.raises(tr.DefinitionError, match="error=0"):
         agg.distinct(lambda number: number, error=0)
     with pytest.raises(tr.DefinitionError, match="at=95"):
-        agg.quantiles(lambda number: number, 95)
+        agg.quantiles(float, 95)
