@@ -432,11 +432,12 @@ class App(Tables):
         exit code of the command. Raises DefinitionError for an unknown option, and UsageError where the app
         cannot be run from here.
         """
-        if App._starter is None:
+        starter = type(self)._starter
+        if starter is None:
             raise UsageError(
                 "no command line is installed for app.run", hint="Import the app with 'import tailrace'."
             )
-        App._starter(self, options)
+        starter(self, options)
 
     # --- the plan ---
 
