@@ -93,6 +93,9 @@ def live(life: Life, compact: Callable[[], None]) -> None:
     assert table_in(life.log) == life.copy("reader") == oracle(life.events)
     tailrace("replay", app, *log, "--compare", "--any-environment")
     tailrace("archive", *log, "--to", life.folder / "archive")
+    split = ("--to", life.folder / "split", "--split", "3", "--workers", "2", "--any-environment")
+    tailrace("rebuild", app, *log, *split)
+    tailrace("compare", app, life.log.place, life.folder / "split")
 
     compact()
     assert table_in(life.log) == oracle(life.events)
