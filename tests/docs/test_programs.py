@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -38,7 +39,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def program(folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def program(
+    folder: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(folder)
     for name in ("events", request.param):
         sys.modules.pop(name, None)
