@@ -86,6 +86,30 @@ class Shown(msgspec.Struct, tr.Keyed[str], frozen=True):
     user: str | None
 
 
+class Worth(msgspec.Struct, tr.Keyed[str], frozen=True):
+    """A click with the impression that was the last of its ad then."""
+
+    ad: tr.Key[str]
+    user: str
+    campaign: str | None
+
+
+class Together(msgspec.Struct, tr.Keyed[str], frozen=True):
+    """Impression and click of one hour."""
+
+    ad: tr.Key[str]
+    campaign: str
+    user: str
+
+
+class Case(msgspec.Struct, tr.Keyed[str], frozen=True):
+    """The first impression and click of a case of 30 minutes."""
+
+    ad: tr.Key[str]
+    campaign: str | None
+    user: str | None
+
+
 app = tr.App("everything", partitions=PARTITIONS)
 readings = app.topic("readings", Reading, out_of_order=DISORDER_MS)
 sales = app.topic("sales", Sale, out_of_order=DISORDER_MS)
@@ -99,6 +123,9 @@ floor_hours = app.topic("floor-hours", Mean)
 visits = app.topic("visits", Visit)
 bests = app.topic("bests", Best)
 shown = app.topic("shown", Shown)
+worths = app.topic("worths", Worth)
+together = app.topic("together", Together)
+cases = app.topic("cases", Case)
 
 hours = app.window("hours", readings, windows.tumbling("1h"), agg.mean(lambda r: r.celsius))
 slid = app.window(
@@ -119,6 +146,28 @@ best = app.window(
 bought = app.window("bought", unique, windows.sessions("10m"), agg.count(), into=visits)
 clicked = app.join("clicked", impressions, clicks, within=("0s", "10m"), how="left")
 
+last_shown = app.asof("last-shown", clicks, impressions, keep="1h")
+in_hour = app.window_join("in-hour", impressions, clicks, windows.tumbling("1h"))
+gathered = app.gather("gathered", impressions, clicks, within="30m")
+
+
+@app.process(last_shown)
+def publish_worth(pair: tr.Pair[AdClick, Impression | None], ctx: tr.Context[str]) -> None:
+    impression = pair.right
+    ctx.emit(worths, Worth(ctx.key, pair.left.user, None if impression is None else impression.campaign))
+
+
+@app.process(in_hour)
+def publish_together(pair: tr.Pair[Impression, AdClick], ctx: tr.Context[str]) -> None:
+    ctx.emit(together, Together(ctx.key, pair.left.campaign, pair.right.user))
+
+
+@app.process(gathered)
+def publish_case(case: tr.Gathered[tuple[Impression | None, AdClick | None]], ctx: tr.Context[str]) -> None:
+    impression, click = case.parts
+    campaign = None if impression is None else impression.campaign
+    ctx.emit(cases, Case(ctx.key, campaign, None if click is None else click.user))
+
 
 @app.process(hours)
 def publish_hour(hour: tr.Windowed[str, float], ctx: tr.Context[str]) -> None:
@@ -132,7 +181,7 @@ def publish_shown(pair: tr.Pair[Impression, AdClick | None], ctx: tr.Context[str
     ctx.emit(shown, Shown(ctx.key, pair.left.campaign, None if click is None else click.user))
 
 
-OUTPUTS = hourly, moving, warmest, floor_hours, visits, bests, shown
+OUTPUTS = hourly, moving, warmest, floor_hours, visits, bests, shown, worths, together, cases
 History: TypeAlias = list[tuple[tr.Topic[Any, Any], Any]]
 
 
@@ -196,6 +245,14 @@ def expected(events: History) -> dict[str, list[Any]]:
         "visits": _visits(of_buyers),
         "bests": oracle.p06_best({"sales": once}, types)["bests"],
         "shown": oracle.p08_ads(sent, types)["shown"],
+        "worths": _worths(sent),
+        "together": [
+            Together(one.ad, one.campaign, click.user)
+            for one in sent["impressions"]
+            for click in sent["clicks"]
+            if one.ad == click.ad and one.at // HOUR_MS == click.at // HOUR_MS
+        ],
+        "cases": _cases(sent),
     }
     return {name: sorted(some, key=repr) for name, some in found.items()}
 
@@ -211,3 +268,42 @@ def _visits(sold: Sequence[Sale]) -> list[Visit]:
                 groups.append([at])
         found += [Visit(shop, times[0], times[-1], len(times)) for times in groups]
     return found
+
+
+def _worths(sent: dict[str, list[Any]]) -> list[Worth]:
+    found = []
+    for click in sent["clicks"]:
+        before = [
+            (one.at, number, one.campaign)
+            for number, one in enumerate(sent["impressions"])
+            if one.ad == click.ad and click.at - HOUR_MS <= one.at <= click.at
+        ]
+        found.append(Worth(click.ad, click.user, max(before)[2] if before else None))
+    return found
+
+
+def _cases(sent: dict[str, list[Any]]) -> list[Case]:
+    """Impressions come before clicks of the same instant, as their topic is declared first."""
+    found = []
+    parts = [
+        (one.at, kind, number, one)
+        for kind, name in enumerate(("impressions", "clicks"))
+        for number, one in enumerate(sent[name])
+    ]
+    for ad, some in oracle.grouped(sorted(parts, key=lambda part: part[:3]), lambda part: part[3].ad).items():
+        case: dict[int, Any] = {}
+        since = 0
+        for at, kind, _, one in [*some, (1 << 60, 2, 0, None)]:
+            if case and at > since + 30 * MINUTE_MS:
+                found.append(_case(ad, case))
+                case = {}
+            since = since if case else at
+            case.setdefault(kind, one)
+            if len(case) == 2:
+                found.append(_case(ad, case))
+                case = {}
+    return found
+
+
+def _case(ad: str, case: dict[int, Any]) -> Case:
+    return Case(ad, case[0].campaign if 0 in case else None, case[1].user if 1 in case else None)

@@ -227,6 +227,8 @@ class Explaining:
         read = self._input(divergence.step)
         if divergence.kind == "missing" and read is not None and read.late != "handle":
             return late_events(read)
+        if divergence.kind == "missing" and (asked_by := self._left_out(divergence)):
+            return asked_by
         for one in steps:
             versions = [found for side in (0, 1) if (found := self._version(side, one)) is not None]
             if not any(found.moment.is_late for found in versions):
@@ -236,6 +238,16 @@ class Explaining:
                 return _asked(one, asked)
             if (read := self._input(one)) is not None and self._after_silence(one) and _says_late(read):
                 return f"idleness: {read.name!r} became idle, and has late={read.late!r} for the events after that"
+        return ""
+
+    def _left_out(self, divergence: Divergence) -> str:
+        """What an operator before this one asked, where the same event was late and went no further."""
+        tracks = self._traces[1 - divergence.side].tracks.values()
+        late = (one for track in tracks for one in track if one.moment.is_late)
+        for one in late:
+            asked = {f"ctx.{name}" for name in LATENESS if name in one.reads}
+            if asked and one.cause == divergence.step.cause:
+                return _asked(one, asked)
         return ""
 
     def _after_silence(self, step: TraceStep) -> bool:
