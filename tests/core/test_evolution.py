@@ -7,6 +7,7 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import decode_schemas
+from tailrace.core.engine.dropping import Dropping
 from tailrace.core.engine.evolution import evolve, stored_state
 from tailrace.core.engine.task import Task
 from tailrace.core.errors import IncompatibleStateError, UsageError
@@ -236,6 +237,14 @@ def test_the_state_of_what_is_declared_no_more_is_dropped_only_when_told() -> No
     assert not any(b"notes" in row for row in rows_of(store, "Kept"))
     assert len(rows_of(store, "Kept")) == 2
     assert restarted(store, plan).stored.orphans == ()
+
+
+def test_state_without_what_is_dropped_is_scanned_in_both_directions() -> None:
+    store, plan = orphaned_world()
+    without = Dropping(plan, store, ("Gone", "Kept.notes"))
+    forward = [*without.scan(b"s", b"t")]
+    assert 0 < len(forward) < len([*store.scan(b"s", b"t")])
+    assert [*without.scan(b"s", b"t", reverse=True)] == forward[::-1]
 
 
 def test_the_state_of_what_is_declared_cannot_be_dropped() -> None:

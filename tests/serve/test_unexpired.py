@@ -41,6 +41,7 @@ def test_an_answer_is_the_state_of_a_task_that_has_advanced_as_far(minutes: int)
         state.judge_by({"Depot": AT + minutes * MINUTE}, AT + minutes * MINUTE)
         answer = QueryReader(plan, 0, state).instance(Depot, "north")
         assert fields(answer) == fields(harness.state(Depot, "north"))
+        assert [*state.scan(b"s", b"t", reverse=True)] == [*state.scan(b"s", b"t")][::-1]
 
 
 @pytest.mark.parametrize("minutes", [9, 10, 14, 15])
