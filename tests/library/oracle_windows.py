@@ -51,6 +51,7 @@ def spans(
     value: Value,
     lateness: int = 0,
     ordered: bool = False,
+    early: int = 0,
 ) -> Found:
     """Windows whose span depends on the event time alone: tumbling, calendar, sliding."""
     results: list[Result] = []
@@ -65,6 +66,8 @@ def spans(
             held.setdefault(window, []).append(one)
     for (start, end), events in held.items():
         in_time = [one for one in events if one.watermark < end - 1]
+        counted = range(early, len(in_time) + 1, early) if early else ()
+        results += [(start, end, _value(value, events[:count]), "early") for count in counted]
         kinds = ["final", *["correction"] * len(events)]
         counts = [len(in_time)] if in_time else []
         counts += range(len(in_time) + 1, len(events) + 1)

@@ -75,8 +75,9 @@ def drawn(random: Random) -> Program:
         size, offset = random.choice([1, 10, 60, 600]), random.choice([0, 0, 7])
         offset %= size
         chosen = windows.tumbling(size, offset=offset)
-        of = oracle.tumbling(size, offset)
-        expected = lambda all_: oracle.spans(all_, of, value, lateness_ms)  # noqa: E731  # one of several
+        of, early = oracle.tumbling(size, offset), random.choice([0, 0, 1, 3])
+        options |= {"early": early} if early else {}
+        expected = lambda all_: oracle.spans(all_, of, value, lateness_ms, early=early)  # noqa: E731  # one of several
     elif kind == "sliding":
         size, every = random.choice([(60, 15), (100, 40), (90, 90), (120, 7), (10, 1)])
         offset = random.choice([0, 3]) % every
