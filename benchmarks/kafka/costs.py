@@ -1,6 +1,6 @@
 """The cost of each part of a service on Kafka, in microseconds of processor time per event.
 
-    python -m benchmarks.kafka.costs [EVENTS [KEYS]]
+    python -m benchmarks.kafka.costs [APP [EVENTS [KEYS]]]
 
 The service runs in this process. Each listed part is wrapped by a stopwatch of the main thread. Calls of other parts do not count
 for the caller. The threads of librdkafka and RocksDB are listed together.
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from benchmarks.kafka.apps import counting
+from benchmarks.kafka import apps
 from benchmarks.kafka.house import LOOK_S, KafkaHouse
 from benchmarks.served.costs import Stopwatches
 from benchmarks.served.house import endless
@@ -36,6 +36,7 @@ PARTS: tuple[tuple[type, str, str], ...] = (
     (KafkaReader, "_pump", "log: consumed, and sorted by partition"),
     (KafkaReader, "fetch", "log: fetched"),
     (Task, "decode", "events decoded, their keys and times"),
+    (Task, "drain", "timers fired"),
     (Task, "run", "the steps: lateness, state, handler, emit, watermark"),
     (Task, "take_numbered", "outputs numbered"),
     (Router, "route", "log: routed"),
@@ -52,19 +53,20 @@ PARTS: tuple[tuple[type, str, str], ...] = (
 THREADS = "threads of libraries"
 
 
-def costs(events: int, keys: int) -> dict[str, float]:
+def costs(events: int, keys: int, name: str = "counting") -> dict[str, float]:
     """Microseconds per event by part, of a service that knows all keys."""
-    with KafkaHouse(counting) as house, _stopped_at_last() as stop:
-        options = ServiceOptions("benchmarks.kafka.apps:counting", house.url, house.folder / "state")
+    app = getattr(apps, name)
+    with KafkaHouse(app) as house, _stopped_at_last() as stop:
+        options = ServiceOptions(f"benchmarks.kafka.apps:{name}", house.url, house.folder / "state")
         source, found, watches = endless(keys), dict[str, float](), Stopwatches(PARTS)
 
         def watched() -> None:
             try:
-                _wait(house, islice(source, keys))
+                _wait(house, name, islice(source, keys))
                 _, ends = house.feed(islice(source, events))
                 watches.seconds.clear()
                 start = _clocks()
-                _wait(house, (), ends)
+                _wait(house, name, (), ends)
                 took = [now - before for now, before in zip(_clocks(), start, strict=True)]
                 found.update(watches.seconds)
                 found["in all"] = took[0]
@@ -85,7 +87,7 @@ def costs(events: int, keys: int) -> dict[str, float]:
         main_thread = threading.get_ident()
         with watches.attached():
             watcher.start()
-            Host(options, counting.plan()).run()
+            Host(options, app.plan()).run()
         watcher.join()
     return {name: seconds / events * 1e6 for name, seconds in found.items()}
 
@@ -95,17 +97,17 @@ def _stopped_at_last() -> Generator[Callable[[], None]]:
     yield lambda: os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _wait(house: KafkaHouse, records: Any, ends: Any = None) -> None:
+def _wait(house: KafkaHouse, group: str, records: Any, ends: Any = None) -> None:
     if ends is None:
         _, ends = house.feed(records)
-    while any(at < ends[place] for place, at in house.taken(counting.name, ends).items()):
+    while any(at < ends[place] for place, at in house.taken(group, ends).items()):
         time.sleep(LOOK_S)
     settled(time.process_time)
 
 
-def main(events: int = 400_000, keys: int = 100_000) -> int:
+def main(app: str = "counting", events: str = "400000", keys: str = "100000") -> int:
     """Print the parts as a table."""
-    found = costs(events, keys)
+    found = costs(int(events), int(keys), app)
     names = [*(name for _, _, name in PARTS if name in found), THREADS, "in all"]
     print(f"| us per event | service |\n|{'-' * 54}|---------|")
     for name in names:
@@ -114,4 +116,4 @@ def main(events: int = 400_000, keys: int = 100_000) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(main(*sys.argv[1:]))

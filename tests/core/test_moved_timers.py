@@ -5,19 +5,25 @@ meanwhile.
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.engine.settings import CommitBatch
+from tailrace.state import MemoryStore
 from tests.core.driven import Driven
 
-NAMES = ("n:1", "n:2")
+NAMES = tuple(f"n:{number}" for number in range(1, 8))
+INSIDE = 3
+"""Maximum number of timers inside a row in the property test."""
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """At ``at`` the timer ``name`` is set ``ahead_ms`` later; cancelled if that is None."""
+    """At ``at`` the timer ``name`` is set ``ahead_ms`` later; cancelled if that is None, all if there is no name."""
 
     key: str
     at: int
@@ -44,7 +50,10 @@ def clocks_app() -> tr.App:
         @tr.process(turns)
         def turn(self, event: Turn, ctx: tr.Context[str]) -> None:
             self.turned += 1
-            if event.ahead_ms is None:
+            if not event.name:
+                ctx.clear()
+                self.turned = 1
+            elif event.ahead_ms is None:
                 ctx.cancel_timer(event.name)
             else:
                 ctx.set_timer(event.at + event.ahead_ms, name=event.name)
@@ -65,10 +74,57 @@ class Life(Driven):
         super().__init__(clocks_app().plan(), timers_in_memory=in_memory)
         self.decode = msgspec.json.Decoder(Rang).decode
         self.pending: dict[tuple[str, str], int] = {}
+        self.committed: dict[tuple[str, str], int] = {}
+        self.changelog: dict[bytes, bytes] = {}
+        self.is_exact = True
+        """Whether the index has no row of a timer that is not pending: so it is until a start from the store."""
+
+    def commit(self) -> CommitBatch:
+        batch = super().commit()
+        for row, value in batch.rows.items():
+            if value is None:
+                assert self.changelog.pop(row, None) is not None, "nothing is deleted that was not there"
+            else:
+                self.changelog[row] = value
+        self.committed = dict(self.pending)
+        self.is_stored()
+        return batch
+
+    def is_stored(self) -> None:
+        """The rows are those of the timers that are pending, wherever commits have fallen, and each has an index row."""
+        found: dict[tuple[str, str], int] = {}
+        for key in "kl":
+            prefix = rows.actor_prefix("Clock") + rows.escaped(key.encode())
+            stored = {row[len(prefix) :]: one for row, one in self.state().items() if row.startswith(prefix)}
+            spread = rows.spread(stored)
+            assert rows.gathered(spread) == stored
+            timers = {rest[2:]: rows.decode_timer(one) for rest, one in spread.items() if rest[:1] == b"t"}
+            assert any(rest[:1] == b"t" for rest in stored) == (len(timers) > INSIDE)
+            found |= {(key, name[1:].decode()): timer.time_ms for name, timer in timers.items()}
+        assert found == self.committed
+        index = [rows.read_index_row(row) for row, _ in self.store.rows() if row[:1] == rows.INDEX]
+        named = [(key.decode(), name[1:].decode(), at) for at, _, key, name in index]
+        for which, due in found.items():
+            assert any(at <= due for key, name, at in named if (key, name) == which)
+        if self.is_exact:
+            assert sorted((key, name) for key, name, _ in named) == sorted(found)
+
+    def again(self, how: str) -> None:
+        """Start from the last commit: on the store, or on one that is made from the changelog."""
+        if how == "restore" and self.store.cut is not None:
+            rest = rows.index_changes((row, None, value) for row, value in self.changelog.items())
+            cut, self.store = self.store.cut, MemoryStore()
+            self.store.write(rest | self.changelog, cut)
+        self.is_exact = how == "restore"
+        self.pending = dict(self.committed)
+        self.start()
+        self.task.take_outputs()
 
     def turn(self, turn: Turn) -> None:
         self.take(turn)
-        if not turn.fails:
+        if not turn.fails and not turn.name:
+            self.pending = {which: at for which, at in self.pending.items() if which[0] != turn.key}
+        elif not turn.fails:
             self.pending.pop((turn.key, turn.name), None)
             if turn.ahead_ms is not None:
                 self.pending[turn.key, turn.name] = turn.at + turn.ahead_ms
@@ -93,35 +149,40 @@ class Life(Driven):
     def named(self) -> int:
         """How many entries the queue holds in memory."""
         queue: Any = self.task._firing.events[0]
-        return len(list(queue.latest_first()))
+        return len(list(queue.entries()))
 
 
 steps = st.one_of(
     st.tuples(
         st.integers(0, 4),
-        st.sampled_from("kl"),
-        st.sampled_from(NAMES),
-        st.one_of(st.none(), st.integers(-3, 12), st.just(6)),
+        st.sampled_from("kkkl"),
+        st.one_of(st.just("n:1"), st.sampled_from((*NAMES, ""))),
+        st.one_of(st.none(), st.integers(-3, 12), st.just(6), st.just(40)),
         st.sampled_from((False, False, False, True)),
     ),
-    st.sampled_from(("commit", "restart")),
+    st.sampled_from(("commit", "commit", "restart", "restore", "crash")),
 )
 
 
 @given(st.lists(steps, max_size=60), st.sampled_from((1, 2, 3, 200_000)))
 def test_a_timer_goes_off_when_it_was_last_set_for(some: list[Any], in_memory: int) -> None:
-    life, at = Life(in_memory), 100
-    for step in some:
-        if isinstance(step, str):
-            life.commit()
-            if step == "restart":
-                life.start()
-        else:
-            later, key, name, ahead_ms, fails = step
-            at += later
-            life.turn(Turn(key, at, name, ahead_ms, fails))
-    life.finish()
-    assert not life.pending
+    with patch.object(rows, "INSIDE", INSIDE):
+        life, at = Life(in_memory), 100
+        for step in some:
+            if isinstance(step, str):
+                if step != "crash":
+                    life.commit()
+                if step != "commit":
+                    life.again(step)
+            else:
+                later, key, name, ahead_ms, fails = step
+                at += later
+                life.turn(Turn(key, at, name, ahead_ms, fails))
+        life.finish()
+        assert not life.pending
+        life.commit()
+        life.finish()
+        assert not [row for row, _ in life.store.rows() if row[:1] == rows.INDEX and life.is_exact]
 
 
 def test_a_timer_that_is_put_off_again_and_again_is_named_once() -> None:
@@ -151,3 +212,49 @@ def test_the_end_waits_for_a_timer_that_was_moved_and_not_committed_since() -> N
     life.turn(Turn("k", 101, "n:1", 5_000))
     life.finish()
     assert life.task.watermark == 5_101
+
+
+def test_a_timer_that_was_moved_later_has_an_index_row_after_its_first_time_has_passed() -> None:
+    life = Life()
+    life.turn(Turn("k", 100, "n:1", 10))
+    life.commit()
+    life.turn(Turn("k", 101, "n:1", 50))
+    life.commit()
+    life.turn(Turn("l", 120, "n:1"))
+    life.commit()
+    life.again("restart")
+    life.finish()
+    assert not life.pending
+
+
+def test_a_timer_that_was_moved_to_and_fro_leaves_no_index_row() -> None:
+    life = Life()
+    life.turn(Turn("k", 100, "n:1", 10))
+    life.turn(Turn("k", 100, "n:1", 40))
+    life.commit()
+    life.turn(Turn("k", 101, "n:1", 60))
+    life.turn(Turn("l", 115, "n:1"))
+    life.commit()
+    life.turn(Turn("l", 200, "n:1"))
+    life.commit()
+
+
+def test_a_timer_that_is_set_again_after_it_has_fired_is_found_behind_the_horizon() -> None:
+    life = Life(in_memory=2)
+    for name, ahead_ms in (("n:1", 10), ("n:2", 200), ("n:3", 300)):
+        life.turn(Turn("k", 100, name, ahead_ms))
+    life.commit()
+    life.turn(Turn("l", 115, "n:1"))
+    life.turn(Turn("k", 116, "n:1", 334))
+    life.commit()
+    life.finish()
+    assert not life.pending
+
+
+def test_a_timer_that_came_up_too_early_and_was_cancelled_leaves_no_index_row() -> None:
+    life = Life()
+    life.turn(Turn("k", 100, "n:1", 10))
+    life.turn(Turn("k", 100, "n:1", 100))
+    life.turn(Turn("l", 115, "n:1"))
+    life.turn(Turn("k", 116, "n:1"))
+    life.commit()

@@ -10,7 +10,7 @@ import pytest
 import tailrace as tr
 from tailrace.core.engine import actor_table, input_decoder
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.engine.value_rows import PLAIN
+from tailrace.core.rows import PLAIN
 from tailrace.history.reading import driving
 from tailrace.state import MemoryStore
 from tests.core.driven import Driven, heads_of

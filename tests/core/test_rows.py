@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +67,59 @@ def test_the_index_of_a_moved_timer_is_derived_from_its_row(key: bytes, before: 
 def test_a_timer_of_any_key_and_name_has_an_index_and_a_value_has_none(key: bytes, name: bytes) -> None:
     prefix, timer = rows.actor_prefix("A") + rows.escaped(key), rows.encode_timer(rows.Timer(1, 2))
     assert len(rows.derived_index_rows(rows.timer_row(prefix, rows.EVENT_TIME, name), None, timer)) == 1
-    assert rows.derived_index_rows(prefix, None, timer) == {}
+    assert rows.derived_index_rows(prefix, None, rows.PLAIN + timer) == {}
+
+
+timer_sets = st.dictionaries(
+    st.tuples(st.sampled_from((rows.EVENT_TIME, rows.PROCESSING_TIME)), st.binary(max_size=3)),
+    st.builds(rows.Timer, times, st.integers(0, 2**64 - 1)),
+    max_size=rows.INSIDE + 2,
+)
+
+
+def stored(timers: dict[rows.TimerId, rows.Timer], fields: bytes = b"fields") -> dict[bytes, bytes]:
+    spread = {rows.timer_row(b"", *timer): rows.encode_timer(one) for timer, one in timers.items()}
+    return rows.gathered({b"": rows.PLAIN + fields, **spread})
+
+
+@given(timer_sets, st.binary(max_size=8))
+def test_the_rows_of_a_key_have_its_timers_and_its_fields_in_one_form(
+    timers: dict[rows.TimerId, rows.Timer], fields: bytes
+) -> None:
+    found = stored(timers, fields)
+    assert len(found) == (1 if len(timers) <= rows.INSIDE else 1 + len(timers))
+    assert found[b""][rows.start_of_fields(found[b""]) :] == fields
+    assert found[b""][: -len(fields) or None] == rows.value_head(dict(reversed(timers.items())))
+    spread = rows.spread(found)
+    assert rows.gathered(spread) == found
+    names = {rest: one for rest, one in spread.items() if rest}
+    assert names == {rows.timer_row(b"", *timer): rows.encode_timer(one) for timer, one in timers.items()}
+    if len(timers) <= rows.INSIDE:
+        assert rows.timers_inside(found[b""]) == timers
+
+
+def test_few_timers_with_long_names_have_rows_of_their_own() -> None:
+    timers = {(0, b"n" * 600): rows.Timer(1, 1), (1, b"n" * 600): rows.Timer(2, 2)}
+    assert len(stored(timers)) == 3
+    del timers[1, b"n" * 600]
+    assert len(stored(timers)) == 1
+
+
+@given(keys, timer_sets, timer_sets, st.randoms())
+def test_the_index_of_changed_rows_is_that_of_the_new_timers_in_whatever_order_they_come(
+    key: bytes, before: dict[rows.TimerId, rows.Timer], after: dict[rows.TimerId, rows.Timer], random: Random
+) -> None:
+    prefix = rows.actor_prefix("A") + rows.escaped(key)
+    old, new = stored(before), stored(after)
+    changed = [(prefix + rest, old.get(rest), new.get(rest)) for rest in {**old, **new}]
+    random.shuffle(changed)
+
+    def index_of(timers: dict[rows.TimerId, rows.Timer]) -> set[bytes]:
+        return {rows.index_row(where, one.time_ms, b"A", key, name) for (where, name), one in timers.items()}
+
+    changes = rows.index_changes(changed)
+    assert {row for row, mark in changes.items() if mark is not None} == index_of(after)
+    assert changes.keys() == index_of(before) | index_of(after)
 
 
 @given(st.binary(max_size=8), times)

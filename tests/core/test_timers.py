@@ -84,7 +84,7 @@ def test_timers_come_out_in_order_whatever_is_kept_in_memory(operations: list[ob
             pending.add((time_ms, actor, key, name))
             queues[actor].push(time_ms, key, name)
     assert committed >= set()
-    assert {entry for queue in queues for entry in queue.latest_first()} >= pending
+    assert {entry for queue in queues for entry in queue.entries()} >= pending
 
 
 def test_memory_is_bounded_by_the_limit_once_committed() -> None:

@@ -47,7 +47,7 @@ def stored(lives: Lives, key: str = "a") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for row, value in lives.state().items():
         if row == prefix:
-            plain = msgspec.msgpack.decode(value[1:])
+            plain = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
             found |= {"p": plain["p"]} if plain.get("p") else {}
         elif row.startswith(prefix + b"m"):
             found[_ENTRY] = msgspec.msgpack.decode(rows.unpack_entry(value)[0])

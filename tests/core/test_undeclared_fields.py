@@ -78,7 +78,7 @@ class Life(Driven):
     def fields(self, key: str = "a") -> dict[str, Any] | None:
         """The value row of a key, decoded without a declaration."""
         row = self.store.get(rows.actor_prefix("Aircraft") + rows.escaped(key.encode()))
-        return None if row is None else msgspec.msgpack.decode(row[1:])
+        return None if row is None else msgspec.msgpack.decode(row[rows.start_of_fields(row) :])
 
 
 def lived() -> Life:

@@ -186,7 +186,8 @@ class TestDropped:
         life = lived("overdue:x", "overdue", "processing:check", at=0)
         life.start(plan_of("processing:check"), "Aircraft.timers:overdue")
         life.commit()
-        assert life.kinds() == [b"", b"t"]
+        (value,) = [value for row, value in life.store.rows() if row[:1] == rows.STATE]
+        assert [name for _, name in rows.timers_inside(value)] == [b"ncheck"]
         (index,) = [row for row, _ in life.store.rows() if row[:1] == rows.INDEX]
         assert rows.read_index_row(index)[3] == b"ncheck"
         life.start(plan_of(), "Aircraft.processing-timers:check")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
+from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import IncompatibleStateError, InputsChangedError, TopicMismatchError
 from tailrace.core.records import Output
@@ -223,7 +224,7 @@ class Service:
             worker.leave()
         row = self.store.get(b"sPlane\0a\0\0")
         assert row is not None
-        return int(msgspec.msgpack.decode(row[1:])["count"])
+        return int(msgspec.msgpack.decode(row[rows.start_of_fields(row) :])["count"])
 
 
 @line("an input is added")

@@ -81,9 +81,11 @@ class TestComparing:
             value = store.get(row)
             assert value is not None
             assert store.cut is not None
-            fields = msgspec.msgpack.decode(value[1:])
+            fields = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
             fields["cents"] += 1
-            store.write({row: value[:1] + msgspec.msgpack.encode(fields)}, store.cut)
+            store.write(
+                {row: value[: rows.start_of_fields(value)] + msgspec.msgpack.encode(fields)}, store.cut
+            )
             report = compared(h)
         (one,) = report.differences.shown
         assert (one.kind, one.actor, one.key, one.names[0]) == ("state", "Shop", "'b'", "the store")
@@ -335,9 +337,11 @@ class TestLimits:
                 less.send_raw(app.plan().topics["sales"], record.value, record.key)
             found = self.replayed(h, Limits({"sales": {0: stop}}))
             assert {
-                row: msgspec.msgpack.decode(value[1:]) for row, value in found.items() if self.is_value(row)
+                row: msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
+                for row, value in found.items()
+                if self.is_value(row)
             } == {
-                row: msgspec.msgpack.decode(value[1:])
+                row: msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
                 for row, value in store_of(less).scan(rows.STATE, rows.prefix_end(rows.STATE))
                 if self.is_value(row)
             }

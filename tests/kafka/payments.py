@@ -68,7 +68,7 @@ def balances(snapshot: Snapshot) -> dict[bytes, int]:
     for task in snapshot.manifest.tasks:
         for row, value in snapshot.rows(task.partition):
             if row[:1] == rows.STATE:
-                found[row] = msgspec.msgpack.decode(value[1:]).get("balance", 0)
+                found[row] = msgspec.msgpack.decode(value[rows.start_of_fields(value) :]).get("balance", 0)
     return found
 
 

@@ -61,7 +61,7 @@ def test_every_case_runs_gives_whole_rows_and_judges_nothing(tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_the_parts_of_a_service_are_measured(tmp_path: Path) -> None:
-    told = run(tmp_path, "benchmarks.kafka.costs", "1000", "50").decode()
+    told = run(tmp_path, "benchmarks.kafka.costs", "counting", "1000", "50").decode()
     for name in ("in all", THREADS, PARTS[0][2], PARTS[-1][2]):
         assert f"| {name} " in told
 

@@ -46,7 +46,7 @@ MUTATIONS = {
     ),
     # 13
     "the-timers-of-a-failed-handler": Mutation(
-        "core.engine.actor_table:Table.move_timer", "self.cells.undo.append((timers, timer, MISSING if old is None else old))", "pass", law=9, tests=_ORACLE
+        "core.engine.actor_timers:ActorTimers.move_timer", "self.cells.undo.append((timers, timer, MISSING if old is None else old))", "pass", law=9, tests=_ORACLE
     ),
     "a-failed-timer-that-fires-again": Mutation(
         "core.engine.firing:Firing.fire", "units.use_up(table, table.live[key], (domain, name))\n    finally", "units.context.now < 0\n    finally", law=9, tests=_ORACLE

@@ -21,6 +21,7 @@ from unittest import mock
 import msgspec
 
 import tailrace as tr
+from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.engine.task import ORIGIN_HEADER, Task
@@ -184,9 +185,8 @@ def a_failed_unit_leaves_no_trace() -> None:
             if restart:
                 run.crash(TaskSettings())
         states.append(run.committed.state())
-        fields = msgspec.msgpack.decode(
-            next(v for r, v in states[-1].items() if r.startswith(b"srich") and r[-2:] == b"\0\0")[1:]
-        )
+        value = next(v for r, v in states[-1].items() if r.startswith(b"srich") and r[-2:] == b"\0\0")
+        fields = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
         assert fields["fading"] == [], "renewed by a unit that failed"
         assert fields["n"] == 3, "lost by a unit that failed"
     assert states[0] == states[1]

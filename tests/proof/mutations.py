@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+from tests.core.mutations_timers import MUTATIONS as OF_TIMERS
 from tests.library.mutations_rolling import MUTATIONS as OF_ROLLING
 from tests.library.mutations_windows import MUTATIONS as OF_WINDOWS
 from tests.months.mutations import MUTATIONS as OF_MONTHS
@@ -134,13 +135,13 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.timers:TimerQueue.push", "self._beyond.add((time_ms, self._place, key, name))", "pass", law=5
     ),
     "a-timer-put-off-for-ever": Mutation(
-        "core.engine.actor_table:Table.postpone_timer", "timer is not None and timer.time_ms > time_ms", "False", law=5
+        "core.engine.actor_timers:ActorTimers.postpone_timer", "found is not None and found.time_ms > time_ms", "False", law=5
     ),
-    "flags-of-a-row-not-renewed": Mutation(
-        "core.engine.actor_table:Table.collect", "image or key in flags_changed", "image", law=5
+    "the-timers-of-a-row-not-renewed": Mutation(
+        "core.engine.actor_table:Table.collect", "image or key in heads", "image", law=5
     ),
     "a-ttl-renewed-by-a-failed-unit": Mutation(
-        "core.engine.actor_table:Table.restore", "instance._tr_parts.written.clear()", "pass", law=5
+        "core.engine.actor_table:Table.restore", "instance._tr_parts.written = ()", "pass", law=5
     ),
     "watermarks-of-inputs-left-out-of-the-cut": Mutation(
         "core.engine.watermarks:Watermarks.resume", "self.of_source[number] = cut.watermarks.get(name, NO_WATERMARK)", "pass", law=5
@@ -232,7 +233,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.firing:Firing.fire", "None or timer.time_ms != time_ms", "None", law=7
     ),
     "a-cancelled-timer-that-fires": Mutation(
-        "core.engine.actor_table:Table.move_timer", "del timers[timer]", "pass", law=7
+        "core.engine.actor_timers:ActorTimers.move_timer", "del timers[timer]", "pass", law=7
     ),
     # 8: every failure is loud
     "a-refused-record-dropped-in-silence": Mutation(
@@ -408,7 +409,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.task:Task.finish", "return True", "return False", law=9, tests=_NIGHTS
     ),
     "a-heartbeat-that-moves-the-end": Mutation(
-        "core.engine.actor_table:Table.moves_the_end", "not in self.plan.unless_ended", "is not None", law=9, tests=_NIGHTS
+        "core.engine.actor_timers:ActorTimers.moves_the_end", "not in self.plan.unless_ended", "is not None", law=9, tests=_NIGHTS
     ),
     "an-event-after-the-end-of-input-handled-in-silence": Mutation(
         "runtime.slices:Slices._check_open", "True not in ended", "True", law=9, tests=_NIGHTS
@@ -429,6 +430,7 @@ MUTATIONS: dict[str, Mutation] = {
     **OF_MONTHS,
     **OF_ACTORS,
     **OF_ROLLING,
+    **OF_TIMERS,
     **OF_WINDOWS,
     # 11: the order in which the records of an ordered app are taken changes nothing
     "lateness-by-the-watermark-of-the-operator": Mutation(

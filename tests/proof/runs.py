@@ -136,7 +136,7 @@ def check_commit(before: tape.Cut | None, batch: CommitBatch, outputs: list[Outp
 
 
 def check_index(held: dict[bytes, bytes]) -> None:
-    """Every timer has its index row; every entry that expires has one, at its time or before."""
+    """Every timer and every entry that expires has an index row, at its time or before."""
     index = {row for row in held if rows.is_local(row)}
     looked_at: dict[tuple[int, str, bytes, bytes], int] = {}
     for row in index:
@@ -154,13 +154,10 @@ def check_index(held: dict[bytes, bytes]) -> None:
         parts = rows.read_state_row(row)
         assert (parts.actor, parts.key) in live, f"{row!r} belongs to an instance that is not there"
         for derived in rows.derived_index_rows(row, None, value):
-            if parts.rest[:1] == b"t":
-                assert derived in index, f"the timer {row!r} will never fire"
-            else:
-                time_ms, actor, key, name = rows.read_index_row(derived)
-                at = looked_at.get((derived[1], actor, key, name))
-                assert at is not None, f"the entry {row!r} will never expire"
-                assert at <= time_ms, f"the entry {row!r} will never expire"
+            time_ms, actor, key, name = rows.read_index_row(derived)
+            at = looked_at.get((derived[1], actor, key, name))
+            assert at is not None, f"{name!r} of {row!r} will never fire"
+            assert at <= time_ms, f"{name!r} of {row!r} will fire too late"
 
 
 # --- the first run -----------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class Service:
     def shop(self, number: int = 0) -> dict[str, Any]:
         row = self.stores[number].get(rows.actor_prefix("Shop") + rows.escaped(KEYS[number].encode()))
         assert row is not None
-        fields: dict[str, Any] = msgspec.msgpack.decode(row[1:])
+        fields: dict[str, Any] = msgspec.msgpack.decode(row[rows.start_of_fields(row) :])
         return fields
 
     def compared(self, plan: Plan) -> ReplayReport:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 import tailrace as tr
+from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay
@@ -202,11 +203,28 @@ class World:
         return [record[1:] for record in self.log.read("said")]
 
     def rows(self) -> list[tuple[bytes, bytes]]:
-        return list(self.store.rows())
+        return in_one_form(self.store.rows())
 
     def committed(self) -> dict[str, int]:
         places = [TopicPartition(one.name, 0) for one in self.plan.inputs]
         return {place.topic: at for place, at in self.log.committed_offsets(self.plan.app, places).items()}
+
+
+def in_one_form(found: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The rows of a store, with an index that is exact: as far as that of the store has it, at its time or before."""
+    held = dict(found)
+    kept = {row: value for row, value in held.items() if row[:1] != rows.INDEX}
+    exact = rows.index_changes((row, None, value) for row, value in kept.items() if b"\0\0" in row)
+    early: dict[tuple[int, str, bytes, bytes], int] = {}
+    for row in sorted(held.keys() - kept.keys()):
+        time_ms, actor, key, name = rows.read_index_row(row)
+        early.setdefault((row[1], actor, key, name), time_ms)
+
+    def is_there(row: bytes) -> bool:
+        time_ms, actor, key, name = rows.read_index_row(row)
+        return early.get((row[1], actor, key, name), time_ms + 1) <= time_ms
+
+    return sorted((kept | dict.fromkeys(filter(is_there, exact), b"")).items())
 
 
 def run_dry(partition: Partition, max_records: int = 10_000) -> None:
@@ -235,4 +253,4 @@ def replayed(world: World) -> tuple[list[tuple[Any, ...]], list[tuple[bytes, byt
         batch = task.commit_batch()
         state.write(batch.rows | batch.index_rows, batch.cut)
         task.committed()
-    return outputs, list(state.rows())
+    return outputs, in_one_form(state.rows())

@@ -58,7 +58,8 @@ def test_a_table_that_is_written_as_it_was_read_changes_no_byte(table, lived):
     manifest = lived.snapshot("same").manifest
     assert (manifest.source, manifest.kind) == ("edited", "incremental")
     assert [one.cut for one in manifest.tasks] == [one.cut for one in lived.snapshot("before").manifest.tasks]
-    assert sum(file.rows for task in manifest.tasks for file in task.files) == len(travel.PLANES)
+    written = [file for task in manifest.tasks for file in task.files if file.table == "state"]
+    assert sum(file.rows for file in written) == len(travel.PLANES)
     assert not list((lived.folder / "snapshots").rglob("edits-*"))
 
 
@@ -73,7 +74,11 @@ def test_a_column_that_is_changed_changes_its_field_and_nothing_else(table, live
         for row, value in now.items():
             if value == was[row]:
                 continue
-            parts, old, new = rows.read_state_row(row), decode(was[row][1:]), decode(value[1:])
+            parts, old, new = (
+                rows.read_state_row(row),
+                decode(was[row][rows.start_of_fields(was[row]) :]),
+                decode(value[rows.start_of_fields(value) :]),
+            )
             assert (parts.rest, value[:1]) == (b"", was[row][:1])
             assert parts.key < b"N110"
             assert (new.miles, new.last) == (old.miles + 1000, old.last)
@@ -113,7 +118,7 @@ def test_a_service_starts_from_it_and_goes_on(lived):
     decode = plan.actors[0].decode
     prefix = rows.actor_prefix("Plane")
     found = {
-        rows.read_state_row(row).key.decode(): decode(value[1:]).miles
+        rows.read_state_row(row).key.decode(): decode(value[rows.start_of_fields(value) :]).miles
         for store in states
         for row, value in store.scan(prefix, rows.prefix_end(prefix))
         if not rows.read_state_row(row).rest
@@ -127,7 +132,7 @@ def test_keys_that_are_not_in_an_overwritten_table_are_gone_with_all_that_is_the
     before, after = kept(lived, "before"), kept(lived, "less")
     for was, now in zip(before, after, strict=True):
         assert now == {row: value for row, value in was.items() if rows.read_state_row(row).key != b"N107"}
-    assert sum(map(len, before)) - sum(map(len, after)) > 3
+    assert sum(map(len, before)) - sum(map(len, after)) > 2
 
 
 def test_a_key_that_was_not_there_begins_with_defaults(lived):

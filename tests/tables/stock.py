@@ -132,5 +132,5 @@ def copy_in(store: Store) -> dict[str, int]:
     for row, value in store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
         parts = rows.read_state_row(row)
         if not parts.rest:
-            found[parts.key.decode()] = msgspec.msgpack.decode(value[1:])["left"]
+            found[parts.key.decode()] = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])["left"]
     return found

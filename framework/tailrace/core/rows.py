@@ -2,22 +2,28 @@
 
 All rows of one key of one actor are adjacent, so that one scan reads or clears them::
 
-    s <actor> 00 <key> 0000                          value      flags byte, then the fields as a msgpack map
+    s <actor> 00 <key> 0000                          value      flags byte, the timers, the fields as a msgpack map
     s <actor> 00 <key> 0000 l <list> 00              list       its bounds
     s <actor> 00 <key> 0000 l <list> 00 <index>      entry      of a list
     s <actor> 00 <key> 0000 m <map> 00 <map key>     entry      of a map
-    s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth
+    s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth; only of a key with many
     i <domain> <actor> 00 <time> <key> 0000 <name>   index      empty; derived from the rows above, local to a
                                                                 store
     k <name>                                         the task's own rows: cut, schema
 
 A key is escaped (00 becomes 00 FF) so that no key is a prefix of another and byte order is key order. Index
 rows are never in the changelog: a restore derives them with ``derived_index_rows``.
+
+Timers. A key with few timers has them *inside* its value row, between flags and fields, behind two bytes with
+their length. Then an event that sets a timer writes one row, not two, and loading the key reads one row. Of a
+key with more than ``INSIDE`` timers, or ``INSIDE_BYTES`` bytes of them, each has a row of its own. Which form a
+key has depends only on the timers that it has, so it does not depend on where commits fall. ``spread`` and
+``gathered`` convert the rows of a key between the stored form and the form in which every timer has a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -32,8 +38,14 @@ EVENT_TIME = 0
 PROCESSING_TIME = 1
 
 HAS_TIMERS = 0x01
-FORMAT = 0x10
-"""Version 1 of the value row's format, in the upper half of its flags byte."""
+"""The timers of the key have rows of their own."""
+HAS_TIMERS_INSIDE = 0x02
+FORMAT = 0x20
+"""Version 2 of the value row's format, in the upper half of its flags byte."""
+
+INSIDE = 8
+INSIDE_BYTES = 1_024
+"""Maximum number of timers inside a value row, and of the bytes that they take."""
 
 _BIAS = 1 << 63
 _END_OF_KEY = b"\0\0"
@@ -50,8 +62,62 @@ class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     depth: int = 0
 
 
+TimerId = tuple[int, bytes]
+"""Time domain and timer name in bytes."""
+
 encode_timer = msgspec.msgpack.Encoder().encode
 decode_timer = msgspec.msgpack.Decoder(Timer).decode
+_decode_timers = msgspec.msgpack.Decoder(list[tuple[TimerId, Timer]]).decode
+
+PLAIN = bytes((FORMAT,))
+WITH_TIMER_ROWS = bytes((FORMAT | HAS_TIMERS,))
+_WITH_TIMERS_INSIDE = bytes((FORMAT | HAS_TIMERS_INSIDE,))
+
+
+def value_head(timers: Mapping[TimerId, Timer]) -> bytes:
+    """The bytes of a value row in front of the fields, given the key's timers."""
+    if not timers:
+        return PLAIN
+    if len(timers) <= INSIDE:
+        encoded = encode_timer(sorted(timers.items()) if len(timers) > 1 else list(timers.items()))
+        if len(encoded) <= INSIDE_BYTES:
+            return _WITH_TIMERS_INSIDE + len(encoded).to_bytes(2, "big") + encoded
+    return WITH_TIMER_ROWS
+
+
+def start_of_fields(value: bytes) -> int:
+    """The position of the fields in a value row."""
+    return 3 + int.from_bytes(value[1:3], "big") if value[0] & HAS_TIMERS_INSIDE else 1
+
+
+def timers_inside(value: bytes) -> dict[TimerId, Timer]:
+    """The timers inside a value row."""
+    return dict(_decode_timers(value[3 : start_of_fields(value)])) if value[0] & HAS_TIMERS_INSIDE else {}
+
+
+def spread(found: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The rows of a key, by the part of the name after the key, as if each of its timers had a row."""
+    value = found.get(b"")
+    if value is None or not value[0] & HAS_TIMERS_INSIDE:
+        return dict(found)
+    timers = {
+        timer_row(b"", *timer): encode_timer(one) for timer, one in sorted(timers_inside(value).items())
+    }
+    return {**found, b"": WITH_TIMER_ROWS + value[start_of_fields(value) :], **timers}
+
+
+def gathered(found: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """The inverse of ``spread``: the rows of a key as they are stored."""
+    timers = {(rest[1], rest[2:]): decode_timer(one) for rest, one in found.items() if rest[:1] == b"t"}
+    if b"" not in found:
+        return dict(found)
+    head = value_head(timers)
+    kept = found.items() if head == WITH_TIMER_ROWS else _without_timers(found)
+    return {**dict(kept), b"": head + found[b""][start_of_fields(found[b""]) :]}
+
+
+def _without_timers(found: Mapping[bytes, bytes]) -> Iterable[tuple[bytes, bytes]]:
+    return ((rest, value) for rest, value in found.items() if rest[:1] != b"t")
 
 
 def actor_prefix(actor: str) -> bytes:
@@ -88,6 +154,11 @@ def time_of(data: bytes) -> int:
 def timer_row(prefix: bytes, domain: int, name: bytes) -> bytes:
     """The row of one timer of the key whose rows begin with ``prefix``."""
     return prefix + b"t" + bytes((domain,)) + name
+
+
+def unnamed_timer(time_ms: int) -> bytes:
+    """The stored name of a timer that is named by its time."""
+    return b"u" + time_bytes(time_ms)
 
 
 def index_prefix(domain: int, actor: bytes) -> bytes:
@@ -167,23 +238,45 @@ def expiry_name(rest: bytes) -> bytes:
 
 
 def derived_index_rows(row: bytes, old: bytes | None, new: bytes | None) -> dict[bytes, bytes | None]:
-    """The changes of the index for one changed row: used while restoring from a changelog."""
-    # A value's row (most rows): the first zero byte after the actor's is the last but one, and ends the key.
-    if row[:1] != STATE or row.find(b"\0", row.index(b"\0", 1) + 1) == len(row) - 2:
+    """The changes of the index for one changed row. Of several rows: ``index_changes``."""
+    if row[:1] != STATE:
         return {}
+    before, after = ([] if one is None else _index_rows(row, one) for one in (old, new))
+    return {**dict.fromkeys(before), **dict.fromkeys(after, b"")}
+
+
+def index_changes(changed: Iterable[tuple[bytes, bytes | None, bytes | None]]) -> dict[bytes, bytes | None]:
+    """The changes of the index for rows with their old and new values: used while restoring from a changelog.
+
+    A timer that moves from its own row into the value row keeps its index row, in whatever order they come.
+    """
+    gone: dict[bytes, bytes | None] = {}
+    there: dict[bytes, bytes | None] = {}
+    for row, old, new in changed:
+        if row[:1] == STATE:
+            if old is not None:
+                gone.update(dict.fromkeys(_index_rows(row, old)))
+            if new is not None:
+                there.update(dict.fromkeys(_index_rows(row, new), b""))
+    return gone | there
+
+
+def _index_rows(row: bytes, value: bytes) -> Iterable[bytes]:
+    # A value's row (most rows): the first zero byte after the actor's is the last but one, and ends the key.
+    if row.find(b"\0", row.index(b"\0", 1) + 1) == len(row) - 2 and not value[0] & HAS_TIMERS_INSIDE:
+        return ()
     parts = read_state_row(row)
-    changes: dict[bytes, bytes | None] = {}
-    for value, mark in ((old, None), (new, b"")):
-        if value is None:
-            continue
-        actor = parts.actor.encode()
-        if parts.rest[:1] == b"t":
-            time_ms = decode_timer(value).time_ms
-            changes[index_row(parts.rest[1], time_ms, actor, parts.key, parts.rest[2:])] = mark
-        elif parts.rest[:1] == b"m" and (expiry := unpack_entry(value)[1]) is not None:
-            name = expiry_name(parts.rest)
-            changes[index_row(expiry.domain, expiry.time_ms, actor, parts.key, name)] = mark
-    return changes
+    actor, rest = parts.actor.encode(), parts.rest
+    if not rest:
+        return [
+            index_row(domain, one.time_ms, actor, parts.key, name)
+            for (domain, name), one in timers_inside(value).items()
+        ]
+    if rest[:1] == b"t":
+        return (index_row(rest[1], decode_timer(value).time_ms, actor, parts.key, rest[2:]),)
+    if rest[:1] == b"m" and (expiry := unpack_entry(value)[1]) is not None:
+        return (index_row(expiry.domain, expiry.time_ms, actor, parts.key, expiry_name(rest)),)
+    return ()
 
 
 def prefix_end(prefix: bytes) -> bytes:

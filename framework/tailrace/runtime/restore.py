@@ -302,10 +302,8 @@ class Restore:
         changed = changes(self.changelog, records)
         core = changed.pop(rows.CUT_ROW, held.core)
         names = list(changed)
-        index: dict[bytes, bytes | None] = {}
         before = self.store.get_many(names)
-        for name, old in zip(names, before, strict=True):
-            index.update(rows.derived_index_rows(name, old, changed[name]))
+        index = rows.index_changes(zip(names, before, changed.values(), strict=True))
         contents = held.contents.applied(changed, before)
         now = StoreCut(FORMAT, position, held.at_end_ms, core, toward, contents)
         self.store.write(changed | index, now.encode())

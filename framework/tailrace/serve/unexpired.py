@@ -14,7 +14,7 @@ from itertools import chain
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.engine.value_rows import KeyRows, without
+from tailrace.core.engine.value_rows import without
 from tailrace.core.rows import EVENT_TIME, EXPIRY, StateRow, read_state_row
 from tailrace.core.storage import StateReader
 
@@ -90,15 +90,15 @@ class Unexpired:
 
     def _value_row(self, actor: ActorPlan, row: bytes, value: bytes) -> bytes | None:
         """The row with the plain fields of a key, without those that have expired; None if the key has nothing else."""
-        start = row + _TIMER
-        found: KeyRows = {b"": value}
+        start, parts = row + _TIMER, read_state_row(row)
+        timers = self._state.scan(start, rows.prefix_end(start)) if value[0] & rows.HAS_TIMERS else ()
+        found = rows.spread({b"": value, **{name[len(row) :]: timer for name, timer in timers}})
         gone: set[str] = set()
-        for name, timer in self._state.scan(start, rows.prefix_end(start)):
-            parts = read_state_row(name)
-            if not self._is_over(parts, timer):
-                found[parts.rest] = timer
-            elif parts.rest[3:4] == _VALUE:
-                gone.add(parts.rest[4:].decode())
+        for rest, timer in list(found.items()):
+            if rest and self._is_over(StateRow(parts.actor, parts.key, rest), timer):
+                del found[rest]
+                if rest[3:4] == _VALUE:
+                    gone.add(rest[4:].decode())
         if next(chain(self.scan(row + _MAP, row + b"n"), self._state.scan(row + _LIST, row + _MAP)), None):
             found[_MAP] = b""  # a mark: the key has entries
         return without(actor, found, gone, ()).get(b"")

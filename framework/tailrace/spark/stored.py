@@ -113,7 +113,7 @@ class StoredActor:
                 if one.value[0] & 0xF0 != rows.FORMAT:
                     check_format(f"the state of {self.name} {one.key!r}", one.value[0] >> 4, rows.FORMAT >> 4)
                 try:
-                    found.append(decode(one.value[1:]))
+                    found.append(decode(one.value[rows.start_of_fields(one.value) :]))
                 except (msgspec.MsgspecError, ValueError) as error:
                     raise self._corrupt(one, error) from error
             shown: list[Mapping[str, Any]] = plain(found)

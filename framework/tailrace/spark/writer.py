@@ -59,7 +59,6 @@ from tailrace.state.snapshots import (
 )
 
 _BUILTIN = (bytes, datetime, date, timedelta)
-_PLAIN = bytes((rows.FORMAT,))
 _Edit = tuple[bytes, dict[str, bytes]]
 _encode, _decode_edits = (
     msgspec.msgpack.Encoder().encode,
@@ -293,9 +292,10 @@ def _as_read(actor: ActorPlan, found: dict[bytes, bytes]) -> dict[bytes, bytes]:
     defaults = {one.name: one.default for one in actor.schema.fields if one.kind == "value" and one.default}
     read: dict[bytes, bytes] = {}
     for key, row in found.items():
-        known = raw_fields(row[1:])
+        start = rows.start_of_fields(row)
+        known = raw_fields(row[start:])
         absent = {name: default for name, default in defaults.items() if name not in known}
-        read[key] = row[:1] + joined(known | absent)
+        read[key] = row[:start] + joined(known | absent)
     return read
 
 
@@ -362,14 +362,15 @@ def _encoded(actor: ActorPlan, one: _Field, value: Any, key: Any) -> bytes:
 
 
 def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> bytes:
-    """The value row of a key: its flags, and its fields as the actor's own codec writes them, settled."""
+    """The value row of a key: its flags and timers, and its fields as the actor's own codec writes them, settled."""
     actor = code.actor
     encode, encode_unsettled, decode = (
         carrying(actor, code.carried)
         if code.carried
         else (actor.encode, actor.encode_unsettled, actor.decode)
     )
-    instance = actor.new() if before is None else decode(before[1:])
+    start = 0 if before is None else rows.start_of_fields(before)
+    instance = actor.new() if before is None else decode(before[start:])
     for one in code.fields:
         value = msgspec.msgpack.decode(values[one.name], type=one.type)
         if one.is_open and before is not None and hasattr(instance, one.attr):
@@ -386,7 +387,7 @@ def _row(code: _Code, before: bytes | None, values: Mapping[str, bytes]) -> byte
     if actor.seal is not None:
         actor.seal(instance)
     settled = decode(encode_unsettled(instance))
-    return (_PLAIN if before is None else before[:1]) + encode(settled)
+    return (rows.PLAIN if before is None else before[:start]) + encode(settled)
 
 
 def _zoned(value: Any) -> Any:

@@ -136,9 +136,8 @@ def accounts(found: list[tuple[bytes, bytes]]) -> dict[str, Account]:
     for row, value in found:
         parts = rows.read_state_row(row)
         if parts.actor == "Customer" and not parts.rest:
-            kept[parts.key.decode()] = Account(**msgspec.msgpack.decode(value[1:]))
-        elif parts.actor == "Customer" and parts.rest[:1] == b"t":
-            due[parts.key.decode()] = rows.decode_timer(value).time_ms
+            kept[parts.key.decode()] = Account(**msgspec.msgpack.decode(value[rows.start_of_fields(value) :]))
+            due |= {parts.key.decode(): timer.time_ms for timer in rows.timers_inside(value).values()}
     for key, time_ms in due.items():
         kept[key].due = time_ms
     return kept

@@ -105,5 +105,7 @@ def ids(states: list[TaskState]) -> dict[str, list[int]]:
     for row, value in [pair for one in states for pair in one.rows]:
         parts = rows.read_state_row(row)
         if parts.actor == "Customer" and not parts.rest:
-            found[parts.key.decode()] = sorted(msgspec.msgpack.decode(value[1:])["ids"])
+            found[parts.key.decode()] = sorted(
+                msgspec.msgpack.decode(value[rows.start_of_fields(value) :])["ids"]
+            )
     return found

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.core import rows
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OffsetGoneError
 from tailrace.history.reading.opening import open_archive
@@ -47,7 +48,7 @@ def compact(folder: Path) -> None:
 
 def total(snapshot: Snapshot) -> int:
     ((_, value),) = snapshot.rows(0)
-    return int(msgspec.msgpack.decode(value[1:])["total"])
+    return int(msgspec.msgpack.decode(value[rows.start_of_fields(value) :])["total"])
 
 
 @pytest.mark.parametrize("app", [APP, NEWER])

@@ -53,7 +53,10 @@ def _summing(app: tr.App, orders: Any, name: str, order: Any) -> None:
 def sums(found: list[TaskState]) -> dict[tuple[str, str], int]:
     """By actor and key."""
     parts = [(rows.read_state_row(row), value) for one in found for row, value in one.rows]
-    return {(one.actor, one.key.decode()): msgspec.msgpack.decode(value[1:])["cents"] for one, value in parts}
+    return {
+        (one.actor, one.key.decode()): msgspec.msgpack.decode(value[rows.start_of_fields(value) :])["cents"]
+        for one, value in parts
+    }
 
 
 @pytest.mark.parametrize("second", ["event-time", "arrival"])

@@ -24,8 +24,15 @@ entries = st.binary(max_size=3).map(lambda value: rows.STAYS + value) | st.build
 values = st.binary(max_size=12)
 timers = st.builds(rows.Timer, times, st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1))
 
+names = st.tuples(st.sampled_from([0, 1]), key_bytes)
+value_rows = st.builds(
+    lambda head, fields: rows.value_head(head) + fields,
+    st.dictionaries(names, timers, max_size=rows.INSIDE + 1),
+    values,
+)
+
 rests = st.one_of(
-    st.tuples(st.just(b""), values),
+    st.tuples(st.just(b""), value_rows),
     st.tuples(fields.map(lambda name: b"l" + name.encode() + b"\0"), values),
     st.builds(
         lambda name, index, value: (b"l" + name.encode() + b"\0" + index, value),
@@ -65,7 +72,7 @@ def some_rows(count: int = 20, prefix: str = "N") -> dict[bytes, bytes]:
     found = dict[bytes, bytes]()
     for number in range(count):
         begin = rows.actor_prefix("Aircraft") + rows.escaped(f"{prefix}{number:05d}".encode())
-        found[begin] = b"\x11value"
+        found[begin] = rows.WITH_TIMER_ROWS + b"value"
         found[begin + b"mper_port\0JFK"] = rows.STAYS + b"%d" % number
         found[rows.timer_row(begin, 0, b"overdue")] = rows.encode_timer(rows.Timer(1_000 + number, number))
     return dict(sorted(found.items()))

@@ -132,9 +132,9 @@ def test_tasks_that_are_not_those_of_the_app_are_refused(snapshots: Snapshots) -
 def test_a_newer_format_is_refused_by_its_number(snapshots: Snapshots, tmp_path: Path) -> None:
     manifest = published(snapshots)
     path = tmp_path / "flights" / manifest.id / "manifest.json"
-    path.write_text('{"format": 3, "tables": {"state": "elsewhere"}}')
+    path.write_text('{"format": 4, "tables": {"state": "elsewhere"}}')
     for look in (snapshots.list, snapshots.open):
-        with pytest.raises(NewerFormatError, match="format 3"):
+        with pytest.raises(NewerFormatError, match="format 4"):
             look()
 
 

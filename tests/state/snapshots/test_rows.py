@@ -97,7 +97,7 @@ def test_a_task_without_rows_has_no_files(tmp_path: Path) -> None:
 def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
     begin = rows.actor_prefix("Aircraft") + rows.escaped(b"a\0b")
     task = {
-        begin: b"\x11value",
+        begin: rows.value_head({(0, b"nsoon"): rows.Timer(4, 7)}) + b"value",
         begin + b"lseen\0": b"-bounds",
         begin + b"lseen\0" + b"\0\1": b"-item",
         begin + b"mper_port\0": b"-empty key",
@@ -110,7 +110,7 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
     assert {row["actor"] for row in state} == {"Aircraft"}
     assert {row["key"] for row in state} == {b"a\0b"}
     assert [(row["kind"], row["field"], row["entry"], row["value"], row["expiry_ms"]) for row in state] == [
-        ("value", None, None, b"\x11value", None),
+        ("value", None, None, task[begin], None),
         ("list", "seen", None, b"-bounds", None),
         ("item", "seen", b"\0\1", b"-item", None),
         ("entry", "per_port", b"", b"-empty key", None),
@@ -121,12 +121,23 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
         {
             "actor": "Aircraft",
             "key": b"a\0b",
+            "domain": "event",
+            "name": b"nsoon",
+            "time_ms": 4,
+            "seed": 7,
+            "depth": 0,
+            "inside": True,
+        },
+        {
+            "actor": "Aircraft",
+            "key": b"a\0b",
             "domain": "processing",
             "name": b"overdue",
             "time_ms": 5,
             "seed": 2**64 - 1,
             "depth": 3,
-        }
+            "inside": False,
+        },
     ]
 
 

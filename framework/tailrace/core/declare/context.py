@@ -17,15 +17,15 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from tailrace.core import rows
+from tailrace.core.declare.context_timers import ContextTimers
 from tailrace.core.declare.current_unit import CurrentUnit, Instances
 from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorBase, Plan
 from tailrace.core.declare.topic import Edge, Stream, Table, Topic, refuse_unless_table
 from tailrace.core.declare.user_metrics import Metrics
-from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_LAST_MS, to_ms
-from tailrace.core.errors import TimerLoopError, UsageError
+from tailrace.core.durations import to_ms
+from tailrace.core.errors import UsageError
 from tailrace.core.handling.promises import Behind, Cause, Instance, Promises
-from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import CODEC_ERRORS
 
 K = TypeVar("K", default=Any)
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _MASK = (1 << 64) - 1
 
 
-class Context(Generic[K]):
+class Context(ContextTimers, Generic[K]):
     """Gives a handler its key, the time, output, timers and randomness. Instants are epoch milliseconds, UTC.
 
     ``tr.Context[str]`` declares keys of type str. This is checked against the topics when the app is defined,
@@ -52,7 +52,6 @@ class Context(Generic[K]):
         "_promises",
         "_receivers",
         "_timer_cap",
-        "_timer_ids",
         "_unit",
         "event_time",
         "is_late",
@@ -107,7 +106,6 @@ class Context(Generic[K]):
         self._allowed = tuple(one.emits for one in plan.operators)
         self._receivers = tuple(one.sends for one in plan.operators)
         self.metrics = Metrics()
-        self._timer_ids: dict[tuple[int, int, str], tuple[int, bytes]] = {}
         self.event_time = self.watermark = self.now = 0
         self.is_late = False
         self.timer_name = None
@@ -297,38 +295,6 @@ class Context(Generic[K]):
         value = rows.encode_envelope((plan.name, name, plan.messages[name].encode(message)))
         unit.outputs.append((self._plan.inbox_topic, plan.key_codec.encode(key), value, self.event_time, ()))
 
-    # --- timers ---
-
-    def set_timer(self, time: int | datetime, name: str | None = None) -> None:
-        """Call the actor's ``@tr.on_timer`` handler when the watermark reaches ``time``.
-
-        ``time`` is milliseconds since 1970, or an aware datetime. With a name, a pending timer of the same
-        name is moved; ``"overdue:JFK"`` is handled by ``@tr.on_timer("overdue")``. Without a name, there is
-        at most one timer per instant. A timer in the past is due at once, after this step's handlers. Timers
-        are durable, and each fires at most once.
-
-        Raises:
-            UsageError: The actor has no handler for this timer, the time is not an instant or looks like
-                seconds, or this handler is a stateless function, which has no timers.
-            TimerLoopError: Timer handlers of one key keep setting timers that are due at once.
-        """
-        self._set(rows.EVENT_TIME, time, name)
-
-    def set_processing_timer(self, time: int | datetime, name: str | None = None) -> None:
-        """Call the actor's ``@tr.on_processing_timer`` handler when the clock reaches ``time``.
-
-        Otherwise like ``set_timer``. After downtime, it may fire before earlier events have been read.
-        """
-        self._set(rows.PROCESSING_TIME, time, name)
-
-    def cancel_timer(self, timer: str | int | datetime) -> None:
-        """Cancel an event-time timer by its name, or an unnamed one by its time, if there is one."""
-        self._cancel(rows.EVENT_TIME, timer)
-
-    def cancel_processing_timer(self, timer: str | int | datetime) -> None:
-        """Cancel a processing-time timer by its name, or an unnamed one by its time, if there is one."""
-        self._cancel(rows.PROCESSING_TIME, timer)
-
     def clear(self) -> None:
         """Delete this instance: its fields, collections and timers.
 
@@ -336,90 +302,6 @@ class Context(Generic[K]):
         in a new instance.
         """
         self._own("clear").clear(self._unit.instance)
-
-    def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
-        unit = self._unit
-        table = unit.table or self._own("set a timer")
-        # The common case, without a call.
-        if type(time) is int and SECONDS_LAST_MS < time < INSTANT_LIMIT_MS:
-            time_ms = time
-        else:
-            time_ms = self._due_ms(time, domain)
-        depth = 0
-        if unit.fired is not None:
-            fired_domain, fired_ms = unit.fired
-            reached = self.watermark if domain == rows.EVENT_TIME else self.now
-            if time_ms <= (fired_ms if domain == fired_domain else reached):
-                depth = unit.depth + 1
-                if depth > self._timer_cap:
-                    raise TimerLoopError(
-                        f"{self._place()} set a timer at or before the time of the timer that just fired, "
-                        f"{depth} times in a row",
-                        actor=table.plan.name,
-                        key=self.key,
-                        hint="A timer handler that sets a timer again must set it later than the time at "
-                        "which it fired.",
-                    )
-        table.move_timer(
-            unit.instance._tr_parts or table.parts(unit.instance),
-            self._timer_id(domain, time_ms if name is None else name, setting=True),
-            rows.Timer(time_ms, self._draw(), depth),
-        )
-
-    def _cancel(self, domain: int, timer: str | int | datetime) -> None:
-        table = self._own("cancel a timer")
-        name = timer if isinstance(timer, str) else self._due_ms(timer, domain)
-        table.move_timer(table.parts(self._unit.instance), self._timer_id(domain, name), None)
-
-    def _due_ms(self, time: int | datetime, domain: int) -> int:
-        """The instant at which a timer is due."""
-        try:
-            time_ms = to_ms(time)
-        except UsageError as error:
-            hint = error.hint
-            if isinstance(time, int) and time < 0:
-                hint = (
-                    "Before the first event there is no ctx.watermark: compute the time from ctx.event_time."
-                )
-            raise UsageError(
-                f"{self._place()} uses a timer with a wrong time: {error.what}", hint=hint
-            ) from None
-        if type(time) is int:
-            here_ms = self.event_time if domain == rows.EVENT_TIME else self.now
-            refuse_seconds(time_ms, here_ms, f"{self._place()} uses a timer")
-        return time_ms
-
-    def _timer_id(self, domain: int, timer: str | int, *, setting: bool = False) -> tuple[int, bytes]:
-        if isinstance(timer, int):
-            if setting:
-                self._handled(domain, "")
-            return domain, b"u" + rows.time_bytes(timer)
-        table = self._unit.table
-        assert table is not None
-        known = self._timer_ids.get((table.plan.index, domain, timer))
-        if known is None:
-            self._handled(domain, timer)
-            if len(self._timer_ids) > 10_000:
-                self._timer_ids.clear()
-            known = self._timer_ids[table.plan.index, domain, timer] = (domain, b"n" + timer.encode())
-        return known
-
-    def _handled(self, domain: int, name: str) -> None:
-        table = self._unit.table
-        assert table is not None
-        plan = table.plan
-        handlers = plan.event_timers if domain == rows.EVENT_TIME else plan.processing_timers
-        family = name.partition(":")[0]
-        if family not in handlers:
-            decorator = "on_timer" if domain == rows.EVENT_TIME else "on_processing_timer"
-            decorated = f'@tr.{decorator}("{family}")' if family else f"@tr.{decorator}"
-            what = f"the timer {name!r}" if name else "an unnamed timer"
-            raise UsageError(
-                f"{self._place()} uses {what}, which {plan.cls.__name__} does not handle",
-                hint=did_you_mean(
-                    family, filter(None, handlers), f"Give {plan.cls.__name__} a method with {decorated}."
-                ),
-            )
 
     # --- randomness ---
 

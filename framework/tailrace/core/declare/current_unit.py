@@ -36,6 +36,11 @@ class Instances(Protocol):
         """The actor."""
         ...
 
+    @property
+    def timer_ids(self) -> tuple[dict[str, tuple[int, bytes]], dict[str, tuple[int, bytes]]]:
+        """By time domain: the names that handlers have given, with the timers. A cache."""
+        ...
+
     def parts(self, instance: Any, /) -> Any:
         """The collections and timers of an instance."""
 

@@ -11,14 +11,15 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
-from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.engine.actor_timers import ActorTimers
 from tailrace.core.engine.instance_cache import InstanceCache, Rows
-from tailrace.core.engine.instance_extras import NO_PAST, EarlierDeclaration, Parts, TimerId
-from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, carrying, encoded_blank, raw_fields
+from tailrace.core.engine.instance_extras import NO_PAST, EarlierDeclaration, Parts
+from tailrace.core.engine.value_rows import carrying, encoded_blank, raw_fields
 from tailrace.core.errors import CorruptStateError, StateLeakError, WrongPartitionError
 from tailrace.core.formats import check_format
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import Head
+from tailrace.core.rows import TimerId
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
 
@@ -38,26 +39,20 @@ _ONE_IN = 4
 """Read rows ahead if one record in this many has a key that is not live: the search takes time, too."""
 
 
-class Table:
+class Table(ActorTimers):
     """The instances of one actor in one task."""
 
     def __init__(
         self, cells: InstanceCache, plan: ActorPlan, past: EarlierDeclaration, *, checked: bool
     ) -> None:
-        self.cells, self.plan, self.past = cells, plan, past
-        self.state = cells.state
-        self.prefix = rows.actor_prefix(plan.name)
+        super().__init__(cells, plan)
+        self.past = past
         self.fields: tuple[str, ...] = getattr(plan.cls, "__struct_fields__")  # noqa: B009  # unknown to type checkers
         self.encode, self.encode_unsettled, self.decode = plan.encode, plan.encode_unsettled, plan.decode
         if self.past.fields:
             self.encode, self.encode_unsettled, self.decode = carrying(plan, self.past.fields)
         self.encode_key = plan.key_codec.encode
         self.seal = plan.seal if plan.seal is not None else _nothing_to_seal
-        self.live: dict[Any, Any] = {}
-        self.old: dict[Any, Any] = {}
-        self.dirty: dict[Any, bytes | None] = {}
-        self.moved: dict[tuple[Any, TimerId], rows.Timer | None] = {}
-        """Timers changed since the last commit, with their values before the change."""
         self.images: dict[Any, bytes] | None = {} if checked else None
         """In a checked run: the encoding of each live instance when its last handler returned."""
         self.simple = plan.fixed and not plan.ttls and not checked and not cells.reload
@@ -131,13 +126,14 @@ class Table:
             row = self._ahead.pop(name) if name in self._ahead else self.state.get(name)
         if row is None:
             instance = self._new()
-            self._bind(instance, key, key_bytes, name, _ABSENT, has_timers=False)
+            self._bind(instance, key, key_bytes, name, _ABSENT, {})
             cells.undo.append((self.live, key, MISSING))
         else:
             instance = self._read(key, row)
-            of_the_past = self.past.mixed and self.encode(instance) != row[1:]
+            of_the_past = self.past.mixed and self.encode(instance) != row[rows.start_of_fields(row) :]
             mark = _OF_THE_PAST if of_the_past else _CLEAN
-            self._bind(instance, key, key_bytes, name, mark, has_timers=bool(row[0] & rows.HAS_TIMERS))
+            timers = None if row[0] & rows.HAS_TIMERS else rows.timers_inside(row)
+            self._bind(instance, key, key_bytes, name, mark, timers)
             self._weight += _WEIGHT + 3 * len(row)
         self.live[key] = instance
         return instance
@@ -146,7 +142,7 @@ class Table:
         if row[0] & 0xF0 != rows.FORMAT:
             check_format(f"the state of {self.plan.name} {key!r}", row[0] >> 4, rows.FORMAT >> 4)
         try:
-            return self.decode(row[1:])
+            return self.decode(row[rows.start_of_fields(row) :])
         except (msgspec.MsgspecError, ValueError) as error:
             raise CorruptStateError(
                 f"the state of {self.plan.name} {key!r} cannot be read: {error}",
@@ -154,13 +150,19 @@ class Table:
             ) from error
 
     def _bind(
-        self, instance: Any, key: Any, key_bytes: bytes, name: bytes, mark: int, *, has_timers: bool
+        self,
+        instance: Any,
+        key: Any,
+        key_bytes: bytes,
+        name: bytes,
+        mark: int,
+        timers: dict[TimerId, rows.Timer] | None,
     ) -> None:
         instance._tr_key = key
         instance._tr_row = name  # computed once, because each commit needs it
         instance._tr_mark = mark
-        if self._has_parts or has_timers:
-            instance._tr_parts = Parts(self, key, key_bytes, fresh=mark == _ABSENT, has_timers=has_timers)
+        if self._has_parts or timers or timers is None:
+            instance._tr_parts = Parts(self, key, key_bytes, fresh=mark == _ABSENT, timers=timers)
             self._weight += _PARTS_WEIGHT
         else:
             instance._tr_parts = None
@@ -171,7 +173,7 @@ class Table:
         if parts is None:
             key = instance._tr_key
             # The value row has the flag for no timers, and an actor without collections has no other parts.
-            parts = Parts(self, key, self.encode_key(key), fresh=False, has_timers=False)
+            parts = Parts(self, key, self.encode_key(key), fresh=False, timers={})
             instance._tr_parts = parts
             self._weight += _PARTS_WEIGHT
         return parts
@@ -266,7 +268,7 @@ class Table:
                 else:
                     expiry_ms = self.cells.expiry(ttl.domain, ttl.ttl_ms)
                     self.move_timer(parts, timer, rows.Timer(expiry_ms, 0))
-        parts.written.clear()
+        parts.written = ()
 
     def restore(self, key: Any, image: bytes | None) -> None:
         """Reset an instance to its image, because the unit has failed."""
@@ -278,7 +280,7 @@ class Table:
             if key not in self.dirty:  # this unit touched it first
                 reborn._tr_mark = _OF_THE_PAST
             if instance._tr_parts is not None:
-                instance._tr_parts.written.clear()
+                instance._tr_parts.written = ()
         if self.images is not None:
             self.images.pop(key, None)
 
@@ -310,24 +312,10 @@ class Table:
         """Whether the instance was made for a key without state, and has not been touched since."""
         return bool(instance._tr_mark == _ABSENT)
 
-    def moves_the_end(self, name: bytes) -> bool:
-        """Whether event time rises to a timer of this name at the end of input: not to an expiry or heartbeat."""
-        return name[:1] != rows.EXPIRY and self.timer_name(name)[0] not in self.plan.unless_ended
-
-    def is_pending(self, domain: int, time_ms: int, key_bytes: bytes, name: bytes) -> bool:
-        """Whether a queue entry is still valid."""
-        key = self.plan.key_codec.decode(key_bytes)
-        instance = self.instance(key)
-        if self.is_absent(instance):
-            del self.live[key]
-            return False
-        timer = self.parts(instance).timers.get((domain, name))
-        return timer is not None and timer.time_ms == time_ms
-
     def fires(self, domain: int, time_ms: int, key_bytes: bytes, name: bytes) -> bool:
         """Whether a queue entry is a valid timer or expiry."""
         if name[:1] != rows.EXPIRY:
-            return self.is_pending(domain, time_ms, key_bytes, name)
+            return self.due_ms(domain, key_bytes, name) == time_ms
         key = self.plan.key_codec.decode(key_bytes)
         instance = self.instance(key)
         if self.is_absent(instance):
@@ -343,20 +331,15 @@ class Table:
         number = next((i for i, m in enumerate(self.plan.maps) if m.name.encode() == map_name), None)
         return number is not None and parts.map(number)._entries.expires(entry, domain, time_ms)
 
-    def timer_name(self, name: bytes) -> tuple[str, str | None]:
-        """The family of a timer's handlers, and the name that the user gave; None for an unnamed timer."""
-        if name[:1] == b"u":
-            return "", None
-        full = name[1:].decode()
-        return full.partition(":")[0], full
-
     def expire(self, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
         """Remove a field or an entry that has expired, if it is still declared. Returns whether it did."""
         parts, kind = self.parts(instance), name[1:2]
         if kind == b"v":
             timer, field = parts.timers.get((domain, name)), name[2:].decode()
-            if timer is None or timer.time_ms != time_ms or field in self.past.fields:
-                self.postpone_timer(domain, timer, time_ms, parts.key_bytes, name)
+            if field in self.past.fields:
+                return False  # it stays in the index until the field is declared again
+            if timer is None or timer.time_ms != time_ms:
+                self.postpone_timer(parts, (domain, name), time_ms)
                 return False
             image = self.touch(instance)
             self.cells.touched.append((self, instance._tr_key, image))
@@ -377,51 +360,11 @@ class Table:
         self.touch(instance)  # it may be bare if this was its last entry
         return True
 
-    def move_timer(self, parts: Parts, timer: TimerId, to: rows.Timer | None) -> None:
-        """Set a timer, move it, or cancel it."""
-        timers = parts.timers
-        old = timers.get(timer)
-        if to is None:
-            if old is None:
-                return
-            del timers[timer]
-        else:
-            timers[timer] = to
-            if old is None or to.time_ms < old.time_ms:  # else ``postpone_timer`` moves it when it comes up
-                self.push_timer(timer[0], to.time_ms, parts.key_bytes, timer[1])
-        self.cells.undo.append((timers, timer, MISSING if old is None else old))
-        self.moved.setdefault((parts.key, timer), old)
-
-    def push_timer(self, domain: int, time_ms: int, key: bytes, name: bytes) -> None:
-        """Add an entry to the queue of a domain."""
-        self.cells.queues[domain][self.plan.index].push(time_ms, key, name)
-
-    def postpone_timer(
-        self, domain: int, timer: rows.Timer | None, time_ms: int, key: bytes, name: bytes
-    ) -> None:
-        """Handle an entry not due at ``time_ms``: push it again if its timer was moved to a later time."""
-        if timer is not None and timer.time_ms > time_ms:
-            self.push_timer(domain, timer.time_ms, key, name)
-
-    def latest_moved(self, domain: int) -> tuple[int, Any, bytes]:
-        """Time, key and name of the latest timer that ``moves_the_end``, of those moved since the last commit."""
-        latest: tuple[int, Any, bytes] = NO_WATERMARK, None, b""
-        for key, timer in self.moved:
-            instance = self.live.get(key)
-            parts: Parts | None = None if instance is None else instance._tr_parts
-            now = None if parts is None else parts.timers.get(timer)
-            if now is None or timer[0] != domain or now.time_ms <= latest[0]:
-                continue
-            if self.moves_the_end(timer[1]):
-                latest = now.time_ms, key, timer[1]
-        return latest
-
     # --- the commit ---
 
     def collect(self, batch: Rows, index: Rows) -> None:
         """Add the rows that have changed since the last commit, and the matching changes of the index."""
-        actor = self.plan.name.encode()
-        flags_changed = {key for key, _ in self.moved}
+        heads = self.collect_timers(batch, index)
         live, encode, blank = self.live, self.encode, self._blank
         self._bare.clear()
         for key, image in self.dirty.items():
@@ -431,37 +374,26 @@ class Table:
                     batch[self.prefix + rows.escaped(self.encode_key(key))] = None
                 continue
             encoded = encode(instance)
-            if encoded == blank and (instance._tr_parts is None or instance._tr_parts.is_empty()):
+            parts: Parts | None = instance._tr_parts
+            if encoded == blank and (parts is None or parts.is_empty()):
                 self._bare.append((instance, image))
                 if image is not None:
                     batch[instance._tr_row] = None
                 continue
-            if encoded != image or key in flags_changed:
-                parts: Parts | None = instance._tr_parts
-                flags = PLAIN if parts is None or not parts.has_timers else WITH_TIMERS
-                batch[instance._tr_row] = flags + encoded
+            if encoded != image or key in heads:
+                head = heads.get(key)
+                if head is None:
+                    head = rows.PLAIN if parts is None else parts.head()
+                batch[instance._tr_row] = head + encoded
             if image is None:
                 self._weight += _WEIGHT + 3 * len(encoded)
             elif len(encoded) != len(image):
                 self._weight += 3 * (len(encoded) - len(image))
-        for (key, timer), old in self.moved.items():
-            instance = self.live.get(key)
-            parts = None if instance is None else instance._tr_parts
-            new = None if parts is None else parts.timers.get(timer)
-            if new == old:
-                continue
-            key_bytes = self.encode_key(key)
-            row = rows.timer_row(self.prefix + rows.escaped(key_bytes), *timer)
-            batch[row] = None if new is None else rows.encode_timer(new)
-            if old is not None:
-                index[rows.index_row(timer[0], old.time_ms, actor, key_bytes, timer[1])] = None
-            if new is not None:
-                index[rows.index_row(timer[0], new.time_ms, actor, key_bytes, timer[1])] = b""
 
     def committed(self, limit: int) -> None:
         """Note that the rows are stored. Drop the older generation if instances exceed ``limit`` bytes."""
         self.dirty.clear()
-        self.moved.clear()
+        self.timers_committed()
         self._ahead.clear()
         for instance, image in self._bare:
             # An instance without a row must not stay live: its next touch makes a new instance, as after a

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.engine.value_rows import PLAIN, WITH_TIMERS, KeyRows, joined, raw_fields
+from tailrace.core.engine.value_rows import KeyRows, joined, raw_fields
 from tailrace.core.values.canonical_nan import canonical
 from tailrace.core.values.defaults import NOT_CERTAIN, are_same, shown_default
 from tailrace.core.values.stored_types import stored_struct, stored_type
@@ -40,14 +40,14 @@ class ReadAs:
         self._blank = self._plain(joined(defaults)) if has_blank else None
 
     def read(self, found: KeyRows) -> KeyRows:
-        """The rows of a key in one form. A key without rows has its defaults, unless fields are required."""
+        """The rows of a key in one form, with a row for each timer. A key without rows has its defaults, unless fields are required."""
+        found = rows.spread(found)
         kept = dict(self._others(found))
         value = found.get(b"")
         encoded = self._blank if value is None else self._plain(value[1:])
         if encoded is None:
             return kept
-        flags = WITH_TIMERS if any(rest[:1] == b"t" for rest in kept) else PLAIN
-        return {b"": flags + encoded, **kept}
+        return {b"": rows.PLAIN + encoded, **kept}
 
     def _others(self, found: KeyRows) -> Iterator[tuple[bytes, bytes]]:
         for rest, value in found.items():

@@ -49,7 +49,7 @@ def instant(time_ms: int) -> str:
 def picture(actor: ActorPlan, found: Mapping[bytes, bytes]) -> Picture:
     """The picture of one key's rows. The keys of ``found`` are the parts of the row names after the key."""
     shown: Picture = {}
-    for rest, value in sorted(found.items()):
+    for rest, value in sorted(rows.spread(found).items()):
         kind = rest[:1]
         if not kind:
             shown |= _fields(actor, value)

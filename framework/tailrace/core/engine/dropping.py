@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tailrace.core import rows
 from tailrace.core.declare.schema import timer_family
 from tailrace.core.engine.describe_rows import instant
-from tailrace.core.engine.value_rows import KeyRows, without
+from tailrace.core.engine.timers import FOREVER
+from tailrace.core.engine.value_rows import KeyRows, stored_timer, without
 
 if TYPE_CHECKING:
     from tailrace.core.declare.plan import ActorPlan, Plan
@@ -72,27 +73,33 @@ def pending_timers(
 ) -> dict[str, PendingTimers]:
     """The pending timers of these families, by actor, that have no handler.
 
-    Reads the index, which has one row for each pending timer: one or two seconds for a million.
+    Reads the index, which has about one row for each pending timer: one or two seconds for a million.
     """
     found: dict[str, PendingTimers] = {}
     wanted = [actor for actor in plan.actors if actor.name in families]
     for actor, domain in product(wanted, (rows.EVENT_TIME, rows.PROCESSING_TIME)):
         prefix = rows.index_prefix(domain, actor.name.encode())
-        passed = {rows.EXPIRY}
+        passed = {rows.EXPIRY: -FOREVER}
         for row, _ in state.scan(prefix, rows.prefix_end(prefix)):
             # The key follows the time, and an escaped key ends with the first two zeros.
             name = row[row.index(b"\0\0", len(prefix) + 8) + 2 :]
             # All timers named by their time are of one kind, and so are all expiries.
             kind = name.partition(b":")[0] if name[:1] == b"n" else name[:1]
-            if kind in passed:
+            if kind in passed and passed[kind] <= rows.time_of(row[len(prefix) : len(prefix) + 8]):
                 continue
-            passed.add(kind)
             family = _family(domain, name)
-            if family not in actor.schema.timers and family in families[actor.name]:
-                time_ms, _, key_bytes, _ = rows.read_index_row(row)
+            if family in actor.schema.timers or family not in families[actor.name]:
+                passed[kind] = -FOREVER
+                continue
+            # The timer may be due later than its index row, or not be pending any more.
+            key_bytes = rows.read_index_row(row)[2]
+            key_prefix = rows.actor_prefix(actor.name) + rows.escaped(key_bytes)
+            timer = stored_timer(state, key_prefix, (domain, name))
+            if timer is not None and timer.time_ms < passed.get(kind, FOREVER):
+                passed[kind] = timer.time_ms
                 key = actor.key_codec.decode(key_bytes)
-                one = PendingTimers(actor.name, family, actor.cls.__name__, key, time_ms)
-                found.setdefault(one.name, one)
+                one = PendingTimers(actor.name, family, actor.cls.__name__, key, timer.time_ms)
+                found[one.name] = one
     return found
 
 
@@ -127,14 +134,15 @@ class Dropping:
             before = {row[len(key_prefix) :]: value for row, value in group}
             after: KeyRows = {}
             if actor is not None:
-                after = without(actor, before, parts, [rest for rest in before if _is_of(rest, parts)])
-            for rest, value in before.items():
-                now = after.get(rest)
-                if now == value:
-                    continue
-                self.rows[key_prefix + rest] = now
-                if rest:
-                    self.index |= rows.derived_index_rows(key_prefix + rest, value, now)
+                gone = [rest for rest in rows.spread(before) if _is_of(rest, parts)]
+                after = without(actor, before, parts, gone)
+            changed = [
+                (key_prefix + rest, value, now)
+                for rest, value in before.items()
+                if (now := after.get(rest)) != value
+            ]
+            self.rows |= {row: now for row, _, now in changed}
+            self.index |= rows.index_changes(changed)
 
     def written(self) -> None:
         """Note that the store has these changes."""

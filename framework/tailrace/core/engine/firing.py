@@ -20,7 +20,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Route
 from tailrace.core.declare.quarantine import PendingTimer
 from tailrace.core.declare.schema import timer_family
-from tailrace.core.durations import INSTANT_LIMIT_MS, is_instant
+from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK, is_instant
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.quarantine import failure_of
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
@@ -156,29 +156,32 @@ class Firing:
             instance = table.load(key)
             if table.is_absent(instance):
                 del table.live[key]
-                if name[:1] == rows.EXPIRY:
-                    units.cells.disarm(domain, time_ms, table.plan, key_bytes, name)
+                units.cells.disarm(domain, time_ms, table.plan, key_bytes, name)
+                return
+        timer: rows.Timer | None = None
+        if name[:1] != rows.EXPIRY:
+            parts = table.parts(instance)
+            timer = parts.timers.get((domain, name))
+            if timer is None or timer.time_ms != time_ms:
+                table.postpone_timer(parts, (domain, name), time_ms)
                 return
         context, unit = units.context, units.unit
         context.key = key
         context.is_late = False
         context.watermark = watermark = self.marks.of_operator[table.plan.index]
         context.event_time = time_ms if domain == rows.EVENT_TIME else _after(watermark)
-        if name[:1] == rows.EXPIRY:
+        if timer is None:
             units.totals.fired += units.expire(table, instance, domain, time_ms, name)
-            return
-        timer = table.parts(instance).timers.get((domain, name))
-        if timer is None or timer.time_ms != time_ms:
-            table.postpone_timer(domain, timer, time_ms, key_bytes, name)
             return
         family, context.timer_name = table.timer_name(name)
         unit.salt, unit.origin, unit.depth = 1, timer.seed, timer.depth
         unit.fired = (domain, time_ms)
-        mark, fired, pending = len(unit.outputs), units.totals.fired, PendingTimer(domain, name, time_ms)
+        mark, fired = len(unit.outputs), units.totals.fired
         try:
             skipped = units.timer_skip(fired, table, time_ms) if units.skips else None
             if skipped is not None and (failure := failure_of(skipped)) is not None:
                 units.skip(TIMER, fired, None, skipped)
+                pending = PendingTimer(domain, name, time_ms)
                 self.waits.fail(units, (table.plan.index, key), failure, pending)
                 self.waits.put((table.plan.index, key), (domain, entry))
             elif skipped is not None:
@@ -189,6 +192,7 @@ class Firing:
                 if unit.chained:
                     units.deliver_chained(key)
         except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
+            pending = PendingTimer(domain, name, time_ms)
             units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms), pending)
             # Undoing the handler's changes has also restored the timer.
             if self.waits.has_failed:
@@ -218,13 +222,12 @@ class Firing:
         Raises TimerLoopError if it was asked more than ``cap`` times, and there has always been one.
         """
         table: Table = self.units.cells.tables[actor]
-        latest_ms, key, name = table.latest_moved(rows.EVENT_TIME)
-        for time_ms, _, key_bytes, other in self.events[actor].latest_first():
-            if time_ms <= latest_ms:
-                break
-            if table.moves_the_end(other) and table.is_pending(rows.EVENT_TIME, time_ms, key_bytes, other):
-                latest_ms, key, name = time_ms, table.plan.key_codec.decode(key_bytes), other
-                break
+        latest_ms, key, name = NO_WATERMARK, None, b""
+        for _, _, key_bytes, other in sorted(self.events[actor].entries()):
+            if table.moves_the_end(other):
+                at_ms = table.due_ms(rows.EVENT_TIME, key_bytes, other)
+                if at_ms > latest_ms:
+                    latest_ms, key, name = at_ms, table.plan.key_codec.decode(key_bytes), other
         self.rises[actor] = self.rises[actor] + 1 if name else 0
         if self.rises[actor] > cap:
             family, full = table.timer_name(name)

@@ -77,7 +77,8 @@ class InstanceCache:
         self.shared: dict[str, Any] = {}
         """The views of broadcast tables, by topic."""
         self.armed: Rows = {}
-        """Index rows of expiring entries, set or removed since the last commit."""
+        """Index rows of expiring entries, and of timers that came up too early, set or removed since the last commit.
+        """
 
     def expiry(self, domain: int, ttl_ms: int) -> int:
         """The time at which a value written now expires.
@@ -94,12 +95,12 @@ class InstanceCache:
         return max(context.event_time, context.watermark) + ttl_ms
 
     def arm(self, domain: int, time_ms: int, actor: ActorPlan, key: bytes, name: bytes) -> None:
-        """Schedule the check of an entry for the time when it expires."""
+        """Schedule the check of an entry for the time when it expires, or of a timer that was moved to a later time."""
         self.armed[rows.index_row(domain, time_ms, actor.name.encode(), key, name)] = b""
         self.queues[domain][actor.index].push(time_ms, key, name)
 
     def disarm(self, domain: int, time_ms: int, actor: ActorPlan, key: bytes, name: bytes) -> None:
-        """Remove an expiry that has come up."""
+        """Remove an index row that has come up."""
         self.armed[rows.index_row(domain, time_ms, actor.name.encode(), key, name)] = None
 
     def begin(self) -> None:
@@ -137,13 +138,12 @@ class InstanceCache:
     def collect(self) -> tuple[Rows, Rows]:
         """The changes since the last commit: the rows, and those of the index."""
         batch: Rows = {}
-        index: Rows = {}
+        index: Rows = dict(self.armed)
         for table in self.tables:
             table.verify()
             table.collect(batch, index)
         for entries in self.dirty_collections:
             entries.collect(batch)
-        index.update(self.armed)
         return batch, index
 
     def committed(self) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from tailrace.core import rows
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.handling.entries import CollectionPlan, Entries, ListEntries
+from tailrace.core.rows import TimerId
 
 
 class EarlierDeclaration(NamedTuple):
@@ -23,9 +24,6 @@ class EarlierDeclaration(NamedTuple):
 
 NO_PAST: Final = EarlierDeclaration()
 
-TimerId = tuple[int, bytes]
-"""Time domain and timer name in bytes."""
-
 
 class Parts:
     """The collections and pending timers of an instance."""
@@ -36,6 +34,8 @@ class Parts:
         "_past",
         "_timers",
         "fresh",
+        "have_rows",
+        "indexed",
         "key",
         "key_bytes",
         "prefix",
@@ -43,7 +43,10 @@ class Parts:
         "written",
     )
 
-    def __init__(self, table: Any, key: Any, key_bytes: bytes, *, fresh: bool, has_timers: bool) -> None:
+    def __init__(
+        self, table: Any, key: Any, key_bytes: bytes, *, fresh: bool, timers: dict[TimerId, rows.Timer] | None
+    ) -> None:
+        """``timers``: the pending timers; None if they have rows of their own, which are read on first use."""
         self.table = table
         """The ``actor_table.Table`` of its actor."""
         self.key = key
@@ -51,9 +54,13 @@ class Parts:
         self.prefix: bytes = table.prefix + rows.escaped(key_bytes)
         self.fresh = fresh
         """Whether the store has no valid state of this key."""
-        self.written: set[int] = set()
+        self.written: Collection[int] = ()
         """Fields with a time to live that the running handler has assigned."""
-        self._timers: dict[TimerId, rows.Timer] | None = None if has_timers else {}
+        self._timers = timers
+        self.have_rows = timers is None
+        """Whether the timers have rows of their own in the store."""
+        self.indexed: dict[TimerId, int] | None = None
+        """The time in the store's index of timers that have another there than their own: see ``timers``."""
         self._maps: dict[int, MapState[Any, Any]] = {}
         self._lists: dict[int, ListState[Any]] = {}
         self._past: tuple[Entries, ...] | None = None
@@ -74,7 +81,8 @@ class Parts:
 
     def ttl_written(self, index: int) -> None:
         """Note that a field with a time to live is assigned."""
-        self.written.add(index)
+        if index not in self.written:
+            self.written = (*self.written, index)
 
     @property
     def timers(self) -> dict[TimerId, rows.Timer]:
@@ -91,6 +99,10 @@ class Parts:
     def has_timers(self) -> bool:
         """Whether any timer is pending. If the timers have not been read yet, there is always one."""
         return self._timers is None or bool(self._timers)
+
+    def head(self) -> bytes:
+        """The bytes of the value row in front of the fields."""
+        return rows.WITH_TIMER_ROWS if self._timers is None else rows.value_head(self._timers)
 
     def collections(self) -> Sequence[Entries]:
         """The entries of all collections of the actor: used, unused, or no longer declared."""

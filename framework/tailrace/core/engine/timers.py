@@ -1,7 +1,6 @@
 """Pending timers of one actor in one time domain, in firing order.
 
-Theory. A timer's identity is (actor, key, domain, name). Its time is stored in a row of its own, with its
-key. This queue only answers "which timer is due next?", and may be wrong in one direction: it can name a
+Theory. A timer's identity is (actor, key, domain, name). Its time is stored with its key. This queue only answers "which timer is due next?", and may be wrong in one direction: it can name a
 timer too early, or a timer that was cancelled. The caller that pops an entry checks it against the row, and
 pushes it again if the timer was moved to a later time. So setting, moving and cancelling a timer never search
 the queue, an aborted unit does not have to repair it, and a timer that each event moves to a later time is
@@ -17,6 +16,10 @@ the index when it reaches the horizon. So memory is bounded, regardless of the n
     set a timer at or after it         it is kept in ``_beyond`` until the next commit puts it into the index
     heap empty, or horizon reached     the next part of the index is read, with ``_beyond`` in that range
     at a commit, with too many         the heap is cut and the horizon lowered (the index has the rest)
+
+The index may be wrong in the same direction: a timer that is moved to a later time keeps its index row, which
+is renewed when it comes up. So each timer has an index row at its time or before. A row that comes up and has no
+timer is deleted.
 
 Order: (time, place of the actor, key bytes, timer name), over all queues of a domain. The place is
 ``Plan.order``: an actor nearer to the sources comes first, so its events for an instant arrive before other
@@ -105,11 +108,11 @@ class TimerQueue:
                 del self._heap[keep:]
                 self._horizon_ms = cut
 
-    def latest_first(self) -> Iterator[Entry]:
-        """All entries, with those of the index, the latest first; one moved since the commit at its old time."""
+    def entries(self) -> set[Entry]:
+        """All entries, with those of the index. Some may be too early, or outdated."""
         entries = set(self._heap) | self._beyond
         entries.update(self._indexed(-FOREVER, FOREVER))
-        return iter(sorted(entries, reverse=True))
+        return entries
 
     def _refill(self) -> None:
         """Raise the horizon until the heap has an entry or no entries are left."""

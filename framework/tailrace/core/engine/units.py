@@ -270,7 +270,10 @@ class Units:
         route.call(instance, self.context)
         if cells.touched_collections:
             cells.seal_collections()
-        table.settle(instance, image)
+        if table.simple and not cells.cleared:
+            table.seal(instance)
+        else:
+            table.settle(instance, image)
 
     def expire(self, table: Table, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
         """Remove a field or an entry that has expired. Returns whether the expiry was still valid."""

@@ -1,4 +1,4 @@
-"""Value rows: the plain fields of an instance as one msgpack map, after a byte of flags.
+"""Value rows: the plain fields of an instance as one msgpack map, after a byte of flags and the timers (``rows``).
 
 A row that an earlier version of the code wrote may have another form than the declaration writes now: a field
 more or less. Such a row is called *of the past*. It may have a field that is no longer declared, because it
@@ -10,16 +10,14 @@ field use the decoder and encoder that do this.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.storage import StateReader
 from tailrace.core.values.types import CODEC_ERRORS
-
-PLAIN: Final = bytes((rows.FORMAT,))
-WITH_TIMERS: Final = bytes((rows.FORMAT | rows.HAS_TIMERS,))
 
 KeyRows = dict[bytes, bytes]
 """The rows of one key of one actor, by the part of the row name after the key: ``rows.StateRow.rest``."""
@@ -101,25 +99,33 @@ def _pairs(fields: Mapping[str, bytes]) -> bytes:
 # --- the rows of a key, without a task
 
 
+def stored_timer(state: StateReader, prefix: bytes, timer: rows.TimerId) -> rows.Timer | None:
+    """A pending timer of the key whose rows begin with ``prefix``."""
+    value = state.get(prefix)
+    if value is None or not value[0] & rows.HAS_TIMERS:
+        return None if value is None else rows.timers_inside(value).get(timer)
+    row = state.get(rows.timer_row(prefix, *timer))
+    return None if row is None else rows.decode_timer(row)
+
+
 def without(plan: ActorPlan, found: KeyRows, fields: Collection[str], gone: Collection[bytes]) -> KeyRows:
     """A key's rows without some plain fields, their expiries and the rows ``gone``; none if it is bare."""
     expiries = {b"!v" + name.encode() for name in fields}
     left = {
         rest: value
-        for rest, value in found.items()
-        if rest and rest not in gone and not (rest[:1] == b"t" and rest[2:] in expiries)
+        for rest, value in rows.spread(found).items()
+        if rest not in gone and not (rest[:1] == b"t" and rest[2:] in expiries)
     }
-    value = found.get(b"")
+    value = left.pop(b"", None)
     if value is None:
         return left
     encoded = value[1:]
     had = raw_fields(encoded)
     if not had.keys().isdisjoint(fields):
         encoded = joined({name: one for name, one in had.items() if name not in fields})
-    flags = WITH_TIMERS if any(rest[:1] == b"t" for rest in left) else PLAIN
     if not left and _is_blank(plan, encoded):
         return {}
-    return {b"": flags + encoded, **left}
+    return rows.gathered({b"": rows.PLAIN + encoded, **left})
 
 
 def _is_blank(plan: ActorPlan, encoded: bytes) -> bool:

@@ -138,18 +138,17 @@ def _shown(cut: tape.Cut) -> dict[str, str]:
 
 
 def check_index(plan: Plan, partition: int, live: LiveState, into: Differences) -> None:
-    """Check that the index has every timer at its time, and every expiry at its time or earlier."""
+    """Check that the index has every timer and every expiry, at its time or earlier."""
     earliest: dict[tuple[int, str, bytes, bytes], int] | None = None
     for row, value in live.store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
         for needed in rows.derived_index_rows(row, None, value):
             if live.store.get(needed) is not None:
                 continue
             time_ms, actor, key, name = rows.read_index_row(needed)
-            if name[:1] == rows.EXPIRY:
-                earliest = _earliest(live.store) if earliest is None else earliest
-                found_ms = earliest.get((needed[1], actor, key, name))
-                if found_ms is not None and found_ms <= time_ms:
-                    continue
+            earliest = _earliest(live.store) if earliest is None else earliest
+            found_ms = earliest.get((needed[1], actor, key, name))
+            if found_ms is not None and found_ms <= time_ms:
+                continue
             into.add(
                 Difference(
                     kind="index",

@@ -119,7 +119,8 @@ class Snapshot:
     def _rows_of(self, level: Level, task: TaskEntry, table: TableName) -> Iterator[Changes]:
         for batch in self._batches(level, task, table):
             keys, values = tables.CHUNKS[table](batch)
-            yield keys, list[bytes | None](values)
+            if keys:
+                yield keys, list[bytes | None](values)
 
     def _deleted(self, level: Level, task: TaskEntry) -> Iterator[Changes]:
         for batch in self._batches(level, task, tables.DELETED):

@@ -3,7 +3,7 @@
 ::
 
     state      actor  key  kind  field  entry  value  expiry_ms
-    timers     actor  key  domain  name  time_ms  seed  depth
+    timers     actor  key  domain  name  time_ms  seed  depth  inside
     messages   offset  timestamp_ms  key  value  headers
     deleted    row
 
@@ -12,6 +12,7 @@
   ``entry`` is the map's key). ``field`` and ``entry`` are null where the kind has none.
 - ``value`` is what the row holds, byte for byte, the mark of its expiry included. ``expiry_ms`` repeats it
   for readers.
+- ``inside``: the timer is inside the ``value`` of its key, and has no row of its own.
 - The columns are the whole row: a row that would not come back as it was is refused when it is written.
 """
 
@@ -65,6 +66,7 @@ def schema_of(table: TableName) -> Any:
             "time_ms": number,
             "seed": pa.uint64(),
             "depth": pa.int32(),
+            "inside": pa.bool_(),
         },
         MESSAGES: {
             "offset": number,
@@ -93,16 +95,16 @@ def state_tables(row_keys: list[bytes], values: list[bytes]) -> tuple[Any, Any]:
     actor = actor.cast(pa.string()).dictionary_encode()
     if _holds_zero(key):
         key = compute.replace_substring(key, b"\0\xff", b"\0")
-    if compute.max(compute.binary_length(rest)).as_py() in (0, None):
-        return _only_values(actor, key, contents), empty(TIMERS)
-    first = compute.binary_slice(rest, 0, 1)
-    is_timer = compute.equal(first, b"t")
+    is_value = compute.equal(compute.binary_length(rest), 0)
+    timers = _timers(actor, key, rest, values, is_value)
+    if compute.all(is_value).as_py() in (True, None):
+        return _only_values(actor, key, contents), timers
+    is_timer = compute.equal(compute.binary_slice(rest, 0, 1), b"t")
     columns = [actor, key, rest, contents]
-    timers = [column.filter(is_timer) for column in columns]
-    if not len(timers[0]):
-        return _state(*columns), empty(TIMERS)
+    if not compute.any(is_timer).as_py():
+        return _state(*columns), timers
     is_state = compute.invert(is_timer)
-    return _state(*(column.filter(is_state) for column in columns)), _timers(*timers)
+    return _state(*(column.filter(is_state) for column in columns)), timers
 
 
 def empty(table: TableName) -> Any:
@@ -170,26 +172,44 @@ def _expiries(is_map: Any, value: Any) -> Any:
     return pa.array(times, pa.int64()).take(places)
 
 
-def _timers(actor: Any, key: Any, rest: Any, value: Any) -> Any:
-    timers = list[rows.Timer]()
-    for data in value.to_pylist():
-        timer = rows.decode_timer(data)
-        if rows.encode_timer(timer) != data:
-            raise CorruptStateError(f"a timer is not in its canonical encoding: {data!r}")
-        timers.append(timer)
-    ends = rest.to_pylist()
-    if not all(end[1:2] in (b"\0", b"\1") for end in ends):
-        raise CorruptStateError("a timer of a time domain that is not known")
+def _timers(actor: Any, key: Any, rest: Any, values: Sequence[bytes], is_value: Any) -> Any:
+    only_values = compute.all(is_value).as_py() in (True, None)
+    ends: Sequence[bytes] = [b""] * len(values) if only_values else rest.to_pylist()
+    places, found, inside = list[int](), list[tuple[rows.TimerId, rows.Timer]](), list[bool]()
+    for place, (end, data) in enumerate(zip(ends, values, strict=True)):
+        if (not end and data[:1] and data[0] & rows.HAS_TIMERS_INSIDE) or end[:1] == b"t":
+            some = _timers_of(end, data)
+            found += some.items()
+            places += [place] * len(some)
+            inside += [not end] * len(some)
+    if not places:
+        return empty(TIMERS)
     columns = [
-        actor,
-        key,
-        pa.array([_DOMAINS[end[1]] for end in ends], pa.string()).dictionary_encode(),
-        pa.array([end[2:] for end in ends], pa.binary()),
-        pa.array([timer.time_ms for timer in timers], pa.int64()),
-        pa.array([timer.seed for timer in timers], pa.uint64()),
-        pa.array([timer.depth for timer in timers], pa.int32()),
+        actor.take(places),
+        key.take(places),
+        pa.array([_DOMAINS[domain] for (domain, _), _ in found], pa.string()).dictionary_encode(),
+        pa.array([name for (_, name), _ in found], pa.binary()),
+        pa.array([timer.time_ms for _, timer in found], pa.int64()),
+        pa.array([timer.seed for _, timer in found], pa.uint64()),
+        pa.array([timer.depth for _, timer in found], pa.int32()),
+        pa.array(inside, pa.bool_()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(TIMERS))
+
+
+def _timers_of(end: bytes, data: bytes) -> dict[rows.TimerId, rows.Timer]:
+    """The timers inside a value row, or the one of a timer row."""
+    if not end:
+        found = rows.timers_inside(data)
+        is_canonical = data.startswith(rows.value_head(found))
+    else:
+        found = {(end[1] if end[1:] else -1, end[2:]): rows.decode_timer(data)}
+        is_canonical = all(rows.encode_timer(timer) == data for timer in found.values())
+    if not is_canonical:
+        raise CorruptStateError(f"a timer is not in its canonical encoding: {data!r}")
+    if not all(0 <= domain < len(_DOMAINS) for domain, _ in found):
+        raise CorruptStateError("a timer of a time domain that is not known")
+    return found
 
 
 def messages_table(messages: Sequence[InputRecord]) -> Any:
@@ -228,7 +248,8 @@ def chunk_of_state(batch: Any) -> Chunk:
 
 
 def chunk_of_timers(batch: Any) -> Chunk:
-    """The rows that a batch of the timers table stands for."""
+    """The rows that a batch of the timers table stands for: those of timers that are not inside another row."""
+    batch = batch.filter(compute.invert(batch.column("inside")))
     domain = compute.if_else(_is(batch, "domain", _DOMAINS[0]), b"\0", b"\1")
     numbers = zip(*(batch.column(name).to_pylist() for name in ("time_ms", "seed", "depth")), strict=True)
     values = [rows.encode_timer(rows.Timer(*each)) for each in numbers]

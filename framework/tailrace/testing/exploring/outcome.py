@@ -64,8 +64,8 @@ def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store]) -> Outcome:
                     continue  # numbers of failures, and of places
                 kept = _kept.decode(rows.unpack_entry(value)[0])
                 value = msgspec.msgpack.encode((kept.input, kept.value, kept.time_ms))
-            found.setdefault(Where("state", row.actor, row.key), []).append(
-                (row.rest, plain(row.rest, value))
+            found.setdefault(Where("state", row.actor, row.key), []).extend(
+                (rest, plain(rest, one)) for rest, one in rows.spread({row.rest: value}).items()
             )
     return found
 

@@ -16,6 +16,7 @@ from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.observer import Call, Moment, Watch
 from tailrace.core.engine.units import TIMER
 from tailrace.core.records import RawOutput
+from tailrace.core.rows import spread
 from tailrace.testing.exploring.outcome import plain
 from tailrace.testing.inputs import written_topics
 
@@ -177,7 +178,8 @@ class _Recorder:
         of_stream = moment.event is not self._first
         after = None
         if actor is not None and place in self._tracer.followed:
-            after = tuple(sorted((rest, plain(rest, value)) for rest, value in call.rows().items()))
+            found = spread(call.rows())
+            after = tuple(sorted((rest, plain(rest, value)) for rest, value in found.items()))
         self.steps.append(
             TraceStep(
                 place,
