@@ -439,6 +439,9 @@ def test_what_would_count_twice_or_never_is_refused() -> None:
     early = app.window("early", readings, windows.tumbling(10), agg.count(), early=1)
     with pytest.raises(DefinitionError, match="early results: they would count again"):
         app.window("again", early, windows.tumbling(100), agg.count())
+    app.window("corrected", readings, windows.tumbling(10), agg.count(), lateness=5, into=given)
+    with pytest.raises(DefinitionError, match="corrections: they would count again"):
+        app.window("over-a-topic", given, windows.tumbling(100), agg.count())
     dropping = app.topic("dropping", Reading, late="drop")
     with pytest.raises(DefinitionError, match="takes them away"):
         app.window("late", dropping, windows.tumbling(100), agg.count(), lateness=5)

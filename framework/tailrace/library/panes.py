@@ -57,6 +57,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     spilled: str = "spilled"
     timer: str = "close"
 
+    @property
+    def is_early(self) -> bool:
+        """Whether there are results before the final one."""
+        return bool(self.early or self.early_clock_ms)
+
 
 def machine(rules: Rules) -> Machine:
     """What keeps these windows."""
@@ -78,7 +83,7 @@ class Machine:
         self.field, self.lateness_ms = rules.field, rules.lateness_ms
         self.after_ms = rules.windows.gap_ms if isinstance(rules.windows, Sessions) else -1
         """From the end of a pane to its due time."""
-        self.is_plain = not (rules.early or rules.early_clock_ms)
+        self.is_plain = not rules.is_early
         at_most_ms = getattr(rules.windows, "at_most_ms", None)
         self.longest_ms = INSTANT_LIMIT_MS if at_most_ms is None else at_most_ms
 

@@ -78,36 +78,10 @@ def add_window(
     where = f"the window {name!r}"
     late: Topic[Any, Any] | None = options.get("late")
     rules = _rules(where, windows, aggregate, options)
-    key_type = key_type_of(name, edge)
     _check_input(where, app, edge, rules, late)
-    known = operators(app)
-    holds, value_type = aggregate.types(
-        known[edge.name].type if edge.is_stream and edge.name in known else edge.type
-    )
-    out: Edge[Any, Any]
-    if into is None:
-        out = result_stream(app, name, Windowed, edge)
-        made: Callable[[Any, int], Any] = _as_it_is
-        more = (
-            "corrections"
-            if rules.lateness_ms
-            else "early results"
-            if rules.early or rules.early_clock_ms
-            else ""
-        )
-        known[name] = _Known(_windowed(key_type, value_type), more)
-    else:
-        if (
-            into.is_table
-            and isinstance(windows, Sessions)
-            and (rules.lateness_ms or rules.early_clock_ms or rules.early)
-        ):
-            raise DefinitionError(
-                f"{where} has early results or corrections of sessions, which may replace results of another start and end: "
-                f"these would stay in the table {into.name!r}",
-                hint="Give a topic, or leave early=, early_clock= and lateness= out.",
-            )
-        out, made = into, _filler(where, into, value_type)
+    known = operators(app).get(edge.name)
+    holds, value_type = aggregate.types(edge.type if known is None else known.type)
+    out, made = _results(app, name, edge, into, rules, value_type)
     result = aggregate.result
 
     def give(_: Any, ctx: Any, start: int, end: int, acc: Any, kind: Any, at_ms: int) -> None:
@@ -143,6 +117,27 @@ def add_window(
     return out
 
 
+def _results(
+    app: App, name: str, edge: Edge[Any, Any], into: Topic[Any, Any] | None, rules: Rules, value_type: Any
+) -> tuple[Edge[Any, Any], Callable[[Any, int], Any]]:
+    """Where results go, and the function that makes what goes there of a result and its event time."""
+    more = "corrections" if rules.lateness_ms else "early results" if rules.is_early else ""
+    if into is None:
+        out: Edge[Any, Any] = result_stream(app, name, Windowed, edge)
+        operators(app)[name] = _Known(_windowed(key_type_of(name, edge), value_type), more)
+        return out, lambda result, _: result
+    if into.is_table and isinstance(rules.windows, Sessions) and more:
+        raise DefinitionError(
+            f"the window {name!r} has {more} of sessions, which may replace results of another start and end: these "
+            f"would stay in the table {into.name!r}",
+            hint="Give a topic, or leave early=, early_clock= and lateness= out.",
+        )
+    made = _filler(f"the window {name!r}", into, value_type)
+    if more:
+        operators(app)[into.name] = _Known(into.type, more)
+    return into, made
+
+
 class _Known(NamedTuple):
     """A window of an app: the type of its results, with what is known at run time, and what it has besides final ones."""
 
@@ -151,18 +146,13 @@ class _Known(NamedTuple):
 
 
 def operators(app: App) -> dict[str, _Known]:
-    """The windows of an app whose results are streams, by name."""
+    """What the windows of an app give, by the name of the stream or topic."""
     found: dict[str, _Known] = app.__dict__.setdefault("_windows", {})
     return found
 
 
 def _windowed(key_type: Any, value_type: Any) -> Any:
     return Windowed[key_type, value_type]
-
-
-def _as_it_is(result: Any, at_ms: int) -> Any:
-    del at_ms
-    return result
 
 
 def _parts(holds: Any) -> Mapping[str, tuple[Any, Any]]:
@@ -273,7 +263,7 @@ def _check_input(
     where: str, app: App, edge: Edge[Any, Any], rules: Rules, late: Topic[Any, Any] | None
 ) -> None:
     known = operators(app).get(edge.name)
-    if edge.is_stream and known is not None and known.more:
+    if known is not None and known.more:
         raise DefinitionError(
             f"{where} takes {edge.name!r}, which has {known.more}: they would count again",
             hint="Take the final results only: without early=, early_clock= and lateness= there.",
