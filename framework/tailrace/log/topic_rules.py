@@ -161,12 +161,7 @@ def _table(found: TopicDetails) -> Iterator[Finding]:
     policy = found.config.get(POLICY, "compact" if found.settings.compacted else "delete")
     if policy == "compact":
         return
-    limited = found.settings.retention_ms is not None or found.settings.retention_bytes is not None
-    why = (
-        "a value that is not set again is deleted with its age, or with the size of the topic"
-        if limited
-        else "it is the topic of a table, and is never compacted"
-    )
+    why = "it is the topic of a table, which keeps the last value of each key, however old"
     fix = (
         "give the table another name; or, if no reader needs the events before the last of each key: "
         f"kafka-configs.sh --alter --add-config {POLICY}=compact"
