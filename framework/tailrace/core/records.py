@@ -30,6 +30,16 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 Head: TypeAlias = tuple[int, int | None, Any, Any, "InputRecord | None"]
 
 
+class OwnKey(tuple[tuple[str, bytes], ...]):
+    """See ``OWN_KEY``."""
+
+    __slots__ = ()
+
+
+OWN_KEY: Final = OwnKey()
+"""In place of no headers: the key of the output is that of the instance that has emitted it, so it belongs to the task's partition."""
+
+
 class InputRecord(NamedTuple):
     """A record of one input partition; ``timestamp_ms`` is the log's timestamp for it."""
 

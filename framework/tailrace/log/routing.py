@@ -7,12 +7,21 @@ from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
 from tailrace.core.errors import RecordTooLargeError, UnknownTopicError, UsageError
+from tailrace.core.names import CHANGELOG, TAPE
 from tailrace.core.records import RawOutput
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import TopicPartition
 
 _KEYS_REMEMBERED = 1 << 20
 _BYTES = frozenset((bytes, type(None)))
+
+
+def keep_partitions(topics: Iterable[str], count: int, partitions_of: Callable[[str], int]) -> bool:
+    """Whether all topics have ``count`` partitions, so that a key has the same one in all of them."""
+    try:
+        return all(partitions_of(topic) == count for topic in topics)
+    except UnknownTopicError:
+        return False
 
 
 class Routed(NamedTuple):
@@ -66,9 +75,9 @@ class Router:
             for name, column in (("key", keys), ("value", values)):
                 if not _BYTES.issuperset(map(type, column)):
                     _refuse_type(topic, name, column)
-            # Only changelog and tape of a task are written with a partition number. The tape has one record per commit. Many
-            # failures make it large, and it must be written anyway.
-            if partition is None and _longest(keys) + _longest(values) > self.max_record_bytes:
+            # What a task keeps for itself has no limit. Many failures make its tape large, and it must be written anyway.
+            is_limited = partition is None or not topic.endswith((CHANGELOG, TAPE))
+            if is_limited and _longest(keys) + _longest(values) > self.max_record_bytes:
                 self._check_sizes(some, count)
             is_known = partition is not None or count == 1
             numbers = [partition or 0] * len(some) if is_known else self._numbers_of(keys, count)

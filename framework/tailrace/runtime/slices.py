@@ -43,6 +43,7 @@ from tailrace.core.errors import InputEndedError, LogUnavailableError, Quarantin
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, RecordMark
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
+from tailrace.log.routing import keep_partitions
 from tailrace.runtime.clocks import READ_EVERY_MS, check_start
 from tailrace.runtime.commit_first import CommitFirst
 from tailrace.runtime.commit_measures import CommitMeasures
@@ -115,35 +116,11 @@ class Slices:
     """The task of a partition with all that feeds it, from a restore on. Dropped as a whole when something fails."""
 
     __slots__ = (
-        "_clocked",
-        "_commit_first",
-        "_committed_at",
-        "_cut_headers",
-        "_drained",
-        "_end_begun",
-        "_end_due",
-        "_followed",
-        "_inputs",
-        "_left",
-        "_log",
-        "_marks",
-        "_measures",
-        "_merge",
-        "_moved",
-        "_phase",
-        "_reader",
-        "_settings",
-        "_unchecked",
-        "_upstream",
-        "contents",
-        "elapsed_ms",
-        "now_ms",
-        "passed",
-        "published",
-        "task",
-        "trouble",
-        "writer",
-    )
+        "_clocked", "_commit_first", "_committed_at", "_cut_headers", "_drained", "_end_begun",
+        "_end_due", "_followed", "_inputs", "_left", "_log", "_marks", "_measures", "_merge", "_moved",
+        "_phase", "_reader", "_settings", "_topics_match", "_unchecked", "_upstream", "contents",
+        "elapsed_ms", "now_ms", "passed", "published", "task", "trouble", "writer",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -167,6 +144,8 @@ class Slices:
         self.trouble: LogUnavailableError | None = None
         """Why the last slice could not read an input."""
         self._log = log
+        self._topics_match = keep_partitions(task.plan.outputs, task.plan.partitions, log.partitions)
+        """Whether an output with the key of its instance stays in the task's partition."""
         self._reader = reader
         self._settings = settings
         self._cut_headers = cut_headers
@@ -496,5 +475,6 @@ class Slices:
         outputs = self.task.take_numbered()
         if outputs:
             self._moved += len(outputs)
-            self.writer.append(outputs)
+            stay = self._topics_match and self.task.own_keys
+            self.writer.append(outputs, self.task.partition if stay else None)
             self._measures.sent(outputs, self._inputs)

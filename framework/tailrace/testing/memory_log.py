@@ -33,6 +33,7 @@ from tailrace.core.errors import (
     TopicMismatchError,
     UnknownTopicError,
 )
+from tailrace.core.names import CHANGELOG, TAPE
 from tailrace.core.records import CHANNEL, Headers, InputRecord, Output, RawOutput
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
@@ -268,12 +269,14 @@ class MemoryLog(MemoryOwners):
         """Append to the partitions, all or nothing; returns the end offset of each that was written."""
         batches: dict[Partition, list[InputRecord]] = {}
         of_key, before = self._partition_of_key, ""
-        # What is put into a partition by its number is a task's own, changelog or tape, and has no limit.
-        limit = self.max_record_bytes if partition is None else sys.maxsize
+        limit = self.max_record_bytes
         partitions: list[Partition] = []
         for topic, key, value, timestamp_ms, headers in outputs:
             if topic != before:
                 before, partitions = topic, self._of(topic)
+                # What a task keeps for itself has no limit.
+                is_own = partition is not None and topic.endswith((CHANGELOG, TAPE))
+                limit = sys.maxsize if is_own else self.max_record_bytes
             number = of_key.get((len(partitions), key or b"")) if partition is None else partition
             if number is None:
                 number = self._number_of(topic, key)

@@ -26,6 +26,7 @@ from tailrace.core.declare.user_metrics import Metrics
 from tailrace.core.durations import to_ms
 from tailrace.core.errors import UsageError
 from tailrace.core.handling.promises import Behind, Cause, Instance, Promises
+from tailrace.core.records import OWN_KEY, Headers
 from tailrace.core.values.types import CODEC_ERRORS
 
 K = TypeVar("K", default=Any)
@@ -174,24 +175,31 @@ class Context(ContextTimers, Generic[K]):
             raise self._wrong_event(edge, event) from None
         if type(event) not in types:
             raise self._wrong_event(edge, event)
-        route = self._unit.route
+        unit = self._unit
+        route = unit.route
         if route is None or edge not in self._allowed[route.operator]:
             raise self._not_found(edge)
         if edge.is_stream:
             stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
-            self._unit.chained.append((edge, event, stamp_ms))
+            unit.chained.append((edge, event, stamp_ms))
             if stamp_ms < self.event_time and stamp_ms <= self.watermark and not self.is_late:
                 self._behind(edge, stamp_ms, self.watermark)
         else:
             # Local names, here and elsewhere: looking up a method costs more.
-            encode_key, encode = edge.encode_key, edge.encode_emitted
+            text_of, encode = edge.text_of, edge.encode_emitted
+            headers: Headers = ()
             stamp_ms = self.event_time if at is None else self._timestamp(edge, at)
-            key = encode_key(event)
+            if text_of is None or type(text := text_of(event)) is not str:
+                key = edge.encode_key(event)
+            else:
+                key = text.encode()
+                if text is self.key and unit.table is not None:
+                    headers = OWN_KEY
             try:
                 value = encode(event)
             except CODEC_ERRORS as error:
                 raise edge.codec.unwritable(event, error) from error
-            self._outputs.append((edge.name, key, value, stamp_ms, ()))
+            self._outputs.append((edge.name, key, value, stamp_ms, headers))
             if self._marks and (mark_ms := self._marks.get(edge.name)) is not None:
                 # Inline, since it runs for every event. An event without a time of its own has that of its
                 # record.

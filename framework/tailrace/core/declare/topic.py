@@ -140,6 +140,7 @@ class Topic(Edge[E, K]):
         "key_of",
         "partitions",
         "settings",
+        "text_of",
         "time_of",
     )
 
@@ -171,6 +172,8 @@ class Topic(Edge[E, K]):
         self.key_of = key_of
         self.key_codec: KeyCodec = key_codec_for(bytes if key_of is None else key_type)
         self.encode_key = _key_encoder(key_of, self.key_codec)
+        self.text_of = key_of if self.key_codec.type is str else None
+        """``key_of`` if it gives a str, whose bytes need no more than ``str.encode``."""
         self.time_of: Callable[[Any], int | None] | None = None
         if settings.time_kind == "field":
             self.time_of = time_reader(type, settings.event_time, f"the topic {name!r}")

@@ -38,7 +38,7 @@ from tailrace.core.engine.trace import TRACE
 from tailrace.core.engine.units import Units
 from tailrace.core.engine.watermarks import Watermarks, published_by
 from tailrace.core.errors import FROM_THE_FUTURE, CorruptStateError, UsageError
-from tailrace.core.records import Headers, InputRecord, Output, RawOutput, output_of
+from tailrace.core.records import Headers, InputRecord, Output, OwnKey, RawOutput, output_of
 from tailrace.core.storage import StateReader
 
 Timers: TypeAlias = tuple[TimerQueue, ...]
@@ -72,6 +72,8 @@ class TaskState:
         watch: Watch | None = None,
     ) -> None:
         self.plan = plan
+        self.own_keys = False
+        """Whether all outputs that were taken last have the keys of their instances: see ``OWN_KEY``."""
         self.partition = partition
         self.event_clock_ms: int | None = None
         """The driver's clock, with which event times are compared (``ahead_of_clock``); None: with none."""
@@ -351,6 +353,7 @@ class TaskState:
         first, count = self.totals.outputs, len(outputs)
         topics, keys, values, times_ms, headers = zip(*outputs, strict=True)
         outputs.clear()
+        self.own_keys = set(map(type, headers)) == {OwnKey}
         origin = f"{self.plan.app}/{self.partition}/".replace("%", "%%").encode()
         numbers = map((origin + b"%d").__mod__, range(first, first + count))
         own: Iterable[Headers] = zip(zip(repeat(ORIGIN_HEADER), numbers))  # the inner zip makes (name, value)
