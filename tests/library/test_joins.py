@@ -253,6 +253,8 @@ def test_what_cannot_be_joined_is_refused_when_it_is_declared() -> None:
         ((a, b), {"within": "1s", "how": "outer"}, "outer"),
         ((a, a), {"within": "1s"}, "twice"),
         ((a, slow), {"within": "1s"}, "watermark=False"),
+        ((a, app.topic("shared", B, broadcast=True)), {"within": "1s"}, "broadcast|keys"),
+        ((a, app.table("last", B)), {"within": "1s"}, "is a table"),
         ((a, numbers), {"within": "1s"}, "keys of type int"),
         ((a, early), {"within": "1s"}, "early results"),
         ((a, b), {"within": "1s", "late": a}, "late="),

@@ -13,6 +13,7 @@ import importlib
 import sys
 
 from tests.core.mutations_timers import MUTATIONS as OF_TIMERS
+from tests.library.mutations_joins import MUTATIONS as OF_JOINS
 from tests.library.mutations_rolling import MUTATIONS as OF_ROLLING
 from tests.library.mutations_windows import MUTATIONS as OF_WINDOWS
 from tests.months.mutations import MUTATIONS as OF_MONTHS
@@ -432,6 +433,7 @@ MUTATIONS: dict[str, Mutation] = {
     **OF_ROLLING,
     **OF_TIMERS,
     **OF_WINDOWS,
+    **OF_JOINS,
     # 11: the order in which the records of an ordered app are taken changes nothing
     "lateness-by-the-watermark-of-the-operator": Mutation(
         "core.engine.ordered_task:OrderedTask._arrive.own_ms", "marks.of_source[plan.index]", "max(marks.ready)", law=11

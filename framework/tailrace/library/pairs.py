@@ -66,12 +66,22 @@ class Inputs:
                 f"the operator {self.where!r} takes {edge.name!r} twice",
                 hint="Let an @app.process function emit its events to a stream, and join with that.",
             )
-        if isinstance(edge, Topic) and edge.settings.watermark == "none":
-            raise DefinitionError(
-                f"the operator {self.where!r} takes {edge.name!r}, which has watermark=False: its events have no place in the "
-                "order of event time",
-                hint="Leave watermark=False out, with a short idle_after= if events are rare.",
+        if isinstance(edge, Topic):
+            settings = edge.settings
+            what = (
+                "is a table"
+                if edge.is_table
+                else "is broadcast"
+                if settings.broadcast
+                else "has watermark=False"
             )
+            if edge.is_table or settings.broadcast or settings.watermark == "none":
+                raise DefinitionError(
+                    f"the operator {self.where!r} takes {edge.name!r}, which {what}: its events have no place in the order of "
+                    "event time",
+                    hint="Take a topic that keeps every event, with a short idle_after= if events are rare. app.lookup looks up "
+                    "in a broadcast topic.",
+                )
         known = operators(app).get(edge.name) if edge.is_stream else None
         if known is not None and known.more:
             raise DefinitionError(
