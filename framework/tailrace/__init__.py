@@ -29,6 +29,7 @@ from tailrace.core.declare.actor import Actor
 from tailrace.core.declare.app import App as CoreApp
 from tailrace.core.declare.broadcast import Shared, shared
 from tailrace.core.declare.context import Context
+from tailrace.core.declare.context_timers import KeyTimer
 from tailrace.core.declare.event_marks import EventTime, Key, Keyed
 from tailrace.core.declare.event_time import ARRIVAL_TIME, RECORD_TIME
 from tailrace.core.declare.fields import field
@@ -81,6 +82,7 @@ __all__ = [
     "Gathered",
     "HandlerError",
     "Key",
+    "KeyTimer",
     "Keyed",
     "ListState",
     "MapState",

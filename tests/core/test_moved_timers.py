@@ -258,3 +258,17 @@ def test_a_timer_that_came_up_too_early_and_was_cancelled_leaves_no_index_row() 
     life.turn(Turn("l", 115, "n:1"))
     life.turn(Turn("k", 116, "n:1"))
     life.commit()
+
+
+def test_timers_that_become_few_are_gathered_and_their_rows_deleted() -> None:
+    with patch.object(rows, "INSIDE", INSIDE):
+        life = Life()
+        for name in NAMES:
+            life.turn(Turn("k", 100, name, 50))
+        life.commit()
+        for name in NAMES[2:]:
+            life.turn(Turn("k", 100, name))
+        life.commit()
+        life.again("restart")
+        life.finish()
+        assert not life.pending

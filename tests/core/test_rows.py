@@ -72,7 +72,7 @@ def test_a_timer_of_any_key_and_name_has_an_index_and_a_value_has_none(key: byte
 
 timer_sets = st.dictionaries(
     st.tuples(st.sampled_from((rows.EVENT_TIME, rows.PROCESSING_TIME)), st.binary(max_size=3)),
-    st.builds(rows.Timer, times, st.integers(0, 2**64 - 1)),
+    st.builds(rows.Timer, times, st.integers(0, 2**64 - 1), payload=st.none() | st.binary(max_size=3)),
     max_size=rows.INSIDE + 2,
 )
 

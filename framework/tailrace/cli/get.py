@@ -74,6 +74,7 @@ def _lines(answer: Answer) -> list[str]:
         lines.append(f"  {name}: {_text(value)}")
     lines += [
         f"  {one.domain} timer{f' {one.name}' if one.name else ''}: {instant(one.at_ms)}"
+        + ("" if one.payload is UNSET else f", {_text(one.payload)}")
         for one in answer.timers or ()
     ]
     if answer.quarantined_events is not UNSET:

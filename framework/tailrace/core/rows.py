@@ -6,7 +6,7 @@ All rows of one key of one actor are adjacent, so that one scan reads or clears 
     s <actor> 00 <key> 0000 l <list> 00              list       its bounds
     s <actor> 00 <key> 0000 l <list> 00 <index>      entry      of a list
     s <actor> 00 <key> 0000 m <map> 00 <map key>     entry      of a map
-    s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth; only of a key with many
+    s <actor> 00 <key> 0000 t <domain> <name>        timer      time, seed, depth, payload; only of a key with many
     i <domain> <actor> 00 <time> <key> 0000 <name>   index      empty; derived from the rows above, local to a
                                                                 store
     k <name>                                         the task's own rows: cut, schema
@@ -52,7 +52,7 @@ _END_OF_KEY = b"\0\0"
 
 
 class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A pending timer: its time, the seed for its handler's randomness, and its depth in a chain of timers.
+    """A pending timer: its time, the seed for its handler's randomness, its depth in a chain of timers, its payload.
 
     The expiry of a plain field is a timer, too.
     """
@@ -60,6 +60,7 @@ class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     time_ms: int
     seed: int
     depth: int = 0
+    payload: bytes | None = None
 
 
 TimerId = tuple[int, bytes]
@@ -241,7 +242,8 @@ def derived_index_rows(row: bytes, old: bytes | None, new: bytes | None) -> dict
     """The changes of the index for one changed row. Of several rows: ``index_changes``."""
     if row[:1] != STATE:
         return {}
-    before, after = ([] if one is None else _index_rows(row, one) for one in (old, new))
+    before = () if old is None else _index_rows(row, old)
+    after = () if new is None else _index_rows(row, new)
     return {**dict.fromkeys(before), **dict.fromkeys(after, b"")}
 
 

@@ -44,6 +44,7 @@ class PendingTimer(msgspec.Struct, frozen=True):
     name: str | None
     """None: it has no name."""
     at_ms: int
+    payload: Any = UNSET
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,8 +197,10 @@ class Answering:
         for one in (*actor.maps, *actor.lists):
             plain[one.attr] = _entries(instance, one.attr, question.limit, cut_short)
         timers = [
-            PendingTimer(domain, named if isinstance(named, str) else None, at_ms)
-            for (domain, named), at_ms in self._reader.timers(actor.cls, question.key).items()
+            PendingTimer(
+                one.domain, one.name, one.due, UNSET if one.payload is None else as_json_value(one.payload)
+            )
+            for one in self._reader.key_timers(actor.cls, question.key)
         ]
         return {"fields": plain, "timers": timers, "cut_short": cut_short or UNSET}
 

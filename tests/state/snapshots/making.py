@@ -22,7 +22,9 @@ entries = st.binary(max_size=3).map(lambda value: rows.STAYS + value) | st.build
     rows.pack_entry, st.binary(max_size=3), st.sampled_from([0, 1]), times
 )
 values = st.binary(max_size=12)
-timers = st.builds(rows.Timer, times, st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1))
+timers = st.builds(
+    rows.Timer, times, st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1), st.none() | st.binary(max_size=3)
+)
 
 names = st.tuples(st.sampled_from([0, 1]), key_bytes)
 value_rows = st.builds(

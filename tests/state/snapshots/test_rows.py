@@ -97,7 +97,7 @@ def test_a_task_without_rows_has_no_files(tmp_path: Path) -> None:
 def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
     begin = rows.actor_prefix("Aircraft") + rows.escaped(b"a\0b")
     task = {
-        begin: rows.value_head({(0, b"nsoon"): rows.Timer(4, 7)}) + b"value",
+        begin: rows.value_head({(0, b"nsoon"): rows.Timer(4, 7, 0, b"more")}) + b"value",
         begin + b"lseen\0": b"-bounds",
         begin + b"lseen\0" + b"\0\1": b"-item",
         begin + b"mper_port\0": b"-empty key",
@@ -126,6 +126,7 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
             "time_ms": 4,
             "seed": 7,
             "depth": 0,
+            "payload": b"more",
             "inside": True,
         },
         {
@@ -136,6 +137,7 @@ def test_the_columns_say_what_a_row_is(tmp_path: Path) -> None:
             "time_ms": 5,
             "seed": 2**64 - 1,
             "depth": 3,
+            "payload": None,
             "inside": False,
         },
     ]

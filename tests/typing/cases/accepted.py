@@ -114,6 +114,21 @@ class Aircraft(Vehicle):
     @tr.on_processing_timer("poll")
     def poll(self, ctx: tr.Context) -> None: ...
 
+    @tr.on_timer("claim", payload=Ping)
+    def claimed(self, payload: Ping, ctx: tr.Context[str]) -> None:
+        ctx.set_timer(ctx.event_time + 1, "claim", payload)
+        due: list[int] = [one.due for one in ctx.timers() if one.domain == "event"]
+        name: str | None = ctx.timers()[0].name
+        del due, name
+
+    @tr.on_timer(payload=Ping, unless_ended=True)
+    def unnamed_claim(self, payload: Ping, ctx: tr.Context[str]) -> None: ...
+
+    @tr.on_processing_timer("claim", payload=int)
+    def counted(self, payload: int, ctx: tr.Context[str]) -> None:
+        due: int | None = ctx.timer_due
+        del due
+
     @tr.on_message
     def pinged(self, message: Ping, ctx: tr.Context[str]) -> None: ...
 

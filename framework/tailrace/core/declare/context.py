@@ -59,6 +59,7 @@ class Context(ContextTimers, Generic[K]):
         "key",
         "metrics",
         "now",
+        "timer_due",
         "timer_name",
         "watermark",
     )
@@ -86,6 +87,8 @@ class Context(ContextTimers, Generic[K]):
     """Whether the event is late: at or before ``watermark`` when it was taken. False in timer handlers."""
     timer_name: str | None
     """In a timer handler, the full name of the timer (``"overdue:JFK"``); None for an unnamed timer."""
+    timer_due: int | None
+    """In a timer handler, the time that the timer was set to, also of a processing-time timer; None elsewhere."""
     metrics: Metrics
     """The user's own metrics. A replay does not count them again."""
 
@@ -109,7 +112,7 @@ class Context(ContextTimers, Generic[K]):
         self.metrics = Metrics()
         self.event_time = self.watermark = self.now = 0
         self.is_late = False
-        self.timer_name = None
+        self.timer_name = self.timer_due = None
 
     # --- event time ---
 

@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from tailrace.core import rows
 from tailrace.core.declare.current_unit import CurrentUnit, Instances
 from tailrace.core.declare.event_time import refuse_seconds
+from tailrace.core.declare.plan import ActorPlan, Route
 from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_LAST_MS, to_ms
-from tailrace.core.errors import TimerLoopError, UsageError
+from tailrace.core.errors import DurableValueError, TimerLoopError, UsageError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.types import CODEC_ERRORS
+
+
+class KeyTimer(NamedTuple):
+    """A pending timer: ``due`` in milliseconds, ``name`` (None without one), the kind of time, and its payload."""
+
+    due: int
+    name: str | None
+    domain: Literal["event", "processing"]
+    payload: Any
+
+
+def route_of(plan: ActorPlan, domain: int, name: str) -> Route:
+    """The handler of a timer, which must exist."""
+    handlers = plan.event_timers if domain == rows.EVENT_TIME else plan.processing_timers
+    return handlers[name.partition(":")[0]]
+
+
+def key_timers(plan: ActorPlan, timers: Mapping[rows.TimerId, rows.Timer]) -> list[KeyTimer]:
+    """The timers of a key that its handlers have set, by the time at which they are due."""
+    found = [
+        KeyTimer(
+            one.time_ms,
+            name[1:].decode() if name[:1] == b"n" else None,
+            "event" if domain == rows.EVENT_TIME else "processing",
+            payload_of(plan, domain, name, one),
+        )
+        for (domain, name), one in timers.items()
+        if name[:1] != rows.EXPIRY
+    ]
+    return sorted(found, key=lambda one: (one.due, one.domain, one.name or ""))
+
+
+def payload_of(plan: ActorPlan, domain: int, name: bytes, timer: rows.Timer) -> Any:
+    """The payload of a timer, by its handler's type if there is one."""
+    handlers = plan.event_timers if domain == rows.EVENT_TIME else plan.processing_timers
+    route = handlers.get("" if name[:1] == b"u" else name[1:].decode().partition(":")[0])
+    if timer.payload is None:
+        return None
+    return (msgspec.msgpack.decode if route is None or route.payload is None else route.payload[1])(
+        timer.payload
+    )
 
 
 class ContextTimers:
@@ -24,27 +70,29 @@ class ContextTimers:
     _unit: CurrentUnit
     _timer_cap: int
 
-    def set_timer(self, time: int | datetime, name: str | None = None) -> None:
+    def set_timer(self, time: int | datetime, name: str | None = None, payload: Any = None) -> None:
         """Call the actor's ``@tr.on_timer`` handler when the watermark reaches ``time``.
 
         ``time`` is milliseconds since 1970, or an aware datetime. With a name, a pending timer of the same
         name is moved; ``"overdue:JFK"`` is handled by ``@tr.on_timer("overdue")``. Without a name, there is
         at most one timer per instant. A timer in the past is due at once, after this step's handlers. Timers
-        are durable, and each fires at most once.
+        are durable, and each fires at most once. A handler with a ``payload`` type gets the ``payload`` of this call.
 
         Raises:
-            UsageError: The actor has no handler for this timer, the time is not an instant or looks like
+            UsageError: The actor has no handler for this timer or its payload, the time is not an instant or looks like
                 seconds, or this handler is a stateless function, which has no timers.
             TimerLoopError: Timer handlers of one key keep setting timers that are due at once.
         """
-        self._set(rows.EVENT_TIME, time, name)
+        self._set(rows.EVENT_TIME, time, name, payload)
 
-    def set_processing_timer(self, time: int | datetime, name: str | None = None) -> None:
+    def set_processing_timer(
+        self, time: int | datetime, name: str | None = None, payload: Any = None
+    ) -> None:
         """Call the actor's ``@tr.on_processing_timer`` handler when the clock reaches ``time``.
 
         Otherwise like ``set_timer``. After downtime, it may fire before earlier events have been read.
         """
-        self._set(rows.PROCESSING_TIME, time, name)
+        self._set(rows.PROCESSING_TIME, time, name, payload)
 
     def cancel_timer(self, timer: str | int | datetime) -> None:
         """Cancel an event-time timer by its name, or an unnamed one by its time, if there is one."""
@@ -54,7 +102,12 @@ class ContextTimers:
         """Cancel a processing-time timer by its name, or an unnamed one by its time, if there is one."""
         self._cancel(rows.PROCESSING_TIME, timer)
 
-    def _set(self, domain: int, time: int | datetime, name: str | None) -> None:
+    def timers(self) -> list[KeyTimer]:
+        """The pending timers of this key, by the time at which they are due. A timer that fires is not among them."""
+        table = self._own("read timers")
+        return key_timers(table.plan, table.parts(self._unit.instance).timers)
+
+    def _set(self, domain: int, time: int | datetime, name: str | None, payload: Any) -> None:
         unit = self._unit
         table = unit.table or self._own("set a timer")
         # The common case, without a call.
@@ -77,11 +130,14 @@ class ContextTimers:
                         hint="A timer handler that sets a timer again must set it later than the time at "
                         "which it fired.",
                     )
+        known, encoded = table.timer_ids[domain].get(name or ""), None
+        if known is None or payload is not None:
+            known = self._timer_id(domain, name or "")
+            encoded = self._encoded(domain, name or "", payload)
         table.move_timer(
             unit.instance._tr_parts or table.parts(unit.instance),
-            (None if name is None else table.timer_ids[domain].get(name))
-            or self._timer_id(domain, time_ms if name is None else name),
-            rows.Timer(time_ms, self._draw(), depth),
+            known if name is not None else (domain, rows.unnamed_timer(time_ms)),
+            rows.Timer(time_ms, self._draw(), depth, encoded),
         )
 
     def _cancel(self, domain: int, timer: str | int | datetime) -> None:
@@ -110,17 +166,41 @@ class ContextTimers:
             refuse_seconds(time_ms, here_ms, f"{self._place()} uses a timer")
         return time_ms
 
-    def _timer_id(self, domain: int, timer: str | int) -> tuple[int, bytes]:
+    def _timer_id(self, domain: int, name: str) -> tuple[int, bytes]:
         table = self._unit.table
         assert table is not None
-        ids, name = table.timer_ids[domain], timer if isinstance(timer, str) else ""
+        ids = table.timer_ids[domain]
         known = ids.get(name)
         if known is None:
             self._handled(domain, name)
             if len(ids) > 10_000:
                 ids.clear()
-            known = ids[name] = (domain, b"n" + name.encode())
-        return known if isinstance(timer, str) else (domain, rows.unnamed_timer(timer))
+            known = (domain, b"n" + name.encode())
+            if route_of(table.plan, domain, name).payload is None:  # else ``_set`` must look at each payload
+                ids[name] = known
+        return known
+
+    def _encoded(self, domain: int, name: str, payload: Any) -> bytes | None:
+        """The payload of a timer, checked against the type that its handler declares."""
+        table = self._unit.table
+        assert table is not None
+        codec = route_of(table.plan, domain, name).payload
+        if codec is None and payload is None:
+            return None
+        cause: Exception | None = None
+        wrong = "its handler takes none" if codec is None else "there is none"
+        if codec is not None and payload is not None:
+            try:
+                encoded = codec[0](payload)
+                codec[1](encoded)
+            except (*CODEC_ERRORS, AttributeError) as error:
+                cause, wrong = error, str(error)
+            else:
+                return encoded
+        raise DurableValueError(
+            f"{self._place()} sets the timer {name!r} with the payload {payload!r}, which does not fit: {wrong}",
+            hint="Give it a value of the type that payload= of the timer's handler names.",
+        ) from cause
 
     def _handled(self, domain: int, name: str) -> None:
         table = self._unit.table

@@ -33,6 +33,8 @@ Handles = Callable[[S, E1, Context[K]], None]
 """A handler of events of type E1."""
 Fires = Callable[[S, Context[K]], None]
 """A timer's handler."""
+FiresWith = Callable[[S, M, Context[K]], None]
+"""A handler of timers with a payload of type M."""
 
 _ROLES = "__tailrace_roles__"
 
@@ -59,6 +61,8 @@ class TimerRole:
     family: str
     unless_ended: bool = False
     """Whether its timers leave event time where it is at the end of input."""
+    payload: Any = field(default=None, compare=False)
+    """The type of their payload; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,8 @@ class Handler:
             self._check_event(hints[names[0]])
         elif isinstance(self.roles[0], MessageRole):
             self._check_message(names[0], hints)
+        elif isinstance(self.roles[0], TimerRole):
+            self._check_payloads(names[0], hints)
         self.scope = None
         return True
 
@@ -170,6 +176,16 @@ class Handler:
                     f"{self.where} takes {spell(hint)}, but {edge.name!r} holds {spell(edge.type)}",
                     hint=f"Declare the event as {_union(e.type for e in self.edges)}, or take another topic.",
                 )
+
+    def _check_payloads(self, name: str, hints: dict[str, Any]) -> None:
+        for role in self.roles:
+            if isinstance(role, TimerRole) and role.payload is not None:
+                if not isinstance(role.payload, type) or not accepts(hints.get(name, Any), role.payload):
+                    raise DefinitionError(
+                        f"{self.where} takes {spell(hints.get(name, Any))}, but payload= is {spell(role.payload)}",
+                        hint=f"Give payload= a class, and declare {name!r} with it.",
+                    )
+                check_durable(role.payload, owner=self.where, field=name)
 
     def _check_message(self, name: str, hints: dict[str, Any]) -> None:
         if name not in hints:
@@ -243,6 +259,8 @@ def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | Non
 def add_role(function: Any, decorator: str, role: Role) -> None:
     """Record a role on a method, after checking its form."""
     parameters = Handler.PARAMETERS.get(type(role))
+    if isinstance(role, TimerRole) and role.payload is not None:
+        parameters = ("payload", "ctx")
     check_shape(function, decorator, None if parameters is None else ("self", *parameters))
     roles = roles_of(function)
     if roles and (type(roles[0]) is not type(role) or isinstance(role, (MessageRole, QueryRole, ResultRole))):
@@ -346,15 +364,17 @@ def on_delete(*tables: Table[Any, K]) -> Callable[[Fires[S, K]], Fires[S, K]]:
     return decorate
 
 
-def _timer(domain: int, decorator: str, name_or_method: Any, *, unless_ended: bool = False) -> Any:
+def _timer(
+    domain: int, decorator: str, name_or_method: Any, *, unless_ended: bool = False, payload: Any = None
+) -> Any:
     if isinstance(name_or_method, FunctionType):
         add_role(name_or_method, decorator, TimerRole(domain, ""))
         return name_or_method
-    is_unnamed = name_or_method is None and unless_ended
+    is_unnamed = name_or_method is None and (unless_ended or payload is not None)
     family = "" if is_unnamed else check_name(name_or_method, f"the timers of {decorator}")
 
     def decorate(method: Any) -> Any:
-        add_role(method, decorator, TimerRole(domain, family, unless_ended))
+        add_role(method, decorator, TimerRole(domain, family, unless_ended, payload))
         return method
 
     return decorate
@@ -366,7 +386,13 @@ def on_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 def on_timer(family: str, /, *, unless_ended: bool = False) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
 @overload
 def on_timer(*, unless_ended: bool) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
-def on_timer(name_or_method: Any = None, /, *, unless_ended: bool = False) -> Any:
+@overload
+def on_timer(
+    family: str = ..., /, *, payload: type[M], unless_ended: bool = False
+) -> Callable[[FiresWith[S, M, K]], FiresWith[S, M, K]]: ...
+def on_timer(
+    name_or_method: Any = None, /, *, unless_ended: bool = False, payload: type[Any] | None = None
+) -> Any:
     """Make a method ``(self, ctx)`` the handler of event-time timers set with ``ctx.set_timer``.
 
     ``@tr.on_timer`` takes the timers without a name, ``@tr.on_timer("overdue")`` those named ``"overdue"``
@@ -374,23 +400,30 @@ def on_timer(name_or_method: Any = None, /, *, unless_ended: bool = False) -> An
     ``ctx.timer_name`` its full name. All events up to that time have been handled, except late ones. Pending
     timers are stored under the name, so the method may be renamed.
 
+    With ``payload=Claim`` the handler is ``(self, payload, ctx)``, and each of its timers is set with a ``Claim``.
+
     ``unless_ended`` is for timers that their handler sets again without end, such as a heartbeat. When the
     inputs have ended for good, all other event-time timers fire. These fire only up to the last of the others
     and of what the watermark has reached, and later ones stay pending.
 
     Raises:
-        DefinitionError: The name is empty or contains a colon, or the method does not take ``(self, ctx)``.
+        DefinitionError: The name is empty or contains a colon, or the method does not take ``(self, ctx)``,
+            or ``(self, payload, ctx)`` with a payload.
     """
-    return _timer(rows.EVENT_TIME, "@tr.on_timer", name_or_method, unless_ended=unless_ended)
+    return _timer(rows.EVENT_TIME, "@tr.on_timer", name_or_method, unless_ended=unless_ended, payload=payload)
 
 
 @overload
 def on_processing_timer(method: Fires[S, K], /) -> Fires[S, K]: ...
 @overload
 def on_processing_timer(family: str, /) -> Callable[[Fires[S, K]], Fires[S, K]]: ...
-def on_processing_timer(name_or_method: Any = None, /) -> Any:
+@overload
+def on_processing_timer(
+    family: str = ..., /, *, payload: type[M]
+) -> Callable[[FiresWith[S, M, K]], FiresWith[S, M, K]]: ...
+def on_processing_timer(name_or_method: Any = None, /, *, payload: type[Any] | None = None) -> Any:
     """Like ``on_timer``, for timers set with ``ctx.set_processing_timer``."""
-    return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", name_or_method)
+    return _timer(rows.PROCESSING_TIME, "@tr.on_processing_timer", name_or_method, payload=payload)
 
 
 @overload

@@ -81,6 +81,8 @@ class Route:
     operator: int
     deletes: bool = False
     """Takes the deletions of a table, not its events; it is called without an event."""
+    payload: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None
+    """Encodes and decodes the payloads of its timers, if they have one."""
 
     def __repr__(self) -> str:
         return f"<route to {self.name}>"

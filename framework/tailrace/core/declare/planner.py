@@ -402,7 +402,11 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
             if isinstance(role, TimerRole):
                 timers = processing_timers if role.domain else event_timers
                 salt = _salt("processing-timer" if role.domain else "timer", name, role.family)
-                timers[role.family] = Route(plan, handler.call, where, salt, index)
+                payload = None
+                if role.payload is not None:
+                    codec = ValueCodec[Any](role.payload)
+                    payload = canonical_writer(role.payload, codec.encode), codec.decode
+                timers[role.family] = Route(plan, handler.call, where, salt, index, payload=payload)
         for type_, known_as in _message_names(handler):
             route = Route(plan, handler.call, where, _salt("message", name, known_as), index)
             message = ValueCodec[Any](type_)

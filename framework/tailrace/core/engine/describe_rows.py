@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.declare.context_timers import payload_of
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.durations import is_instant, to_datetime
 from tailrace.core.errors import TailraceError
@@ -113,8 +114,11 @@ def _timer(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
     name = rest[2:]
     kind = "processing timer" if rest[1] == rows.PROCESSING_TIME else "timer"
     try:
-        due = instant(rows.decode_timer(value).time_ms)
-    except msgspec.MsgspecError:
+        timer = rows.decode_timer(value)
+        due = instant(timer.time_ms)
+        if timer.payload is not None:
+            due += f", {payload_of(actor, rest[1], name, timer)!r}"
+    except (msgspec.MsgspecError, ValueError):
         return {f"{kind} {name!r}": repr(value)}
     if name[:1] == rows.EXPIRY:
         return {f"{entry_name(actor, name[1:])} expires": due}

@@ -176,6 +176,7 @@ class Firing:
         family, context.timer_name = table.timer_name(name)
         unit.salt, unit.origin, unit.depth = 1, timer.seed, timer.depth
         unit.fired = (domain, time_ms)
+        context.timer_due = time_ms
         mark, fired = len(unit.outputs), units.totals.fired
         try:
             skipped = units.timer_skip(fired, table, time_ms) if units.skips else None
@@ -201,7 +202,7 @@ class Firing:
             else:
                 units.use_up(table, table.live[key], (domain, name))
         finally:
-            unit.fired, unit.depth, context.timer_name = None, 0, None
+            unit.fired, unit.depth, context.timer_name, context.timer_due = None, 0, None, None
         units.totals.fired = fired + 1
 
     def _route(self, table: Table, domain: int, family: str) -> Route:

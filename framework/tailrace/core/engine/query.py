@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tailrace.core.declare.context import Context
+from tailrace.core.declare.context_timers import KeyTimer, key_timers
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.actor_table import give_tables
 from tailrace.core.engine.evolution import past_of
@@ -36,18 +37,13 @@ class QueryReader:
 
     def timers(self, actor: type[Any], key: Any) -> dict[tuple[str, str | int], int]:
         """A key's pending timers: ("event" or "processing", name, or time if unnamed) -> due time in ms."""
+        found = self.key_timers(actor, key)
+        return {(one.domain, one.due if one.name is None else one.name): one.due for one in found}
+
+    def key_timers(self, actor: type[Any], key: Any) -> list[KeyTimer]:
+        """A key's pending timers with their payloads, by the time at which they are due."""
         found = self._load(self._plan.actor_of(actor), key)
-        if found is None:
-            return {}
-        table, instance = found
-        pending: dict[tuple[str, str | int], int] = {}
-        for (domain, name), timer in table.parts(instance).timers.items():
-            if not name.startswith(b"!"):
-                shown = table.timer_name(name)[1]
-                pending[("processing" if domain else "event"), timer.time_ms if shown is None else shown] = (
-                    timer.time_ms
-                )
-        return pending
+        return [] if found is None else key_timers(found[0].plan, found[0].parts(found[1]).timers)
 
     def query(self, actor: type[Any], key: Any, name: str, /, *arguments: Any, **named: Any) -> Any:
         """Run a query on an instance; it never changes the state. Raises QueryError if the query or the key

@@ -265,9 +265,15 @@ class Units:
         unit, cells = self.unit, self.cells
         unit.route, unit.table = route, table
         unit.draws, unit.random = 0, None
+        payload: tuple[Any, ...] = ()
+        if route.payload is not None:
+            stored = table.parts(instance).timers[timer].payload
+            if stored is None:
+                raise ValueError("the timer has no payload: it was set by an earlier version of the code")
+            payload = (route.payload[1](stored),)
         image = self.use_up(table, instance, timer)
         unit.instance = instance
-        route.call(instance, self.context)
+        route.call(instance, *payload, self.context)
         if cells.touched_collections:
             cells.seal_collections()
         if table.simple and not cells.cleared:

@@ -3,7 +3,7 @@
 ::
 
     state      actor  key  kind  field  entry  value  expiry_ms
-    timers     actor  key  domain  name  time_ms  seed  depth  inside
+    timers     actor  key  domain  name  time_ms  seed  depth  payload  inside
     messages   offset  timestamp_ms  key  value  headers
     deleted    row
 
@@ -66,6 +66,7 @@ def schema_of(table: TableName) -> Any:
             "time_ms": number,
             "seed": pa.uint64(),
             "depth": pa.int32(),
+            "payload": binary,
             "inside": pa.bool_(),
         },
         MESSAGES: {
@@ -192,6 +193,7 @@ def _timers(actor: Any, key: Any, rest: Any, values: Sequence[bytes], is_value: 
         pa.array([timer.time_ms for _, timer in found], pa.int64()),
         pa.array([timer.seed for _, timer in found], pa.uint64()),
         pa.array([timer.depth for _, timer in found], pa.int32()),
+        pa.array([timer.payload for _, timer in found], pa.binary()),
         pa.array(inside, pa.bool_()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema_of(TIMERS))
@@ -251,7 +253,9 @@ def chunk_of_timers(batch: Any) -> Chunk:
     """The rows that a batch of the timers table stands for: those of timers that are not inside another row."""
     batch = batch.filter(compute.invert(batch.column("inside")))
     domain = compute.if_else(_is(batch, "domain", _DOMAINS[0]), b"\0", b"\1")
-    numbers = zip(*(batch.column(name).to_pylist() for name in ("time_ms", "seed", "depth")), strict=True)
+    numbers = zip(
+        *(batch.column(name).to_pylist() for name in ("time_ms", "seed", "depth", "payload")), strict=True
+    )
     values = [rows.encode_timer(rows.Timer(*each)) for each in numbers]
     return _rows(batch, b"t", domain, batch.column("name")), values
 

@@ -74,7 +74,8 @@ def plain(rest: bytes, value: bytes) -> bytes:
     """The value of a row without the parts that depend on offsets: a timer's seed, and how it was set."""
     if rest[:1] != b"t":
         return value
-    return rows.encode_timer(rows.Timer(rows.decode_timer(value).time_ms, 0))
+    timer = rows.decode_timer(value)
+    return rows.encode_timer(rows.Timer(timer.time_ms, 0, 0, timer.payload))
 
 
 def differing(plan: Plan, one: Outcome, other: Outcome, unordered: Collection[str]) -> list[Where]:
