@@ -80,6 +80,9 @@ def _plain(value: Any) -> Any:
     return msgspec.structs.astuple(value) if type(value).__name__ == "Several" else value
 
 
+CASES["several"][0].types(Sale)
+
+
 def _folded(one: agg.Aggregate[Sale, Any, Any], events: list[tuple[int, Sale]]) -> Any:
     acc = one.start()
     for time_ms, event in events:
@@ -209,6 +212,10 @@ def test_an_aggregate_of_your_own_says_its_types_by_annotations() -> None:
     assert not agg.reduce(lambda acc, event: acc, 0).merges
     assert not agg.several(n=agg.count(), last=agg.reduce(lambda acc, event: acc, 0)).merges
     assert agg.several(n=agg.count(), all=agg.collect(Sale)).ordered
+    both = agg.several(n=agg.count(), last=agg.latest(Sale))
+    assert both.types(Sale)[1] is both.types(Sale)[1]
+    with pytest.raises(tr.DefinitionError, match="events of two types"):
+        both.types(int)
 
 
 # --- estimates ---

@@ -90,7 +90,13 @@ class Aggregate(Generic[E_contra, A, V_co]):
     def types(self, event_type: Any, /) -> tuple[Any, Any]:
         """The types of the accumulator and of the value, for events of a type; None: it is not known."""
         del event_type
-        hints = get_type_hints(self.start).get("return"), get_type_hints(self.result).get("return")
+        try:
+            hints = get_type_hints(self.start).get("return"), get_type_hints(self.result).get("return")
+        except NameError as error:
+            raise DefinitionError(
+                f"an annotation of {self.spec} cannot be looked up: {error}",
+                hint="Define what it names at the top of the module.",
+            ) from None
         if None in hints:
             raise DefinitionError(
                 f"the aggregate {self.spec} does not say what it holds",
@@ -459,13 +465,19 @@ def several(**aggregates: Aggregate[E, Any, Any]) -> Aggregate[E, Any, Any]:
         )
     parts = tuple(aggregates.values())
     adds = tuple(one.add for one in parts)
-    new = msgspec.defstruct("Several", list(aggregates), frozen=True)
+    new: Any = None
+    of: Any = None
 
     def types(event_type: Any) -> tuple[Any, Any]:
-        nonlocal new
+        nonlocal new, of
+        if new is not None and of != event_type:
+            raise DefinitionError(
+                "one agg.several is used for events of two types", hint="Make another one for the other type."
+            )
         both = [one.types(event_type) for one in parts]
-        fields = [(name, gives) for name, (_, gives) in zip(aggregates, both, strict=True)]
-        new = msgspec.defstruct("Several", fields, frozen=True)
+        if new is None:
+            fields = [(name, gives) for name, (_, gives) in zip(aggregates, both, strict=True)]
+            new, of = msgspec.defstruct("Several", fields, frozen=True), event_type
         return tuple.__class_getitem__(tuple(holds for holds, _ in both)), new
 
     def add(acc: tuple[Any, ...], event: E, time_ms: int) -> tuple[Any, ...]:
