@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.core import rows
 from tailrace.core.records import InputRecord
 from tailrace.history.reading import driving
 from tailrace.history.reading.app_history import AppHistory
@@ -49,7 +50,9 @@ def stores_of(h: Harness) -> tuple[list[Any], int]:
         return stores.setdefault(number, Counted())
 
     replay(h.plan, h.log, open_store=open_store)
-    return [(list(s.rows()), s.cut) for s in stores.values()], sum(s.writes for s in stores.values())
+    # The index may be too early: when a timer that was moved is renewed there depends on where commits fall.
+    kept = [([row for row in s.rows() if row[0][:1] != rows.INDEX], s.cut) for s in stores.values()]
+    return kept, sum(s.writes for s in stores.values())
 
 
 def test_inputs_are_read_the_same_in_runs_of_any_length(seeds: range) -> None:
