@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import cases, flights, logs, windows
+from benchmarks import cases, flights, joins, logs, windows
 from benchmarks.cases import Case
 from benchmarks.kafka import gap as kafka_gap
 from benchmarks.kafka import latency as kafka_latency
@@ -23,6 +23,7 @@ CASES: dict[str, Case] = {
     "durable": cases.durable,
     "large": cases.large,
     "windows": windows.windowed,
+    "joins": joins.joined,
     "growth": cases.growth,
     "growth-timers": cases.growth_timers,
     "tape": cases.tape,
