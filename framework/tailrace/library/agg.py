@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 import msgspec
 
 from tailrace.core.errors import DefinitionError
+from tailrace.library.operators import unchanging
 from tailrace.library.sketches import Distinct, Quantiles, place
 
 E = TypeVar("E")
@@ -65,8 +66,9 @@ class Aggregate(Generic[E_contra, A, V_co]):
                 return acc[1] - acc[0]
 
     ``start`` and ``result`` must be annotated: their types are those of the stored accumulator and of the value. The
-    accumulator must not be changed in place. ``merge`` may be left out; then sliding windows and sessions that
-    are not in the order of event time refuse the aggregate. ``ordered = True`` asks for events in that order.
+    accumulator must not be changed in place, so lists, dicts, sets and structs that are not frozen are refused. ``merge`` may
+    be left out; then sliding windows and sessions that are not in the order of event time refuse the aggregate.
+    ``ordered = True`` asks for events in that order.
     """
 
     ordered: bool = False
@@ -102,6 +104,7 @@ class Aggregate(Generic[E_contra, A, V_co]):
                 f"the aggregate {self.spec} does not say what it holds",
                 hint="Annotate what its methods start and result return.",
             )
+        unchanging(self.spec, hints[0])
         return hints
 
     @property
@@ -449,9 +452,10 @@ def _at_least_one(what: str, name: str, number: int) -> None:
 def reduce(step: Callable[[A, E], A], start: A) -> Aggregate[E, A, A]:
     """A fold over the events in the order of event time: ``step(accumulator, event)``, from ``start``.
 
-    The accumulator has the type that ``step`` is annotated to return, else the type of ``start``.
+    The accumulator has the type that ``step`` is annotated to return, else that of ``start``: a tuple, not a list.
     """
     held = get_type_hints(step).get("return", type(start))
+    unchanging("reduce", held)
     return _Made(
         "reduce", lambda _: (held, held), start, lambda acc, e, _: step(acc, e), None, _same, ordered=True
     )

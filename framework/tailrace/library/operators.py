@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
 from tailrace.core.declare.app import App
-from tailrace.core.declare.handlers import check_edges
+from tailrace.core.declare.handlers import ProcessRole, check_edges
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
@@ -65,7 +65,14 @@ def add_operator(
     ``tailrace graph`` and stored with the state, which another ``what`` does not read.
     """
     cls: Any = ActorMeta(name, (Actor,), {"__module__": __name__, "__qualname__": name, **body}, order=order)
-    declaration_of(cls).operator = what
+    declared = declaration_of(cls)
+    declared.operator = what
+    roles = [role for one in declared.handlers for role in one.roles if isinstance(role, ProcessRole)]
+    for edge in [edge for role in roles for edge in role.edges if edge in emits]:
+        raise DefinitionError(
+            f"the operator {name!r} writes to {edge.name!r}, its own input: it would take the same event again and again",
+            hint="Give another topic.",
+        )
     added: type[Actor] = app.actor(name=name, emits=emits)(cls)
     return added
 
@@ -74,3 +81,15 @@ def handler(function: Callable[..., None], decorator: Callable[[Any], Any]) -> A
     """A function of the library as a handler: without annotations, which the app could not look up."""
     function.__annotations__ = {}
     return decorator(function)
+
+
+def unchanging(what: str, held: Any) -> None:
+    """Refuse an accumulator that can change in place: windows and keys would share it."""
+    config = getattr(held, "__struct_config__", None)
+    if (get_origin(held) or held) in (list, dict, set, bytearray) or (config and not config.frozen):
+        raise DefinitionError(
+            f"the accumulator of {what} has the type {spell(held)}, which can change in place",
+            hint="Take a tuple or a frozen struct, and return a new one each time.",
+        )
+    for part in get_args(held):
+        unchanging(what, part)

@@ -296,6 +296,12 @@ def _filler(where: str, topic: Topic[Any, Any], value_type: Any) -> Callable[[An
     for name, parameter in inspect.signature(cls).parameters.items():
         if name in keys:
             getters[name] = _key_getter(keys.index(name) if len(keys) > 1 else None)
+        elif name in inner and name in ("start", "end", "kind"):
+            raise DefinitionError(
+                f"{where} has two values for the field {name!r} of {spell(cls)} in the topic {topic.name!r}: that of "
+                f"the window, and that of {spell(value_type)}",
+                hint="Give one of them another name, or leave into= out and emit the event from a function.",
+            )
         elif name in ("start", "end", "value", "kind"):
             getters[name] = _getter(attrgetter(name))
         elif name == time:

@@ -1,0 +1,84 @@
+"""Windows: what would give wrong results is refused: accumulators that are shared, loops, and fields with two values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+import tailrace as tr
+from tailrace import agg, windows
+from tailrace.core.errors import DefinitionError
+
+
+class Reading(msgspec.Struct, tr.Keyed[str], frozen=True):
+    room: tr.Key[str]
+    at: tr.EventTime[int]
+
+
+class Span(msgspec.Struct, frozen=True):
+    room: tr.Key[str]
+    start: int
+
+
+class Count(msgspec.Struct):
+    number: int = 0
+
+
+class Times(agg.Aggregate[Reading, tuple[int | list[int], ...], int]):
+    """Its accumulators can be changed in place."""
+
+    def start(self) -> tuple[int | list[int], ...]:
+        return ()
+
+    def result(self, acc: tuple[int | list[int], ...]) -> int:
+        return len(acc)
+
+
+def counted(acc: Count, event: Reading) -> Count:
+    acc.number += 1
+    return acc
+
+
+def rooms() -> tuple[tr.App, tr.Topic[Reading, str]]:
+    app = tr.App("rooms", partitions=1)
+    return app, app.topic("readings", Reading)
+
+
+def window(aggregate: Any, **options: Any) -> None:
+    app, readings = rooms()
+    app.window("w", readings, windows.tumbling(9), aggregate, **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: agg.reduce(counted, Count()), "Count, which can change in place"),
+        (lambda: agg.reduce(lambda acc, _: acc, []), "type list, which can change in place"),
+        (lambda: window(Times()), r"Times has the type list\[int\], which can"),
+        (lambda: window(agg.several(times=Times())), r"Times has the type list\[int\], which can"),
+        (lambda: tr.windowed(windows.tumbling(9), Times()), r"Times has the type list\[int\], which can"),
+    ],
+)
+def test_an_accumulator_that_can_change_in_place_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        make()
+
+
+def test_an_operator_does_not_write_to_its_own_input() -> None:
+    app, readings = rooms()
+    with pytest.raises(DefinitionError, match="'readings', its own input"):
+        app.window("late", readings, windows.tumbling(10), agg.count(), late=readings)
+    with pytest.raises(DefinitionError, match="'readings', its own input"):
+        app.dedupe("once", readings, by="room", within=10, late=readings)
+    with pytest.raises(DefinitionError, match="'readings', its own input"):
+        app.join("pairs", readings, app.topic("others", Reading), within="1m", late=readings)
+
+
+def test_a_field_with_two_values_is_refused() -> None:
+    app, readings = rooms()
+    starts = agg.several(start=agg.count())
+    with pytest.raises(DefinitionError, match="two values for the field 'start'"):
+        app.window("spans", readings, windows.tumbling(10), starts, into=app.topic("spans", Span))
