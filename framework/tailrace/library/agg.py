@@ -66,9 +66,8 @@ class Aggregate(Generic[E_contra, A, V_co]):
                 return acc[1] - acc[0]
 
     ``start`` and ``result`` must be annotated: their types are those of the stored accumulator and of the value. The
-    accumulator must not be changed in place, so lists, dicts, sets and structs that are not frozen are refused. ``merge`` may
-    be left out; then sliding windows and sessions that are not in the order of event time refuse the aggregate.
-    ``ordered = True`` asks for events in that order.
+    accumulator must not be changed in place: lists, dicts, sets and structs that are not frozen are refused. Without ``merge``,
+    sliding windows and sessions that are not in the order of event time refuse it. ``ordered = True`` asks for that order.
     """
 
     ordered: bool = False
