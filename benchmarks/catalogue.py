@@ -45,6 +45,7 @@ CASES: dict[str, Case] = {
 KAFKA: dict[str, Case] = {
     "kafka-worker": kafka.worker,
     "kafka-two-workers": kafka.two_workers,
+    "kafka-timers": kafka.timers,
     "kafka-flights": kafka.flights,
     "kafka-latency": kafka_latency.latency,
     "kafka-restore": kafka_state.restore,

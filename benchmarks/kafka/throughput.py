@@ -15,6 +15,7 @@ from time import perf_counter, process_time
 from typing import NamedTuple
 
 from benchmarks.flights import FIRST
+from benchmarks.kafka import apps
 from benchmarks.kafka.apps import EVENTS, TOTALS, counting
 from benchmarks.kafka.house import KafkaHouse
 from benchmarks.kafka.raw import OUT, RawLoop
@@ -33,7 +34,7 @@ from tailrace.history.replay.replaying import seldom_collected
 from tailrace.log import TopicPartition
 
 APP = "benchmarks.kafka.apps:counting"
-MOST_US, MOST_FLIGHT_US = 12, 33
+MOST_US, MOST_FLIGHT_US, MOST_TIMER_US = 12, 33, 15
 DAY_MS = 24 * HOUR_MS
 _PLACES = [TopicPartition(EVENTS, number) for number in range(counting.plan().partitions)]
 
@@ -135,6 +136,37 @@ def _with_workers(
         cores = Cores()
         taken = house.take(services, counting.name, islice(events, scale.kafka_events))
         return Shared(taken, cores.free(taken.processor_s))
+
+
+# --- timers
+
+
+def timers(scale: Scale) -> list[Row]:
+    """Processor time per event that sets a timer, which fires five seconds later; and that moves the timer of its key."""
+    found: list[Row] = []
+    for app, what in ((apps.firing, "a timer set and fired"), (apps.moving, "a timer moved")):
+        measured: list[float] = []
+        with (
+            KafkaHouse(app) as house,
+            house.start(f"benchmarks.kafka.apps:{app.name}", scale.commit_ms) as service,
+        ):
+            service.wait_for_partitions(len(_PLACES))
+            events = endless(scale.keys)
+            house.take([service], app.name, islice(events, scale.keys))
+            for _ in range(scale.repeats):
+                taken = house.take([service], app.name, islice(events, scale.kafka_events))
+                measured.append(_rates(taken).us)
+        us = median(measured)
+        found.append(
+            Row(
+                case=f"Kafka: {what} per event",
+                measured=us,
+                unit="us/event",
+                target=f"{MOST_TIMER_US} us or less",
+                met=us <= MOST_TIMER_US,
+            )
+        )
+    return found
 
 
 # --- flights

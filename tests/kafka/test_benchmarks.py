@@ -25,6 +25,8 @@ TARGETS = [
     "a worker, exactly once, processor time",
     "a worker, exactly once, by the wall",
     "two workers, by the wall",
+    "a timer set and fired per event",
+    "a timer moved per event",
     "flights, aircraft, live",
     "latency at 5,000 events/s, 99 of 100",
     "entries restored from nothing",
