@@ -292,3 +292,19 @@ def test_other_bounds_do_not_read_what_was_kept_for_these() -> None:
     for options in ({"within": ("0s", "11m")}, {"within": ("0s", "10m"), "how": "left"}):
         with pytest.raises(tr.TailraceError, match="join: inner, from 0ms to 10m"):
             Harness(app_of(**options), start=snapshot)
+
+
+def test_only_streams_that_form_a_circle_have_a_limit_of_deliveries() -> None:
+    app = tr.App("circle", partitions=1)
+    a, again = app.topic("a", A), app.stream("again", A, key_type=str)
+
+    @app.process(a)
+    def begin(event: A, ctx: tr.Context[str]) -> None:
+        ctx.emit(again, event)
+
+    @app.process(again)
+    def repeat(event: A, ctx: tr.Context[str]) -> None:
+        ctx.emit(again, event)
+
+    with Harness(app) as h, pytest.raises(tr.TailraceError, match="more than 1000 deliveries"):
+        h.send(a, A("k", BEGIN_MS, 1))
