@@ -1,4 +1,4 @@
-"""Windows: what would give wrong results is refused: accumulators that are shared, loops, and fields with two values."""
+"""What would give wrong results is refused: accumulators that are shared, loops, fields with two values, exchanged inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 import tailrace as tr
 from tailrace import agg, windows
-from tailrace.core.errors import DefinitionError
+from tailrace.core.errors import DefinitionError, IncompatibleStateError
+from tailrace.testing import Harness
 
 
 class Reading(msgspec.Struct, tr.Keyed[str], frozen=True):
@@ -82,3 +83,46 @@ def test_a_field_with_two_values_is_refused() -> None:
     starts = agg.several(start=agg.count())
     with pytest.raises(DefinitionError, match="two values for the field 'start'"):
         app.window("spans", readings, windows.tumbling(10), starts, into=app.topic("spans", Span))
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda app, *inputs: app.join("j", *inputs, within="1m"),
+        lambda app, *inputs: app.window_join("j", *inputs, windows.tumbling("1h")),
+        lambda app, *inputs: app.asof("j", *inputs, keep="1m"),
+        lambda app, *inputs: app.gather("j", *inputs, within="1m"),
+    ],
+)
+def test_what_was_kept_of_the_left_input_is_not_read_for_the_right_one(declare: Any) -> None:
+    def app_of(*names: str) -> tuple[tr.App, tr.Topic[Reading, str]]:
+        app = tr.App("joins", partitions=1)
+        topics = {name: app.topic(name, Reading) for name in ("a", "b")}
+        declare(app, *[topics[name] for name in names])
+        return app, topics["a"]
+
+    app, a = app_of("a", "b")
+    with Harness(app) as h:
+        h.send(a, Reading("attic", 5))
+        snapshot = h.snapshot()
+    Harness(app, start=snapshot).close()
+    with pytest.raises(IncompatibleStateError, match="of b, a"):
+        Harness(app_of("b", "a")[0], start=snapshot)
+
+
+def test_a_harness_that_begins_with_waiting_events_takes_all_others() -> None:
+    app, readings = rooms()
+    handled: list[int] = []
+
+    @app.actor
+    class Room(tr.Actor, order="event-time"):
+        @tr.process(readings)
+        def read(self, event: Reading, ctx: tr.Context[str]) -> None:
+            handled.append(event.at)
+
+    with Harness(app, commit_every=1) as h:
+        h.send(readings, Reading("attic", 5))
+        h.restart(h.snapshot())
+        h.send(readings, *[Reading("attic", at) for at in (6, 7, 8, 9)])
+        h.end_of_input()
+    assert handled == [5, 6, 7, 8, 9]

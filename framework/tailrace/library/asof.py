@@ -72,6 +72,6 @@ def add_asof(
         body["answer"] = handler(answer, on_timer(ANSWER))
     if keep_ms is not None:
         body["expire"] = handler(expire, on_timer(EXPIRE))
-    what = f"asof: keep {'all' if keep_ms is None else spelled(keep_ms)}"
+    what = f"asof: keep {'all' if keep_ms is None else spelled(keep_ms)}, {inputs.named}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
     return stream

@@ -109,6 +109,6 @@ def add_gather(
     }
     for at, edge in enumerate(edges):
         body[f"take_{at}"] = handler(taker(at), process(edge))
-    what = f"gather: {len(edges)} within {spelled(within_ms)}"
+    what = f"gather: {len(edges)} within {spelled(within_ms)}, {inputs.named}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
     return stream

@@ -70,7 +70,7 @@ def add_join(
         "take_right": handler(take_right, process(right)),
         "free": handler(free, on_timer(TIMER)),
     }
-    what = f"join: {how}, from {_signed(first_ms)} to {_signed(last_ms)}"
+    what = f"join: {how}, from {_signed(first_ms)} to {_signed(last_ms)}, {inputs.named}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
     return stream
 
@@ -193,6 +193,6 @@ def add_window_join(
         "take_right": handler(taker(sides[1], sides[0], inputs.late[1]), process(right)),
         "end": handler(end, on_timer(TIMER)),
     }
-    what = f"window join: {how}, {windows.spec}"
+    what = f"window join: {how}, {windows.spec}, {inputs.named}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
     return stream

@@ -48,6 +48,8 @@ class Inputs:
             edges,
             {topic: place for place, topic in enumerate(app.topics)},
         )
+        self.named = "of " + ", ".join(edge.name for edge in edges)
+        """Their names, in their order: state of the left input is not read for the right one."""
         self.types = [self._type_of(app, edge) for edge in edges]
         """The types of their events."""
         topics = [late] * len(edges) if late is None or isinstance(late, Topic) else list(late)

@@ -204,7 +204,7 @@ class Service:
         """Take what can be read, partition after partition."""
         most, every = self.options.slice_size, self.options.commit_every
         for number in range(len(self.partitions)):
-            while self._poll(number, most if every is None else min(most, every - self._taken())):
+            while self._poll(number, most if every is None else min(most, max(1, every - self._taken()))):
                 if every is not None and self._taken() >= every:
                     self.commit()
 
