@@ -111,7 +111,8 @@ def test_what_was_kept_of_the_left_input_is_not_read_for_the_right_one(declare: 
 
 
 def test_a_harness_that_begins_with_waiting_events_takes_all_others() -> None:
-    app, readings = rooms()
+    app = tr.App("rooms", partitions=1)
+    readings = app.topic("readings", Reading, out_of_order="5s")
     handled: list[int] = []
 
     @app.actor
@@ -121,8 +122,8 @@ def test_a_harness_that_begins_with_waiting_events_takes_all_others() -> None:
             handled.append(event.at)
 
     with Harness(app, commit_every=1) as h:
-        h.send(readings, Reading("attic", 5))
+        h.send(readings, Reading("attic", 90_000))
         h.restart(h.snapshot())
-        h.send(readings, *[Reading("attic", at) for at in (6, 7, 8, 9)])
+        h.send(readings, *[Reading("attic", at) for at in range(100_000, 106_000, 300)])
         h.end_of_input()
-    assert handled == [5, 6, 7, 8, 9]
+    assert handled == [90_000, *range(100_000, 106_000, 300)]
