@@ -121,7 +121,7 @@ def test_a_harness_that_begins_with_waiting_events_takes_all_others() -> None:
         def read(self, event: Reading, ctx: tr.Context[str]) -> None:
             handled.append(event.at)
 
-    with Harness(app, commit_every=1) as h:
+    with Harness(app, checked=False, commit_every=1) as h:
         h.send(readings, Reading("attic", 90_000))
         h.restart(h.snapshot())
         h.send(readings, *[Reading("attic", at) for at in range(100_000, 106_000, 300)])
