@@ -223,13 +223,13 @@ def key_function_that_does_not_say(d: Deck) -> None:
     d.app.topic("more", Departure, key=lambda e: e.tail)
 
 
-@said("the topic 'more': key_type is int, but the key 'tail' is str. Write key_type=str, or leave it out.")
+@said("the topic 'more': key_type is int, but key='tail' is str. Write key_type=str, or leave it out.")
 def key_type_that_contradicts(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", key_type=int)
 
 
 @said(
-    "the topic 'more': 1 is not a key. Give the name of a field, a tuple of names, or a function of the "
+    "the topic 'more': key=1 is not a field. Give the name of a field, a tuple of names, or a function of the "
     "event."
 )
 def key_that_is_a_number(d: Deck) -> None:

@@ -23,14 +23,13 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.core.declare.annotations import Scope
 from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
+from tailrace.core.declare.topic_declaration import value_reader
 from tailrace.core.durations import duration
 from tailrace.core.errors import DefinitionError, DurableValueError, UsageError
 from tailrace.core.handling.collections import MapState
-from tailrace.core.values.key_paths import key_getter, members_of, types_at
 from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.types import spell
 from tailrace.library.operators import add_operator, handler, result_stream
@@ -133,7 +132,7 @@ def add_sample(
     """Add the operator of ``App.sample``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
-    value_of = by if callable(by) else typed_path(where, edge, by)[1]
+    value_of = by if callable(by) else value_reader(where, edge.type, by, None, option="by", codec_for=id)[1]
     if type(fraction) not in (int, float) or not 0 < fraction <= 1:
         raise DefinitionError(
             f"{where} has fraction={fraction!r}", hint="Give a number above 0, and at most 1: fraction=0.25."
@@ -181,49 +180,10 @@ def late_events(where: str, edge: Edge[Any, Any], late: Topic[Any, Any] | None) 
     return lambda event, ctx: ctx.emit(late, event)
 
 
-def typed_path(where: str, edge: Edge[Any, Any], by: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The type of one field of an event, or of several, and the function that gets its value."""
-    paths: tuple[Any, ...] = by if by.__class__ is tuple else (by,)
-    if not paths or not all(isinstance(one, str) for one in paths):
-        raise DefinitionError(
-            f"{where} has by={by!r}",
-            hint='Name a field (by="id"), several (by=("shop", "number")), or give a function of the event.',
-        )
-    types: list[Any] = []
-    for one in paths:
-        found = types_at(edge.type, one, f"{where}, by={one!r}")[0]
-        if len(found) != 1:
-            raise DefinitionError(
-                f"{where}: {one!r} of {edge.type_name} has no single type",
-                hint="Give by= a function of the event.",
-            )
-        types.append(found[0])
-    return types[0] if by.__class__ is str else tuple.__class_getitem__(tuple(types)), key_getter(by)
-
-
 def typed_value(where: str, edge: Edge[Any, Any], by: Any, by_type: Any) -> tuple[Any, Callable[[Any], Any]]:
     """The type of what ``by`` gives of an event, and the function that gets it, which refuses a value of another type."""
-    if callable(by):
-        annotation = getattr(by, "__annotations__", {}).get("return", by_type)
-        scope = Scope(getattr(by, "__globals__", {}), {})
-        found = members_of(scope.resolve_now(annotation, f"{where}, by=")) if annotation is not None else ()
-        declared, get = (found[0] if len(found) == 1 else None), by
-    else:
-        declared, get = typed_path(where, edge, by)
-    if declared is None or declared is Any:
-        raise DefinitionError(
-            f"{where} has by=, a function without an annotated return type",
-            hint='Name the field instead (by="id"), annotate the return type, or add by_type=, such as by_type=str.',
-        )
-    if by_type is not None and by_type != declared:
-        raise DefinitionError(
-            f"{where} has by_type={spell(by_type)}, but by= gives {spell(declared)}",
-            hint="Leave by_type= out.",
-        )
-    try:
-        check = map_key_codec_for(declared).encode
-    except DefinitionError as error:
-        raise DefinitionError(f"{where}, by=: {error.what}", hint=error.hint) from None
+    declared, get = value_reader(where, edge.type, by, by_type, option="by", codec_for=map_key_codec_for)
+    check = map_key_codec_for(declared).encode
 
     def value_of(event: Any) -> Any:
         value = get(event)

@@ -87,9 +87,23 @@ def _check_keyed(where: str, type: Any, key: Path | None) -> None:
 
 def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[[Any], Any] | None]:
     """The type of a topic's keys, and the function that gets the key of an event."""
+    return (bytes | None, None) if key is None else value_reader(where, type, key, key_type)
+
+
+def value_reader(
+    where: str,
+    type: Any,
+    key: Any,
+    key_type: Any,
+    *,
+    option: str = "key",
+    codec_for: Callable[[Any], Any] = key_codec_for,
+) -> tuple[Any, Callable[[Any], Any]]:
+    """The type of a value of an event that is declared like a key, by this option, and the function that gets it.
+
+    ``codec_for`` refuses a type that cannot be its type.
+    """
     try:
-        if key is None:
-            return bytes | None, None
         if isinstance(key, _PATH):
             path = cast("Path", key)
             found, key_of = key_type_of(type, path), key_getter(path)
@@ -97,21 +111,21 @@ def _key(where: str, type: Any, key: Any, key_type: Any) -> tuple[Any, Callable[
             found, key_of = _returned(where, key), key
         else:
             raise DefinitionError(
-                f"{key!r} is not a key",
+                f"{option}={key!r} is not a field",
                 hint="Give the name of a field, a tuple of names, or a function of the event.",
             )
         if found is None and key_type is None:
             raise DefinitionError(
-                "its key is a function without an annotated return type",
-                hint="Annotate the return type, or add key_type=, such as key_type=str.",
+                f"its {option} is a function without an annotated return type",
+                hint=f"Annotate the return type, or add {option}_type=, such as {option}_type=str.",
             )
         if key_type is not None and found is not None and found != key_type:
             raise DefinitionError(
-                f"key_type is {spell(key_type)}, but the key {key!r} is {spell(found)}",
-                hint=f"Write key_type={spell(found)}, or leave it out.",
+                f"{option}_type is {spell(key_type)}, but {option}={key!r} is {spell(found)}",
+                hint=f"Write {option}_type={spell(found)}, or leave it out.",
             )
         found = key_type if found is None else found
-        key_codec_for(found)
+        codec_for(found)
     except DefinitionError as error:
         raise DefinitionError(f"{where}: {error.what}", hint=error.hint) from None
     return found, key_of
