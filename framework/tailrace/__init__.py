@@ -57,6 +57,7 @@ from tailrace.library import agg, windows
 from tailrace.library.app import App
 from tailrace.library.gather import Gathered
 from tailrace.library.pairs import Pair
+from tailrace.library.rolling import Top
 from tailrace.library.windowed import Windowed, Windows, on_window, windowed
 
 
@@ -92,6 +93,7 @@ __all__ = [
     "Stream",
     "Table",
     "TailraceError",
+    "Top",
     "Topic",
     "UsageError",
     "Windowed",

@@ -3,6 +3,7 @@
 from tests.proof.mutating import Mutation
 
 _DEDUPE = ("tests/library/test_dedupe.py",)
+_ROLLING = ("tests/library/test_rolling.py",)
 _SAMPLE = ("tests/library/test_sample.py",)
 
 MUTATIONS = {
@@ -56,5 +57,35 @@ MUTATIONS = {
         "int.from_bytes(digest, 'big')",
         "hash(digest) % (1 << 64)",
         tests=_SAMPLE,
+    ),
+    "a-limit-of-one-more": Mutation(
+        "library.rolling:add_limit.take", "passed >= n", "passed > n", tests=_ROLLING
+    ),
+    "a-period-that-is-open-a-millisecond-too-long": Mutation(
+        "library.rolling:add_limit.take", "end - 1 <= ctx.fired_to", "end <= ctx.fired_to", tests=_ROLLING
+    ),
+    "a-period-without-a-timer-of-its-own": Mutation(
+        "library.rolling:add_limit.take",
+        "panes.arm(actor, ctx, ctx.fired_to)",
+        "ctx.set_timer(end - 1, 'close')",
+        tests=_ROLLING,
+    ),
+    "a-best-name-that-falls-and-is-not-replaced": Mutation(
+        "library.rolling:add_top.take",
+        "actor.sums.items() if falls else best.items()",
+        "best.items()",
+        tests=_ROLLING,
+    ),
+    "a-fall-that-is-judged-by-the-sum-before-the-last": Mutation(
+        "library.rolling:add_top.take",
+        "len(best) == n and one in best",
+        "len(best) < n and one in best",
+        tests=_ROLLING,
+    ),
+    "best-names-given-again-without-a-change": Mutation(
+        "library.rolling:add_top.take", "ranked != actor.best", "ranked", tests=_ROLLING
+    ),
+    "names-of-one-sum-in-any-order": Mutation(
+        "library.rolling:add_top.rank", "encode(one[0])", "b''", tests=_ROLLING
     ),
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import msgspec
@@ -75,4 +77,40 @@ def deduped(handled: Iterator[Turn], within_ms: int, lateness_ms: int) -> Dedupe
             found.duplicates += 1
         else:
             found.late.append(event)
+    return found
+
+
+class Limited(NamedTuple):
+    passed: list[Event]
+    rest: list[Event]
+    late: list[Event]
+
+
+def limited(handled: Iterator[Turn], n: int, per_ms: int) -> Limited:
+    """At most ``n`` events of a key and period. An event is late if its period has ended before it is handled."""
+    found = Limited([], [], [])
+    for event, fired_to in handled:
+        period = event.at // per_ms
+        same = [one for one in found.passed if one.key == event.key and one.at // per_ms == period]
+        if fired_to >= (period + 1) * per_ms - 1:
+            found.late.append(event)
+        else:
+            (found.passed if len(same) < n else found.rest).append(event)
+    return found
+
+
+def ranked(handled: Iterator[Turn], n: int) -> list[tuple[str, list[tuple[str, float]], int]]:
+    """Key, best names with sums, and time of the event, for each event that has changed them."""
+    found: list[tuple[str, list[tuple[str, float]], int]] = []
+    amounts: dict[str, dict[str, list[float]]] = {}
+    last: dict[str, list[tuple[str, Fraction]]] = {}
+    for event, _ in handled:
+        of_key = amounts.setdefault(event.key, {})
+        of_key.setdefault(event.id, []).append(event.amount)
+        # Sums are compared exactly for a change, and as floats for the rank.
+        best = sorted(of_key, key=lambda one: (-math.fsum(of_key[one]), one))[:n]
+        exact = [(one, sum(map(Fraction, of_key[one]), Fraction())) for one in best]
+        if exact != last.get(event.key):
+            found.append((event.key, [(one, math.fsum(of_key[one])) for one in best], event.at))
+            last[event.key] = exact
     return found

@@ -9,10 +9,11 @@ from typing import Any, TypeVar, Unpack, overload
 from tailrace.core.declare.app import App as CoreApp
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.library import rolling, windowed
-from tailrace.library.agg import Aggregate
+from tailrace.library.agg import Aggregate, latest
 from tailrace.library.joins import WithJoins
+from tailrace.library.rolling import Top
 from tailrace.library.windowed import Windowed, WindowOptions
-from tailrace.library.windows import AnyWindows
+from tailrace.library.windows import AnyWindows, global_, tumbling
 
 E = TypeVar("E")
 K = TypeVar("K")
@@ -113,6 +114,51 @@ class App(WithJoins):
         """
         return rolling.add_dedupe(self, name, edge, by, within, by_type, lateness, late, order)
 
+    def limit(
+        self,
+        name: str,
+        edge: Edge[E, K],
+        n: int,
+        *,
+        per: str | int | timedelta,
+        rest: Topic[E, Any] | None = None,
+        late: Topic[E, Any] | None = None,
+        order: Order | None = None,
+    ) -> Stream[E, K]:
+        """Pass on at most ``n`` events of a key in each period of event time, and return their stream.
+
+        Periods are aligned like ``windows.tumbling``: ``per="1m"`` is from minute to minute.
+
+        - ``rest``: a topic for the events that are too many; without it the metric ``<name>.limited`` counts them.
+        - ``late``: a topic for late events of a period that has ended; without it they are counted as dropped.
+        - ``order``: ``"event-time"`` passes on the first by event time. By default they are the first to arrive.
+
+        Raises:
+            DefinitionError: An argument is not allowed, or the name is taken.
+        """
+        return rolling.add_limit(self, name, edge, n, per, rest, late, order)
+
+    @overload
+    def running(
+        self, name: str, edge: Edge[E, K], aggregate: Aggregate[E, Any, V], *, into: None = None
+    ) -> Stream[Windowed[K, V], K]: ...
+    @overload
+    def running(
+        self, name: str, edge: Edge[E, K], aggregate: Aggregate[E, Any, Any], *, into: Topic[R, Any]
+    ) -> Topic[R, Any]: ...
+    def running(
+        self, name: str, edge: Edge[Any, Any], aggregate: Aggregate[Any, Any, Any], *, into: Any = None
+    ) -> Edge[Any, Any]:
+        """Aggregate all events of each key so far, and return the stream with the value after every event.
+
+        It is ``app.window`` with ``windows.global_()`` and ``early=1``. So a result is a ``tr.Windowed`` of the kind ``"early"``, from the first to
+        the latest event time of the key. Late events count like others, except for aggregates that need the order of event time.
+
+        Raises:
+            DefinitionError: An argument is not allowed, or the name is taken.
+        """
+        return windowed.add_window(self, name, edge, global_(), aggregate, into, {"early": 1})
+
     def sample(
         self,
         name: str,
@@ -134,6 +180,43 @@ class App(WithJoins):
             DefinitionError: An argument is not allowed, or the name is taken.
         """
         return rolling.add_sample(self, name, edge, by, fraction, order)
+
+    def throttle(
+        self, name: str, edge: Edge[E, K], *, every: str | int | timedelta, late: Topic[E, Any] | None = None
+    ) -> Stream[Windowed[K, E], K]:
+        """Return the stream of the newest event of each key and interval of event time, at the end of the interval.
+
+        It is ``app.window`` with ``windows.tumbling(every)`` and ``agg.latest``: the event is the ``value`` of a ``tr.Windowed``. Of several
+        events at one time, it is the first by its encoding.
+
+        Raises:
+            DefinitionError: An argument is not allowed, or the name is taken.
+            DurableTypeError: The events have a type that cannot be stored.
+        """
+        options: WindowOptions = {} if late is None else {"late": late}
+        return self.window(name, edge, tumbling(every), latest(edge.type), **options)
+
+    def top(
+        self,
+        name: str,
+        edge: Edge[E, K],
+        n: int,
+        *,
+        by: str | tuple[str, ...] | Callable[[E], Any],
+        of: str | Callable[[E], float],
+        by_type: Any = None,
+    ) -> Stream[Top[K], K]:
+        """Rank names by their exact sums over all events of a key so far, and return the stream of the best ``n`` whenever they change.
+
+        - ``by``: the field that has the name, several, or a function of the event; ``by_type`` as for ``dedupe``.
+        - ``of``: the number that an event adds, by field or function. Of equal sums the lesser name goes first.
+
+        The sums of all names are kept. An event reads one of them, but all of its key if it makes one of the best smaller.
+
+        Raises:
+            DefinitionError: An argument is not allowed, or the name is taken.
+        """
+        return rolling.add_top(self, name, edge, n, by, by_type, of)
 
 
 App.__doc__ = CoreApp.__doc__

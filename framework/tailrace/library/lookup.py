@@ -8,11 +8,11 @@ from tailrace.core.declare.app import App
 from tailrace.core.declare.broadcast import shared
 from tailrace.core.declare.handlers import process
 from tailrace.core.declare.topic import Edge, Stream, Topic
+from tailrace.core.declare.topic_declaration import value_reader
 from tailrace.core.errors import DefinitionError
 from tailrace.core.values.types import spell
 from tailrace.library.operators import add_operator, handler, result_stream
 from tailrace.library.pairs import Pair, pair_type
-from tailrace.library.rolling import typed_path
 
 
 def add_lookup(
@@ -21,7 +21,7 @@ def add_lookup(
     """Add the operator of ``App.lookup``; see there."""
     field, where = shared(table), f"the operator {name!r}"
     stream = result_stream(app, name, pair_type((edge.type, table.type), "left"), edge)
-    key_type, key_of = (table.key_type, by) if callable(by) else typed_path(where, edge, by)
+    key_type, key_of = (table.key_type, by) if callable(by) else _reader(where, edge, by)
     if key_type not in (table.key_type, table.key_type | None):
         raise DefinitionError(
             f"{where} has by={by!r} of type {spell(key_type)}, and the key of {table.name!r} is {spell(table.key_type)}",
@@ -35,3 +35,7 @@ def add_lookup(
     body = {"__annotations__": {"table": Any}, "table": field, "take": handler(take, process(edge))}
     add_operator(app, name, f"lookup in {table.name}", body, emits=(stream,))
     return stream
+
+
+def _reader(where: str, edge: Edge[Any, Any], by: Any) -> tuple[Any, Any]:
+    return value_reader(where, edge.type, by, None, option="by", codec_for=lambda _: None)

@@ -1,4 +1,4 @@
-"""Operators of one input without windows: what ``App.dedupe`` and ``App.sample`` add.
+"""Operators of one input that pass events on, or rank them: what ``App.dedupe``, ``limit``, ``sample`` and ``top`` add.
 
 **dedupe.** A *sighting* is an event that was passed on: its event time *t* and its id. An event of the same id with a time from
 *t - within* to *t + within* is a duplicate. A sighting is freed when no event up to *t + within + lateness* is expected any more. An event
@@ -8,7 +8,12 @@ two events of one id that are passed on are more than ``within`` apart.
 A key has its earliest sightings in a plain field, ascending. What does not fit is kept twice: by id, to be found, and by time, to be
 moved to the field when that is empty. The one timer of a key is for the first sighting in the field.
 
+**limit.** The periods of a key are panes (see ``panes``) whose accumulator is the number of events passed on.
+
 **sample.** No state: the hash of a value decides, so it is the same in every run and every app.
+
+**top.** The exact sums of all names are entries of a map, those of the best names also a plain field. A sum changes the best names only if it
+is one of them, or exceeds the last. Only where one of them falls, all names are read.
 """
 
 from __future__ import annotations
@@ -17,9 +22,11 @@ from bisect import bisect_right
 from collections.abc import Callable
 from datetime import timedelta
 from hashlib import blake2b
+from heapq import nsmallest
 from itertools import islice
+from math import inf
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -27,13 +34,18 @@ from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.core.declare.topic_declaration import value_reader
-from tailrace.core.durations import duration
+from tailrace.core.durations import duration, spelled
 from tailrace.core.errors import DefinitionError, DurableValueError, UsageError
 from tailrace.core.handling.collections import MapState
 from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.types import spell
+from tailrace.library import agg
+from tailrace.library.agg import plus, rounded
 from tailrace.library.operators import add_operator, handler, result_stream
+from tailrace.library.panes import Machine, Rules
+from tailrace.library.windows import Tumbling
 
+K = TypeVar("K")
 IN_FIELD: Final = 32
 """Sightings of a key in its plain field."""
 _tuple: Any = tuple  # with types that a checker does not know
@@ -132,7 +144,7 @@ def add_sample(
     """Add the operator of ``App.sample``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
-    value_of = by if callable(by) else value_reader(where, edge.type, by, None, option="by", codec_for=id)[1]
+    value_of = untyped_value(where, edge, "by", by)
     if type(fraction) not in (int, float) or not 0 < fraction <= 1:
         raise DefinitionError(
             f"{where} has fraction={fraction!r}", hint="Give a number above 0, and at most 1: fraction=0.25."
@@ -149,7 +161,114 @@ def add_sample(
     return out
 
 
+def add_limit(
+    app: App,
+    name: str,
+    edge: Edge[Any, Any],
+    n: int,
+    per: str | int | timedelta,
+    rest: Topic[Any, Any] | None,
+    late: Topic[Any, Any] | None,
+    order: Order | None,
+) -> Stream[Any, Any]:
+    """Add the operator of ``App.limit``; see there."""
+    where = f"the operator {name!r}"
+    out = result_stream(app, name, edge.type, edge)
+    at_least_one(where, "n", n)
+    windows = Tumbling(milliseconds(where, "per", per))
+    too_many = writer(where, edge, "rest", rest, lambda ctx: ctx.metrics.count(f"{name}.limited"))
+
+    def nothing(*_: Any) -> None: ...
+
+    rules = Rules(
+        windows=windows,
+        aggregate=agg.count(),
+        ordered=False,
+        late=late_events(where, edge, late),
+        gives=nothing,
+    )
+    panes = Machine(rules)
+
+    def close(actor: Any, ctx: Any) -> None:
+        panes.close(actor, ctx)
+
+    def take(actor: Any, event: Any, ctx: Any) -> None:
+        start, end = windows.at(ctx.event_time)
+        passed = next(panes.panes(actor, end, end + 1), (0, 0, 0, 0))[2]
+        if end - 1 <= ctx.fired_to:
+            panes.late(event, ctx)
+        elif passed >= n:
+            too_many(event, ctx)
+        else:
+            panes.put(actor, (start, end, passed + 1, 0))
+            if not passed:
+                panes.arm(actor, ctx, ctx.fired_to)
+            ctx.emit(out, event)
+
+    pane = tuple[int, int, int, int]
+    body = {
+        "__annotations__": {"panes": tuple[pane, ...], "spilled": MapState[int, pane]},
+        "panes": (),
+        "take": handler(take, process(edge)),
+        "close": handler(close, on_timer(rules.timer)),
+    }
+    emits = (out, *(one for one in (rest, late) if one is not None))
+    add_operator(app, name, f"limit: per {spelled(windows.size_ms)}", body, emits=emits, order=order)
+    return out
+
+
+class Top(msgspec.Struct, Generic[K], frozen=True):
+    """The best names of a key: each with its sum, the greatest first. ``at`` is the event time of the event that changed them."""
+
+    key: K
+    best: tuple[tuple[Any, float], ...]
+    at: int
+
+
+def add_top(
+    app: App, name: str, edge: Edge[Any, Any], n: int, by: Any, by_type: Any, of: Any
+) -> Stream[Any, Any]:
+    """Add the operator of ``App.top``; see there."""
+    where = f"the operator {name!r}"
+    out = result_stream(app, name, Top, edge)
+    at_least_one(where, "n", n)
+    name_type, name_of = typed_value(where, edge, by, by_type)
+    number_of, encode = untyped_value(where, edge, "of", of), map_key_codec_for(name_type).encode
+
+    def rank(one: tuple[Any, Any]) -> tuple[float, bytes]:
+        number = rounded(one[1])
+        return (-number if number == number else inf, encode(one[0]))  # NaN comes last
+
+    def take(actor: Any, event: Any, ctx: Any) -> None:
+        one, best = name_of(event), dict(actor.best)
+        total = plus(actor.sums.get(one, 0), number_of(event))
+        actor.sums[one] = total
+        falls = len(best) == n and one in best and rank((one, total)) > rank((one, best[one]))
+        best[one] = total
+        ranked = tuple(nsmallest(n, actor.sums.items() if falls else best.items(), key=rank))
+        if ranked != actor.best:
+            actor.best = ranked
+            ctx.emit(out, Top(ctx.key, tuple([(each, rounded(acc)) for each, acc in ranked]), ctx.event_time))
+
+    body = {
+        "__annotations__": {
+            "best": _tuple[_tuple[name_type, agg.Sum], ...],
+            "sums": _map[name_type, agg.Sum],
+        },
+        "best": (),
+        "take": handler(take, process(edge)),
+    }
+    add_operator(app, name, f"top: {n} by {_spelled(by)}", body, emits=(out,))
+    return out
+
+
 # --- what an operator is given ---
+
+
+def at_least_one(where: str, option: str, number: Any) -> None:
+    """Refuse a number of events or names that is none."""
+    if type(number) is not int or number < 1:
+        raise DefinitionError(f"{where} has {option}={number!r}", hint="Give a whole number of 1 or more.")
 
 
 def milliseconds(where: str, option: str, value: Any, *, zero: bool = False) -> int:
@@ -163,21 +282,35 @@ def milliseconds(where: str, option: str, value: Any, *, zero: bool = False) -> 
     return found_ms
 
 
-def late_events(where: str, edge: Edge[Any, Any], late: Topic[Any, Any] | None) -> Callable[[Any, Any], None]:
-    """What is done with an event and its context, if the event is late and left out: counted, or written to a topic."""
-    if late is None:
-        return lambda _, ctx: ctx.count_late()
-    if getattr(late, "type", None) != edge.type or late.is_stream:
+def writer(
+    where: str, edge: Edge[Any, Any], option: str, topic: Any, count: Callable[[Any], None]
+) -> Callable[[Any, Any], None]:
+    """What is done with an event that is not passed on, and its context: it is counted, or written to the topic that is given."""
+    if topic is None:
+        return lambda _, ctx: count(ctx)
+    if getattr(topic, "type", None) != edge.type or topic.is_stream:
         raise DefinitionError(
-            f"{where} has late={late!r}, but its events are {edge.type_name}",
+            f"{where} has {option}={topic!r}, but its events are {edge.type_name}",
             hint="Give a topic of the same type.",
         )
-    if isinstance(edge, Topic) and edge.settings.late != "handle":
+    return lambda event, ctx: ctx.emit(topic, event)
+
+
+def late_events(where: str, edge: Edge[Any, Any], late: Any) -> Callable[[Any, Any], None]:
+    """What is done with a late event that is not passed on."""
+    if late is not None and isinstance(edge, Topic) and edge.settings.late != "handle":
         raise DefinitionError(
             f"{where} has late=, and the topic {edge.name!r} has it, too: it takes all late events away",
             hint="Declare one of the two.",
         )
-    return lambda event, ctx: ctx.emit(late, event)
+    return writer(where, edge, "late", late, lambda ctx: ctx.count_late())
+
+
+def untyped_value(where: str, edge: Edge[Any, Any], option: str, path: Any) -> Callable[[Any], Any]:
+    """The function that gets a field of an event, or several, by this option; a function is returned as it is."""
+    if callable(path):
+        return path  # type: ignore[no-any-return]  # it takes an event
+    return value_reader(where, edge.type, path, None, option=option, codec_for=lambda _: None)[1]
 
 
 def typed_value(where: str, edge: Edge[Any, Any], by: Any, by_type: Any) -> tuple[Any, Callable[[Any], Any]]:
