@@ -19,8 +19,17 @@ SERVICES = [
         "shapes",
         "flights.aircraft",
         "flights.airport",
+        "flights.delays",
+        "rooms",
+        "words",
+        "stocks",
+        "threes",
+        "fraud",
     )
 ]
+
+
+MORE = ["delays", "rooms", "words", "stocks", "threes", "fraud"]
 
 
 def test_the_lock_of_the_example_services_is_what_they_declare(tmp_path: Path) -> None:
@@ -29,7 +38,7 @@ def test_the_lock_of_the_example_services_is_what_they_declare(tmp_path: Path) -
     (found,) = done("schemas", "check", *SERVICES, "--lock", LOCK, "--mode", "full", "--json").lines
     assert found == {
         "mode": "full",
-        "apps": ["sensors", "forwarder", "count-with-timeout", "shapes", "aircraft", "airport"],
+        "apps": ["sensors", "forwarder", "count-with-timeout", "shapes", "aircraft", "airport", *MORE],
         "breaks": [],
         "changed": [],
     }

@@ -90,9 +90,12 @@ def expected(shown: list[list[dict[str, Any]]], clicked: list[list[dict[str, Any
     found: Counter[Any] = Counter()
     for one in (one for partition in shown for one in partition):
         number, at = one["id"], one["at"]
-        if at + WITHIN_MS <= until:
-            in_time = sorted(click for click in clicks.get(number, ()) if at <= click[0] <= at + WITHIN_MS)
-            found[number, *((in_time[0][1], in_time[0][0] - at) if in_time else (None, None))] += 1
+        in_time = [click for click in clicks.get(number, ()) if at <= click[0] <= at + WITHIN_MS]
+        for clicked_at, user in in_time:
+            if clicked_at <= until:
+                found[number, user, clicked_at - at] += 1
+        if not in_time and at + WITHIN_MS <= until:
+            found[number, None, None] += 1
     return found
 
 
