@@ -81,6 +81,16 @@ MUTATIONS: dict[str, Mutation] = {
         "core.rows:value_head", "len(timers) <= INSIDE", "len(timers) < INSIDE", law=7, tests=_MOVED
     ),
     "a-restore-that-loses-the-index-of-gathered-timers": Mutation(
-        "core.rows:index_changes", "gone | there", "there | gone", law=7, tests=("tests/core/test_rows.py",)
+        "core.rows:index_changes",
+        "changes | there",
+        "there | changes",
+        law=7,
+        tests=("tests/core/test_rows.py",),
+    ),
+    "a-restore-that-loses-the-index-of-timers-that-got-rows": Mutation(
+        "core.rows:_other_row", "new[0] & HAS_TIMERS", "False", law=7, tests=("tests/core/test_rows.py",)
+    ),
+    "a-restore-that-loses-the-index-of-timers-that-came-inside": Mutation(
+        "core.rows:_other_row", "return prefix", "return None", law=7, tests=("tests/core/test_rows.py",)
     ),
 }

@@ -122,6 +122,39 @@ def test_the_index_of_changed_rows_is_that_of_the_new_timers_in_whatever_order_t
     assert changes.keys() == index_of(before) | index_of(after)
 
 
+# One more or less of eight timers moves all of them between the value row and rows of their own.
+many_sets = st.dictionaries(
+    st.tuples(
+        st.just(rows.EVENT_TIME), st.sampled_from([b"n%d" % number for number in range(rows.INSIDE + 3)])
+    ),
+    st.builds(rows.Timer, st.integers(0, 2), st.just(0)),
+    min_size=rows.INSIDE - 1,
+)
+
+
+@given(st.lists(many_sets, min_size=1, max_size=4), st.randoms())
+def test_a_restore_that_takes_the_rows_of_a_key_one_by_one_has_an_exact_index(
+    versions: list[dict[rows.TimerId, rows.Timer]], random: Random
+) -> None:
+    prefix = rows.actor_prefix("A") + rows.escaped(b"key")
+    store: dict[bytes, bytes] = {}
+    index: dict[bytes, bytes] = {}
+    for timers in versions:
+        old = {row[len(prefix) :]: value for row, value in store.items()}
+        new = stored(timers)
+        for rest in random.sample(changed := sorted({**old, **new}), len(changed)):
+            row, value = prefix + rest, new.get(rest)
+            changes = rows.index_changes([(row, store.get(row), value)], store.get)
+            for held, to in ((store, {row: value}), (index, changes)):
+                for name, one in to.items():
+                    if one is None:
+                        held.pop(name, None)
+                    else:
+                        held[name] = one
+        exact = rows.index_changes((row, None, value) for row, value in store.items())
+        assert index == exact
+
+
 @given(st.binary(max_size=8), times)
 def test_the_index_of_an_expiring_entry_is_derived_from_its_row(value: bytes, expiry: int) -> None:
     row = rows.actor_prefix("A") + rows.escaped(b"key") + b"mseen\x00entry"

@@ -23,7 +23,7 @@ key has depends only on the timers that it has, so it does not depend on where c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -247,20 +247,45 @@ def derived_index_rows(row: bytes, old: bytes | None, new: bytes | None) -> dict
     return {**dict.fromkeys(before), **dict.fromkeys(after, b"")}
 
 
-def index_changes(changed: Iterable[tuple[bytes, bytes | None, bytes | None]]) -> dict[bytes, bytes | None]:
+def index_changes(
+    changed: Iterable[tuple[bytes, bytes | None, bytes | None]],
+    get: Callable[[bytes], bytes | None] | None = None,
+) -> dict[bytes, bytes | None]:
     """The changes of the index for rows with their old and new values: used while restoring from a changelog.
 
-    A timer that moves from its own row into the value row keeps its index row, in whatever order they come.
+    A timer that moves between its own row and the value row keeps its index row, in whatever order they come.
+    ``get`` reads the other rows, if the rows of a key may be divided between several calls.
     """
-    gone: dict[bytes, bytes | None] = {}
+    gone: dict[bytes, tuple[bytes, bytes | None]] = {}
     there: dict[bytes, bytes | None] = {}
+    names: set[bytes] = set()
     for row, old, new in changed:
         if row[:1] == STATE:
+            names.add(row)
             if old is not None:
-                gone.update(dict.fromkeys(_index_rows(row, old)))
+                gone.update(dict.fromkeys(_index_rows(row, old), (row, new)))
             if new is not None:
                 there.update(dict.fromkeys(_index_rows(row, new), b""))
-    return gone | there
+    changes: dict[bytes, bytes | None] = {}
+    for index, (row, new) in gone.items():
+        if get is not None and index not in there:
+            other = _other_row(index, row, new)
+            if other is not None and other not in names:
+                value = get(other)
+                if value is not None and index in _index_rows(other, value):
+                    continue
+        changes[index] = None
+    return changes | there
+
+
+def _other_row(index: bytes, row: bytes, new: bytes | None) -> bytes | None:
+    """The row that may have a timer which a changed row has no more; None if there is none."""
+    prefix = key_prefix(row)
+    if row[len(prefix) :][:1] == b"t":
+        return prefix
+    if row == prefix and new is not None and new[0] & HAS_TIMERS:
+        return timer_row(prefix, index[1], read_index_row(index)[3])
+    return None
 
 
 def _index_rows(row: bytes, value: bytes) -> Iterable[bytes]:

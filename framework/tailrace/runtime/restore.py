@@ -303,7 +303,7 @@ class Restore:
         core = changed.pop(rows.CUT_ROW, held.core)
         names = list(changed)
         before = self.store.get_many(names)
-        index = rows.index_changes(zip(names, before, changed.values(), strict=True))
+        index = rows.index_changes(zip(names, before, changed.values(), strict=True), self.store.get)
         contents = held.contents.applied(changed, before)
         now = StoreCut(FORMAT, position, held.at_end_ms, core, toward, contents)
         self.store.write(changed | index, now.encode())
