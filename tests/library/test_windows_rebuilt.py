@@ -80,8 +80,8 @@ def test_two_nights_give_what_one_gives(tmp_path: Path, disorder: int) -> None:
             live_on(tmp_path / name, app, ends=False)
     one, two = (by_key(read(tmp_path / name, "given")) for name in ("one", "two"))
     assert one
-    assert {key: sorted(map(repr, values)) for key, values in one.items()} == {
-        key: sorted(map(repr, values)) for key, values in two.items()
+    assert {key: sorted(map(repr, each)) for key, each in one.items()} == {
+        key: sorted(map(repr, each)) for key, each in two.items()
     }
     plan = service().plan()
     rows = [[task.rows for task in live(tmp_path / name, plan)] for name in ("one", "two")]
