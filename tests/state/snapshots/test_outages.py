@@ -7,11 +7,12 @@ from tests.state.outages import FULL, UNWRITABLE, run
 COMMON = """
 import os, pathlib, resource, subprocess, sys
 from tailrace.core.errors import SnapshotUnavailableError
+from tailrace.core.rows import PLAIN
 from tailrace.state.snapshots import Snapshots, TaskEntry, write_task
 from tests.state.snapshots.making import manifest_of, published
 
 folder = state = pathlib.Path(sys.argv[1])
-rows = {b"sA\\0%09d\\0\\0" % n: os.urandom(100) for n in range(40_000)}
+rows = {b"sA\\0%09d\\0\\0" % n: PLAIN + os.urandom(99) for n in range(40_000)}
 few = dict(list(rows.items())[:10])
 """
 

@@ -109,6 +109,7 @@ def test_a_writer_that_dies_leaves_nothing_to_be_seen_in_an_object_store(store, 
     published(Snapshots(uri, "flights"), [some_rows(5)], id="whole")
     program = """
 import itertools, os, signal, sys
+from tailrace.core.rows import PLAIN
 from tailrace.state.snapshots import Snapshots, places
 from tests.state.snapshots.making import published, some_rows
 
@@ -132,7 +133,7 @@ def dying_write(place, data, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 
 places.Place.write = dying_write
-value = {b"sA\\0%09d\\0\\0" % n: os.urandom(1000) for n in range(int(sys.argv[3]))}
+value = {b"sA\\0%09d\\0\\0" % n: PLAIN + os.urandom(999) for n in range(int(sys.argv[3]))}
 published(Snapshots(sys.argv[1], "flights"), [Rows(value)], id="doomed")
 """
     size = 20_000 if large else 20  # large enough for an upload in parts
