@@ -128,8 +128,9 @@ class Shell:
         assert shell.stdin is not None
         assert shell.stdout is not None
         shell.stdin.write(f". '{script}' < /dev/null >> '{self._screen}' 2>&1\necho $?\n".encode())
-        ready, _, _ = select.select([shell.stdout], [], [], LONGEST_S)
-        assert ready, (
+        waiting = select.poll()  # takes descriptors above 1,023, too
+        waiting.register(shell.stdout, select.POLLIN)
+        assert waiting.poll(LONGEST_S * 1_000), (
             f"after {LONGEST_S} s this has not ended:\n{commands}\nIt has printed:\n{self._printed()}"
         )
         said = shell.stdout.readline()
