@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import pytest
@@ -31,11 +32,22 @@ class Run:
         self, events: dict[str, list[Event]], random: Random, settings: TaskSettings, *, stops: bool
     ) -> None:
         self.plan = joining().plan()
-        self.events, self.random, self.settings, self.stops = events, random, settings, stops
+        self.events, self.random, self.stops = events, random, stops
+        self.files = list[BinaryIO]()
+        self.scratch = settings.scratch
+        self.settings = settings if self.scratch is None else replace(settings, scratch=self.new_file)
         self.store, self.outputs, self.tapes = MemoryStore(), list[Any](), list[bytes]()
         self.task = self.new(None)
 
+    def new_file(self) -> BinaryIO:
+        assert self.scratch is not None
+        self.files.append(self.scratch())
+        return self.files[-1]
+
     def new(self, cut: bytes | None) -> Task:
+        for file in self.files:
+            file.close()  # of the task before, which is collected only later
+        self.files.clear()
         return Task(self.plan, 0, self.store, cut, lineage=b"joining", settings=self.settings)
 
     def records(self, name: str, start: int, stop: int) -> list[InputRecord]:
