@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from tempfile import TemporaryFile
@@ -24,6 +25,21 @@ from tests.core.ordered import Event, Said, history, joining, oracle
 from tests.proof.ordered_shards import in_shards
 from tests.proof.runs import Committed
 
+FILES = list[BinaryIO]()
+"""The scratch files of the task that runs."""
+
+
+@pytest.fixture(autouse=True)
+def close_files_after() -> Iterator[None]:
+    yield
+    close_files()
+
+
+def close_files() -> None:
+    for file in FILES:
+        file.close()
+    FILES.clear()
+
 
 class Run:
     """A task that is fed in a random schedule, commits at random places, and starts again from its last commit."""
@@ -33,7 +49,6 @@ class Run:
     ) -> None:
         self.plan = joining().plan()
         self.events, self.random, self.stops = events, random, stops
-        self.files = list[BinaryIO]()
         self.scratch = settings.scratch
         self.settings = settings if self.scratch is None else replace(settings, scratch=self.new_file)
         self.store, self.outputs, self.tapes = MemoryStore(), list[Any](), list[bytes]()
@@ -41,13 +56,11 @@ class Run:
 
     def new_file(self) -> BinaryIO:
         assert self.scratch is not None
-        self.files.append(self.scratch())
-        return self.files[-1]
+        FILES.append(self.scratch())
+        return FILES[-1]
 
     def new(self, cut: bytes | None) -> Task:
-        for file in self.files:
-            file.close()  # of the task before, which is collected only later
-        self.files.clear()
+        close_files()  # of the task before, which is collected only later
         return Task(self.plan, 0, self.store, cut, lineage=b"joining", settings=self.settings)
 
     def records(self, name: str, start: int, stop: int) -> list[InputRecord]:
