@@ -3,6 +3,7 @@
 from tests.proof.mutating import Mutation
 
 _ORACLE = ("tests/library/test_windows.py",)
+_EXACT = ("tests/library/test_windows_wrong.py -k millisecond",)
 _MANY = ("tests/library/test_windows_options.py -k panes",)
 _FILLED = ("tests/library/test_windows_options.py -k empty",)
 _EARLY = ("tests/library/test_windows_options.py -k early",)
@@ -28,7 +29,7 @@ MUTATIONS = {
         "library.panes:_Sessions.add", "time_ms - start <= self.longest_ms", "True", tests=_ORACLE
     ),
     "a-pane-that-is-freed-early": Mutation(
-        "library.panes:Machine.close", "self.lateness_ms + 1", "self.lateness_ms + 2", tests=_ORACLE
+        "library.panes:Machine.close", "self.lateness_ms + 1", "self.lateness_ms + 2", tests=_EXACT
     ),
     "a-pane-that-is-left-behind": Mutation(
         "library.panes:Machine.close", "for pane in list(", "for pane in [] and list(", tests=_ORACLE

@@ -127,3 +127,24 @@ def test_a_harness_that_begins_with_waiting_events_takes_all_others() -> None:
         h.send(readings, *[Reading("attic", at) for at in range(100_000, 106_000, 300)])
         h.end_of_input()
     assert handled == [90_000, *range(100_000, 106_000, 300)]
+
+
+def test_a_window_takes_late_events_until_its_lateness_is_over_and_not_a_millisecond_less() -> None:
+    """A timer of the next window fires one millisecond before the first one is freed."""
+    app = tr.App("exact", partitions=1)
+    readings = app.topic("readings", Reading)
+    counted = app.window("counted", readings, windows.tumbling(10), agg.count(), lateness=11)
+    found: list[tuple[int, int, str]] = []
+
+    @app.process(counted)
+    def note(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+        found.append((one.start, one.value, one.kind))
+
+    with Harness(app, checked=False) as h:
+        h.send(readings, Reading("a", 1_000_000), Reading("a", 1_000_012))
+        h.advance_watermark(1_000_019)
+        h.send(readings, Reading("a", 1_000_005))
+        h.advance_watermark(1_000_020)
+        h.send(readings, Reading("a", 1_000_006))
+        assert found == [(1_000_000, 1, "final"), (1_000_010, 1, "final"), (1_000_000, 2, "correction")]
+        assert h.dropped == 1
