@@ -28,6 +28,12 @@ MUTATIONS = {
     "a-session-that-grows-without-end": Mutation(
         "library.panes:_Sessions.add", "time_ms - start <= self.longest_ms", "True", tests=_ORACLE
     ),
+    "a-result-that-fails-and-ends-all-others": Mutation(
+        "core.engine.quarantine:give_up",
+        "route is None or route.failed is None",
+        "True",
+        tests=("tests/library/test_failed_results.py -k alone",),
+    ),
     "a-pane-that-is-freed-early": Mutation(
         "library.panes:Machine.close", "self.lateness_ms + 1", "self.lateness_ms + 2", tests=_EXACT
     ),

@@ -25,7 +25,7 @@ from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Stream
 from tailrace.core.durations import spelled
 from tailrace.core.errors import DefinitionError
-from tailrace.library.operators import add_operator, handler, result_stream
+from tailrace.library.operators import add_operator, handler, result_stream, timer
 from tailrace.library.pairs import (
     Inputs,
     Late,
@@ -63,12 +63,13 @@ def add_join(
     right_span = _Span(-last_ms, -first_ms, right_of, marks_right)
     take_left = _taker(stream, lefts, rights, left_span, inputs.late[0])
     take_right = _taker(stream, rights, lefts, right_span, inputs.late[1])
-    free = _freer(stream, (lefts, last_ms, left_of), (rights, -first_ms, right_of))
+    kept = (lefts, last_ms, left_of), (rights, -first_ms, right_of)
+    free, failed = _freer(stream, *kept), _freer(None, *kept)
     body = {
         **fields_of(lefts, rights),
         "take_left": handler(take_left, process(left)),
         "take_right": handler(take_right, process(right)),
-        "free": handler(free, on_timer(TIMER)),
+        "free": timer(free, TIMER, failed),
     }
     what = f"join: {how}, from {_signed(first_ms)} to {_signed(last_ms)}, {inputs.named}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
@@ -132,16 +133,17 @@ def _taker(
 
 
 def _freer(
-    stream: Stream[Any, Any], *sides: tuple[Side | None, int, Callable[[Any, Any], Pair[Any, Any]]]
+    stream: Stream[Any, Any] | None, *sides: tuple[Side | None, int, Callable[[Any, Any], Pair[Any, Any]]]
 ) -> Callable[[Any, Any], None]:
-    """The handler of the timer: frees what is due, and sets the timer to the first of what is left."""
+    """The handler of the timer: frees what is due, and sets the timer to the first of what is left. Without a stream nothing is given."""
     kept = [(side, keep_ms, pair) for side, keep_ms, pair in sides if side is not None]
 
     def free(actor: Any, ctx: Any) -> None:
         next_ms: int | None = None
         for side, keep_ms, pair in kept:
             for one in side.free(actor, ctx.event_time - keep_ms):
-                ctx.emit(stream, pair(one, None))
+                if stream is not None:
+                    ctx.emit(stream, pair(one, None))
             first_ms = side.first_ms(actor)
             if first_ms is not None and (next_ms is None or first_ms + keep_ms < next_ms):
                 next_ms = first_ms + keep_ms

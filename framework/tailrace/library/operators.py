@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 
+from tailrace.core import rows
 from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
 from tailrace.core.declare.app import App
-from tailrace.core.declare.handlers import ProcessRole, check_edges
+from tailrace.core.declare.handlers import ProcessRole, TimerRole, add_role, check_edges
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
@@ -81,6 +82,15 @@ def handler(function: Callable[..., None], decorator: Callable[[Any], Any]) -> A
     """A function of the library as a handler: without annotations, which the app could not look up."""
     function.__annotations__ = {}
     return decorator(function)
+
+
+def timer(
+    function: Callable[..., None], name: str, failed: Callable[..., None], domain: int = rows.EVENT_TIME
+) -> Any:
+    """A function as the handler of a timer. ``failed`` is called in its place when it has failed: it sets the timer again."""
+    function.__annotations__ = {}
+    add_role(function, "@tr.on_timer", TimerRole(domain, name, failed=failed))
+    return function
 
 
 def unchanging(what: str, held: Any) -> None:

@@ -10,11 +10,12 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 import msgspec
 
+from tailrace.core import rows
 from tailrace.core.declare.actor import declaration_of
 from tailrace.core.declare.app import App
 from tailrace.core.declare.components import Component, context_of
 from tailrace.core.declare.context import Context
-from tailrace.core.declare.handlers import ResultRole, add_role, on_processing_timer, on_timer, process
+from tailrace.core.declare.handlers import ResultRole, add_role, process
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.durations import duration, spelled
 from tailrace.core.errors import DefinitionError, UsageError
@@ -22,7 +23,7 @@ from tailrace.core.handling.collections import MapState
 from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.types import spell
 from tailrace.library.agg import Aggregate
-from tailrace.library.operators import add_operator, handler, key_type_of, result_stream
+from tailrace.library.operators import add_operator, handler, key_type_of, result_stream, timer
 from tailrace.library.panes import EMPTY, Machine, Rules, machine
 from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Sliding, Tumbling
 
@@ -167,10 +168,14 @@ def _timers(kept: Machine) -> dict[str, Any]:
     def tick(actor: Any, ctx: Any) -> None:
         kept.tick(actor, ctx)
 
-    found = {} if isinstance(kept.windows, Count) else {"close": handler(close, on_timer(kept.rules.timer))}
+    name, silent = kept.rules.timer, machine(msgspec.structs.replace(kept.rules, gives=_nothing))
+    found = {} if isinstance(kept.windows, Count) else {"close": timer(close, name, silent.close)}
     if kept.rules.early_clock_ms:
-        found["tick"] = handler(tick, on_processing_timer(kept.rules.timer))
+        found["tick"] = timer(tick, name, silent.tick, rows.PROCESSING_TIME)
     return found
+
+
+def _nothing(*_: Any) -> None: ...
 
 
 def _meaning(rules: Rules) -> str:
