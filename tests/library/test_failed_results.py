@@ -31,6 +31,14 @@ def refused(start: int) -> bool:
     return start % 3 == 1
 
 
+def value_of(event: Event) -> int:
+    return event.value
+
+
+def any_(actor: Any) -> Any:
+    return actor
+
+
 KINDS: dict[str, tuple[Any, Callable[[Any, int], Any]]] = {
     "tumbling": (windows.tumbling(7), lambda all_, late: spans(all_, tumbling(7), summed, late)),
     "sliding": (
@@ -49,7 +57,7 @@ def make_app(how: str, kind: str, lateness: int, on_error: Any) -> tr.App:
     app = tr.App("failing", partitions=1, on_error=on_error)
     events, given = app.topic("events", Event, out_of_order=5), app.topic("given", Given)
     options: Any = {"lateness": lateness} if lateness else {}
-    total = agg.total(lambda one: one.value)
+    total = agg.total(value_of)
 
     def publish(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
         ctx.emit(given, Given(ctx.key, one.start, one.value))
@@ -104,7 +112,7 @@ def test_a_window_whose_result_is_refused_is_lost_alone(how: str, kind: str, see
             found: list[Given] = h.emitted(app.topics["given"])
             assert {(one.key, one.start, one.value) for one in found} == expected, seed
             assert len(found) == len(expected)
-            assert h.keys(next(iter(app.actors.values()))) == []
+            assert h.keys(any_(*app.actors.values())) == []
             assert not h.replay().differences.count
 
 
@@ -120,7 +128,7 @@ def test_a_window_that_was_dropped_from_quarantine_is_lost_alone() -> None:
         h.advance_watermark(100)
         h.release(h.dead_letters()[-1], drop=True)
         assert [one.start for one in h.emitted(given)] == [0, 14, 21, 35]
-        assert h.keys(app.actors["sums"]) == []
+        assert h.keys(any_(app.actors["sums"])) == []
         assert not h.replay().differences.count
 
 
@@ -165,11 +173,11 @@ def test_an_event_without_a_match_whose_result_is_refused_is_lost_alone(checked:
         h.crash()
         h.send(rights, Event("a", 30_500))
         h.end_of_input()
-        matched = {at: 30_500 for at in range(21_000, 31_000, 1_000)}
+        matched = dict.fromkeys(range(21_000, 31_000, 1_000), 30_500)
         assert sorted((one.start, one.value) for one in h.emitted(given)) == [
             (at, matched.get(at, 0))
             for at in range(0, 60_000, 1_000)
             if at in matched or not refused(at // 1_000)
         ]
-        assert h.keys(app.actors["j"]) == []
+        assert h.keys(any_(app.actors["j"])) == []
         assert not h.replay().differences.count
