@@ -25,13 +25,14 @@ from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Stream
 from tailrace.core.durations import spelled
 from tailrace.core.errors import DefinitionError
-from tailrace.library.operators import add_operator, handler, result_stream, timer
+from tailrace.library.operators import add_operator, handler, opened, result_stream, timer
 from tailrace.library.pairs import (
     Inputs,
     Late,
     Pair,
     TakeLate,
     Within,
+    counts_of,
     fields_of,
     left_of,
     one_of_hows,
@@ -70,6 +71,7 @@ def add_join(
         "take_left": handler(take_left, process(left)),
         "take_right": handler(take_right, process(right)),
         "free": timer(free, TIMER, failed),
+        "opened": opened(counts_of((left, lefts), (right, rights))),
     }
     what = f"join: {how}, from {_signed(first_ms)} to {_signed(last_ms)}, {inputs.named}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
@@ -194,6 +196,7 @@ def add_window_join(
         "take_left": handler(taker(sides[0], sides[1], inputs.late[0]), process(left)),
         "take_right": handler(taker(sides[1], sides[0], inputs.late[1]), process(right)),
         "end": handler(end, on_timer(TIMER)),
+        "opened": opened(counts_of((left, sides[0]), (right, sides[1]))),
     }
     what = f"window join: {how}, {windows.spec}, {inputs.named}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")

@@ -63,7 +63,8 @@ def add_operator(
     """Add an actor with this stable name and class body to an app.
 
     ``what`` says in one line what it computes, with all that its stored state depends on: "window: tumbling 1h, mean". It is shown by
-    ``tailrace graph`` and stored with the state, which another ``what`` does not read.
+    ``tailrace graph`` and stored with the state, which another ``what`` does not read. ``opened`` in the body, made by the function of this name, says what
+    is open in an instance, for ``tailrace status --stored``.
     """
     cls: Any = ActorMeta(name, (Actor,), {"__module__": __name__, "__qualname__": name, **body}, order=order)
     declared = declaration_of(cls)
@@ -91,6 +92,11 @@ def timer(
     function.__annotations__ = {}
     add_role(function, "@tr.on_timer", TimerRole(domain, name, failed=failed))
     return function
+
+
+def opened(counts: Callable[[Any, int], Mapping[str, int]]) -> Any:
+    """The function ``opened`` of a body: of an instance and the instant up to which its timers have fired, what is open by name."""
+    return staticmethod(counts)
 
 
 def unchanging(what: str, held: Any) -> None:

@@ -165,6 +165,12 @@ class Machine:
         """The windows that have not closed."""
         return self.panes(actor, fired_ms - self.after_ms + 1)
 
+    def counts(self, actor: Any, fired_ms: int) -> dict[str, int]:
+        """How many have not closed."""
+        panes = self.opened(actor, fired_ms)
+        name = "sessions" if isinstance(self.windows, Sessions) else "windows"
+        return {name: sum(fresh >= 0 or bool(self.lateness_ms) for _, _, _, fresh in panes)}
+
     def next_ms(self, actor: Any, after_ms: int) -> int | None:
         """The first instant after this one at which something is due or freed."""
         first = self.first(actor)

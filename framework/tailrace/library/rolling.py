@@ -41,7 +41,7 @@ from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.types import spell
 from tailrace.library import agg
 from tailrace.library.agg import plus, rounded
-from tailrace.library.operators import add_operator, handler, result_stream
+from tailrace.library.operators import add_operator, handler, opened, result_stream
 from tailrace.library.panes import Machine, Rules
 from tailrace.library.windows import Tumbling
 
@@ -132,6 +132,7 @@ def add_dedupe(
         "more": 0,
         "take": handler(take, process(edge)),
         "free": handler(free, on_timer("free")),
+        "opened": opened(lambda actor, _: {"ids": len(actor.sightings) + actor.more}),
     }
     emits = (out,) if late is None else (out, late)
     add_operator(app, name, f"dedupe: by {_spelled(by)}", body, emits=emits, order=order)
@@ -211,6 +212,7 @@ def add_limit(
         "panes": (),
         "take": handler(take, process(edge)),
         "close": handler(close, on_timer(rules.timer)),
+        "opened": opened(lambda actor, _: {"periods": sum(1 for _ in panes.panes(actor))}),
     }
     emits = (out, *(one for one in (rest, late) if one is not None))
     add_operator(app, name, f"limit: per {spelled(windows.size_ms)}", body, emits=emits, order=order)
@@ -256,6 +258,7 @@ def add_top(
             "sums": _map[name_type, agg.Sum],
         },
         "best": (),
+        "opened": opened(lambda actor, _: {"names": sum(1 for _ in actor.sums)}),
         "take": handler(take, process(edge)),
     }
     add_operator(app, name, f"top: {n} by {_spelled(by)}", body, emits=(out,))

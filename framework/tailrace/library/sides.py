@@ -95,6 +95,11 @@ class Side:
             return [*before_them, *found]
         return found  # type: ignore[no-any-return]  # a tuple of events
 
+    def count(self, actor: Any) -> int:
+        """How many events are kept."""
+        older = getattr(actor, self.older) if getattr(actor, self.moved) else ()
+        return len(getattr(actor, self.times)) + sum(1 for _ in older)
+
     def first_ms(self, actor: Any) -> int | None:
         """The time of the first event; None if there is none."""
         if getattr(actor, self.moved):

@@ -23,7 +23,7 @@ from tailrace.core.handling.collections import MapState
 from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.types import spell
 from tailrace.library.agg import Aggregate
-from tailrace.library.operators import add_operator, handler, key_type_of, result_stream, timer
+from tailrace.library.operators import add_operator, handler, key_type_of, opened, result_stream, timer
 from tailrace.library.panes import EMPTY, Machine, Rules, machine
 from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Sliding, Tumbling
 
@@ -106,7 +106,7 @@ def add_window(
         body["__annotations__"][part] = annotation
         if default is not None:
             body[part] = default
-    body |= _timers(kept)
+    body |= {**_timers(kept), "opened": opened(kept.counts)}
     add_operator(
         app,
         name,
@@ -378,6 +378,11 @@ class Windows(Component, Generic[E, V]):
         """The timers that close windows and give early results."""
         assert self._kept is not None
         return _timers(self._kept)
+
+    def opened(self, instance: Any, fired_ms: int) -> Mapping[str, int]:
+        """The windows that are open."""
+        assert self._kept is not None
+        return self._kept.counts(instance, fired_ms)
 
     def view(self, instance: Any) -> Any:
         """The windows of an instance, in a handler."""

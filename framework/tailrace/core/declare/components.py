@@ -44,6 +44,10 @@ class Component:
     def check(self, owner: str) -> None:
         """Refuse what does not fit the actor. Called when the attribute and the method for results are known."""
 
+    def opened(self, instance: Any, fired_ms: int) -> Mapping[str, int]:  # noqa: ARG002
+        """What is open in an instance whose timers have fired up to an instant, by name: for ``tailrace status --stored``."""
+        return {}
+
     def view(self, instance: Any) -> Any:
         """What ``self.<attr>`` is in a handler."""
         raise NotImplementedError
