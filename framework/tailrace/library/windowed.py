@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
 
@@ -133,7 +133,7 @@ def _results(
             f"would stay in the table {into.name!r}",
             hint="Give a topic, or leave early=, early_clock= and lateness= out.",
         )
-    made = _filler(f"the window {name!r}", into, value_type)
+    made = _filler(f"the window {name!r}", into, value_type, key_type_of(name, edge), edge)
     if more:
         operators(app)[into.name] = _Known(into.type, more)
     return into, made
@@ -288,7 +288,9 @@ def _check_input(
 # --- into a topic ---
 
 
-def _filler(where: str, topic: Topic[Any, Any], value_type: Any) -> Callable[[Any, int], Any]:
+def _filler(
+    where: str, topic: Topic[Any, Any], value_type: Any, key_type: Any, edge: Edge[Any, Any]
+) -> Callable[[Any, int], Any]:
     """A function that makes an event of the topic's type from a result and its event time, field by field."""
     key: Any = topic.settings.key
     time = topic.settings.event_time
@@ -296,6 +298,14 @@ def _filler(where: str, topic: Topic[Any, Any], value_type: Any) -> Callable[[An
     if not isinstance(key, tuple):
         keys = (key if isinstance(key, str) else "key",)
     keys = tuple(name for name in keys if name not in ("start", "end"))  # a table has a value for each window
+    given: Any = edge.settings.key if isinstance(edge, Topic) else None
+    if isinstance(given, tuple) and set(given) == set(keys):
+        keys = given  # parts go by their names
+    elif len(keys) > 1 and len(keys) != len(get_args(key_type)):
+        raise DefinitionError(
+            f"{where} cannot fill {', '.join(keys)} in the topic {topic.name!r} from its key of type {spell(key_type)}",
+            hint="Give a topic with the key of the window, or leave into= out and emit the event from a function.",
+        )
     inner, cls = event_fields(value_type), topic.type
     getters: dict[str, Callable[[Any, int], Any]] = {}
     for name, parameter in inspect.signature(cls).parameters.items():
