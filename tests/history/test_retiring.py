@@ -13,7 +13,7 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
-from tailrace.history.retirement import publishers_of, retire
+from tailrace.history.retirement import RetiredTopic, publishers_of, retire
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
@@ -128,7 +128,7 @@ def test_a_retired_app_leaves_its_readers_at_its_last_watermark(machine: Machine
     assert reader.task.watermark == 999
     done = retire(machine.log, "old")
     assert done.publishers == ["old-0", "old-1"]
-    assert done.topics == ["middle"]
+    assert done.topics == [RetiredTopic("middle", 2, 999, 4_999)]
     settle(reader)
     assert reader.task.watermark == 4_999
     assert reader.task.watermarks.idle == [True]

@@ -283,9 +283,12 @@ def test_an_app_that_runs_is_neither_deleted_nor_retired_and_one_that_has_stoppe
     assert set(log.admin.names()) == before
     # It is retired, and its last watermark is not lost when the topic is compacted.
     marks = {publisher: mark for (topic, publisher), mark in log.publications().items() if topic == "totals"}
+    highest = max(mark for mark in marks.values() if mark is not None)
     retired = msgspec.json.decode(done("retire", "totals", "--json", "--log", log).out)
     assert retired["publishers"] == [f"totals-{number}" for number in range(4)]
-    assert retired["topics"] == ["totals"]
+    assert retired["topics"] == [
+        {"topic": "totals", "publishers": 4, "lowest_ms": highest, "highest_ms": highest}
+    ]
     feed = "totals.watermarks"
     reader = log.reader({TopicPartition(feed, 0): 0})
     last = {

@@ -77,6 +77,15 @@ def test_a_key_is_taken_as_it_is_typed_and_one_of_bytes_percent_encoded(server: 
     assert "moves" in shown(server, f"/keys?{urlencode({'actor': 'Raw', 'key': quote(RAW, safe='')})}")
 
 
+def test_the_history_of_a_key_is_its_trace(server: Asked) -> None:
+    page = shown(server, f"/history?{urlencode({'actor': 'Depot', 'key': HOSTILE})}")
+    assert "Depot.arrived" in page
+    assert "count: nothing → 1" in page
+    assert "<script" not in page
+    shown(server, "/history?actor=Depot&key=%00", 500)
+    shown(server, "/history?actor=Number&key=--help", 400)
+
+
 def test_the_status_is_that_of_the_command(server: Asked) -> None:
     said = server.ask("/status").body
     assert (said["app"], len(said["tasks"])) == ("depot", 2)

@@ -17,6 +17,7 @@ from tailrace.core.errors import BadRecordError, HandlerError, OffsetGoneError, 
 from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
+from tailrace.schemas.exporting import asyncapi
 from tailrace.testing import Harness, System
 from tests.tables.stock import Change, Copy, Seen, Stock, changes, oracle, reader, seen, stocks, taken, writer
 
@@ -369,6 +370,12 @@ def test_an_ordered_actor_takes_no_table_unless_it_takes_each_value_as_it_arrive
     app(watermark=False).plan()
 
 
+def test_asyncapi_says_that_a_table_is_compacted() -> None:
+    channels = asyncapi(writer.plan())["channels"]
+    of = {name: one["bindings"]["kafka"].get("topicConfiguration") for name, one in channels.items()}
+    assert of == {"stocks": {"cleanup.policy": ["compact"]}, "changes": None}
+
+
 def test_a_window_emits_its_results_and_their_corrections_to_a_table() -> None:
     app = tr.App("windows", partitions=1)
     numbers = app.topic("numbers", Change, out_of_order="1s")
@@ -403,6 +410,7 @@ def test_the_code_of_the_page_runs() -> None:
     begin = """
 import msgspec
 import tailrace as tr
+from tailrace.schemas.exporting import asyncapi
 from tailrace.testing import Harness, System
 
 class Sale(msgspec.Struct, tr.Keyed[str], frozen=True):

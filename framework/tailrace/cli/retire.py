@@ -9,6 +9,8 @@ import msgspec
 
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, name_of, opened_log, piped
 from tailrace.cli.commands import Command
+from tailrace.cli.console import show_table
+from tailrace.cli.showing import instant
 from tailrace.core.counting import counted
 from tailrace.history.retirement import Retirement
 from tailrace.history.retirement import retire as retire_app
@@ -29,7 +31,8 @@ def retire(*, app: str, as_json: bool, folder: Path | str) -> None:
         done = retire_app(log, name)
     with piped():
         if as_json:
-            click.echo(msgspec.json.encode(done._asdict()))
+            said = {**done._asdict(), "topics": [one._asdict() for one in done.topics]}
+            click.echo(msgspec.json.encode(said))
             return
         _show(done)
 
@@ -41,5 +44,8 @@ def _show(done: Retirement) -> None:
             "stopped."
         )
         return
-    tasks, topics = counted(len(done.publishers), "task"), ", ".join(done.topics)
-    click.echo(f"retired {done.app!r}: {tasks}, which held back the readers of {topics}")
+    click.echo(f"retired {done.app!r}: {counted(len(done.publishers), 'task')}")
+    rows: list[tuple[object, ...]] = [
+        (one.topic, one.publishers, instant(one.lowest_ms), instant(one.highest_ms)) for one in done.topics
+    ]
+    show_table(rows, ("topic", "publishers", "lowest watermark", "highest watermark"))

@@ -60,6 +60,7 @@ def serve(
     listen = http.listen(_ADDRESS)
     assert listen is not None
     from tailrace.serve import process  # noqa: PLC0415  # an extra's packages
+    from tailrace.serve.page.history import Histories  # noqa: PLC0415  # as above
     from tailrace.serve.page.page import Page  # noqa: PLC0415  # as above
 
     questions = Questions(find_app(app).plan())
@@ -78,7 +79,7 @@ def serve(
     handler = logs.configure(log_format)
     try:
         with opened_log(folder) as log, closing(Followers(plan, log, followed, open_copy)) as followers:
-            page = Page(questions, followers, log, may_redrive=listen.knows_clients)
+            page = Page(questions, followers, log, Histories(app, folder), may_redrive=listen.knows_clients)
             process.serve(listen, questions, followers, page)
     finally:
         logging.getLogger().removeHandler(handler)

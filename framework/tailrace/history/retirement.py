@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.durations import NO_WATERMARK
+from tailrace.core.durations import NO_WATERMARK, is_instant
 from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
 from tailrace.core.names import tape_of, task_of, transactional_id
 from tailrace.core.records import CHANNEL
@@ -36,12 +36,23 @@ REBUILD = "rebuild-"
 """Prefix of the publishers of a rebuild, before the id of its snapshot."""
 
 
+class RetiredTopic(NamedTuple):
+    """What the tasks of a retired app had published for one topic."""
+
+    topic: str
+    publishers: int
+    """Number of publishers that were retired, without those that held no reader back before."""
+    lowest_ms: int | None
+    """The least of their last watermarks; None if none of them has published a watermark."""
+    highest_ms: int | None
+
+
 class Retirement(NamedTuple):
-    """The result of retiring an app: the transactional ids of the retired tasks, and the topics that they held readers of."""
+    """The result of retiring an app. ``publishers``: the transactional ids of the retired tasks."""
 
     app: str
     publishers: list[str]
-    topics: list[str]
+    topics: list[RetiredTopic]
 
 
 def publishers_of(log: Log) -> dict[str, dict[int, dict[str, int | None]]]:
@@ -77,8 +88,10 @@ def retire(log: ServiceLog, app: str) -> Retirement:
                 writer.commit(None, "", dict.fromkeys(holding))
                 writer.close()
                 retired[number] = holding
-    held = {topic for holding in retired.values() for topic in holding}
-    return Retirement(app, [transactional_id(app, number) for number in retired], sorted(held))
+    found = [_topic(one, [number for number in retired if one in retired[number]], said) for one in topics]
+    return Retirement(
+        app, [transactional_id(app, number) for number in retired], [one for one in found if one.publishers]
+    )
 
 
 @contextmanager
@@ -131,6 +144,12 @@ def _has_finished(log: Log, app: str, number: int, topics: Iterable[str]) -> boo
     """Whether a task of a rebuild has published everything for these topics."""
     wanted, group = finished_note(topics, app, number)
     return not wanted or wanted.keys() <= log.committed_offsets(group, wanted).keys()
+
+
+def _topic(topic: str, numbers: list[int], said: Mapping[int, Mapping[str, int | None]]) -> RetiredTopic:
+    last = [said.get(number, {}).get(topic) for number in numbers]
+    marks = [mark for mark in last if mark is not None and is_instant(mark)]
+    return RetiredTopic(topic, len(numbers), min(marks, default=None), max(marks, default=None))
 
 
 def _unknown(app: str, known: Mapping[str, object]) -> UnknownAppError:

@@ -213,7 +213,7 @@ def test_a_rebuild_that_was_given_up_is_retired_by_its_name(
     assert followed(tmp_path, "totals-again")[1] == [False]
     log = EmbeddedLog(tmp_path / "log", create=False)
     (name,) = [name for name in publishers_of(log) if name.startswith("rebuild-")]
-    assert retire(log, name).topics[0] == "totals-again"
+    assert retire(log, name).topics[0].topic == "totals-again"
     log.close()
     assert followed(tmp_path, "totals-again")[1] == [True]
     report = rebuild(request(tmp_path, SHOPS, outputs="topic:-again"), LocalEngine(1))

@@ -29,6 +29,7 @@ from tailrace.log.tasks import owner_of
 from tailrace.serve.answers import Questions
 from tailrace.serve.followers import Followers
 from tailrace.serve.page.drawing import Drawing, drawing_of
+from tailrace.serve.page.history import Histories
 from tailrace.serve.unanswered import BAD_REQUEST, NOT_YET, Unanswered
 
 _FRESH_S: Final = 3.0
@@ -54,10 +55,17 @@ class Page:
     """The page of an app. ``log`` is only read, but that dead letters are redriven if ``may_redrive``: if who asks is known."""
 
     def __init__(
-        self, questions: Questions, followers: Followers, log: ServiceLog, *, may_redrive: bool = False
+        self,
+        questions: Questions,
+        followers: Followers,
+        log: ServiceLog,
+        histories: Histories,
+        *,
+        may_redrive: bool = False,
     ) -> None:
         self._may_redrive = may_redrive
         self._questions, self._followers, self._log = questions, followers, log
+        self._histories = histories
         self._plan = questions.plan
         self._graph = graph_of([self._plan])
         self._seen: _Seen | None = None
@@ -78,6 +86,7 @@ class Page:
         return [
             Route("/", self._overview),
             Route("/keys", self._key),
+            Route("/history", self._history),
             Route("/status", self._status),
             Route("/dead-letters", self._letters),
             Route("/dead-letters/redrive", self._redrive, methods=["POST"]),
@@ -117,6 +126,16 @@ class Page:
             return {"actors": [*self._questions.actors], "actor": actor, "key": key, "answer": answer}
 
         return await self._shown("key.html", content)
+
+    async def _history(self, request: Request) -> Response:
+        actor, key = request.query_params.get("actor", ""), request.query_params.get("key", "")
+
+        async def content() -> dict[str, Any]:
+            asked = self._questions.question(actor, self._in_url(actor, key), "", {})
+            trace = await run_in_threadpool(self._histories.trace, key, asked.partition)
+            return {"actor": actor, "key": key, "trace": trace}
+
+        return await self._shown("history.html", content)
 
     def _in_url(self, actor: str, key: str) -> str:
         """A typed key as it is written in a URL. One of bytes is typed as that."""

@@ -1,0 +1,80 @@
+"""The history of a key, as ``tailrace replay --trace`` writes it: by that command, in a process of its own.
+
+A replay calls the handlers of the app, and may take long: one runs at a time, for a limited time, and can be killed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tailrace.serve.unanswered import FAILED, NOT_YET, Unanswered
+
+_PATIENCE_S: Final = 60.0
+_LINES: Final = 400
+_LONGEST: Final = 2_000
+"""Characters of a line."""
+
+
+class Trace(NamedTuple):
+    """The last lines of a trace."""
+
+    lines: list[str]
+    left_out: int
+    """Lines before them."""
+
+
+class Histories:
+    """The histories of the keys of an app. ``app`` is its reference, ``log`` the place of its log."""
+
+    def __init__(self, app: str, log: Path | str) -> None:
+        self._app, self._log = app, str(log)
+        self._running = threading.Lock()
+
+    def trace(self, key: str, partition: int) -> Trace:
+        """The trace of a key. Waits for it. Raises Unanswered."""
+        if not self._running.acquire(blocking=False):
+            raise Unanswered("another history is being traced", status=NOT_YET, hint="Ask again later.")
+        try:
+            return self._trace(key, partition)
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the key
+            raise Unanswered(f"the replay cannot be started: {error}", status=FAILED) from None
+        finally:
+            self._running.release()
+
+    def _trace(self, key: str, partition: int) -> Trace:
+        command = [sys.executable, "-m", "tailrace", "replay", self._app]
+        command += [f"--trace={key}", f"--partition={partition}", f"--log={self._log}"]
+        with subprocess.Popen(  # noqa: S603  # this program; the key is one argument, and no shell reads it
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            limit = threading.Timer(_PATIENCE_S, process.kill)
+            limit.start()
+            try:
+                kept, count = deque[str](maxlen=_LINES), 0
+                while line := process.stdout.readline(_LONGEST):
+                    kept.append(line.rstrip("\n"))
+                    count += 1
+                code = process.wait()
+            finally:
+                limit.cancel()
+                process.kill()
+        if code < 0:
+            raise Unanswered(
+                f"the replay took longer than {_PATIENCE_S:.0f} s and was ended",
+                status=FAILED,
+                hint="Run tailrace replay --trace on the command line.",
+            )
+        if code:
+            raise Unanswered(f"the replay failed: {' '.join(kept)[-_LONGEST:]}", status=FAILED)
+        return Trace([*kept], count - len(kept))
