@@ -9,22 +9,25 @@ import msgspec
 
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.event_codec import EventCodec
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import DefinitionError, UnknownTopicError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
 from tailrace.core.values.types import check_emitted
-from tailrace.processes.app_loading import find_app
-from tailrace.spark.columns import JSON, Column, column, columns_of
-from tailrace.spark.options import Options
+from tailrace.state.columns import JSON, Column, column, columns_of, complete, plain
 
 TYPE = "_type"
 """The column with the type of an event, in a topic of several types."""
 
 
+NO_EVENT: dict[str, Any] = {}
+"""The columns of a record without an event."""
+
+
 class Events(NamedTuple):
-    """How the events of a topic are read."""
+    """How the events of a topic are read. The columns are of Arrow types."""
 
     decode: Callable[[bytes], Any]
     columns: tuple[Column, ...]
@@ -40,25 +43,26 @@ class Events(NamedTuple):
     partitioned: bool
     """Each key is in its partition by murmur2."""
 
+    def shown(self, events: Sequence[Any]) -> list[dict[str, Any]]:
+        """The plain values of decoded events by column; none of them for an event that is None."""
+        found: list[Any] = plain(complete(events) if self.omits else events)
+        if self.whole:
+            return [NO_EVENT if one is None else {"value": one} for one in found]
+        if self.several:
+            for event, one in zip(events, found, strict=True):
+                if one is not None:
+                    one[TYPE] = type(event).__name__
+        return [NO_EVENT if one is None else one for one in found]
 
-def events_of(options: Options, topic: str) -> Events | None:
-    """How a topic is read; None without an app: then keys and values are bytes.
 
-    Raises:
-        UnknownAppError, UnknownTopicError: The app does not exist, or does not declare the topic.
-    """
-    if "app" not in options:
-        options.refuse("undecodable", because="values are read as bytes without app")
-        return None
-    declared = find_app(options.required("app")).plan().topics
+def events_of(plan: Plan, topic: str) -> Events:
+    """How a topic is read. Raises UnknownTopicError: the app does not declare it."""
+    declared = plan.topics
     if topic not in declared:
-        known = (
-            f"It declares {', '.join(sorted(declared))}. Without the option app, the topic is read as bytes."
-        )
         raise UnknownTopicError(
-            f"{options.required('app')} declares no such topic",
+            f"the app {plan.app!r} declares no such topic",
             topic=topic,
-            hint=did_you_mean(topic, declared, known),
+            hint=did_you_mean(topic, declared, f"It declares {', '.join(sorted(declared))}."),
         )
     found = declared[topic]
     columns, whole, several = _columns(found.type)
