@@ -89,6 +89,11 @@ class Column(NamedTuple):
     """A ``pyarrow.DataType``."""
     convert: Convert | None = None
 
+    @property
+    def is_json(self) -> bool:
+        """Whether its values are JSON text, as no Arrow type fits them."""
+        return self.convert is as_json
+
     def values(self, given: Sequence[Any]) -> Sequence[Any]:
         """The plain values of many rows, converted."""
         convert = self.convert
@@ -133,10 +138,11 @@ def _column(schema: TypeSchema) -> tuple[Any, Convert | None]:
         case "union":
             return _union(schema)
         case _:
-            return pa.string(), _as_json
+            return pa.string(), as_json
 
 
-def _as_json(value: Any) -> str:
+def as_json(value: Any) -> str:
+    """A plain value as JSON text."""
     return _write_json(msgspec.to_builtins(_named(value), str_keys=True))
 
 
@@ -197,7 +203,7 @@ def _union(schema: TypeSchema) -> tuple[Any, Convert | None]:
     scalar = all(one.kind not in ("struct", "datetime") for one in members)
     if scalar and len(kinds) == 1 and all(convert is None for _, convert in found):
         return found[0]
-    return pa.string(), _as_json
+    return pa.string(), as_json
 
 
 def _same(value: Any) -> Any:

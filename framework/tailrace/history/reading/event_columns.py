@@ -71,7 +71,7 @@ def events_of(plan: Plan, topic: str) -> Events:
         columns,
         whole,
         several,
-        key=column("_key", _schema(found.key_codec.type)),
+        key=column("_key", schema_of(found.key_codec.type)),
         key_codec=found.key_codec,
         omits=_omits(found.type),
         partitioned=found.key_of is not None and not found.settings.repartition,
@@ -84,7 +84,7 @@ def _decoder(topic: Topic[Any, Any]) -> Callable[[bytes], Any]:
     return codec.decode if isinstance(codec, EventCodec) else lambda data: codec.plain(codec.decode(data))
 
 
-def _schema(declared: Any) -> TypeSchema:
+def schema_of(declared: Any) -> TypeSchema:
     """The schema of a type; JSON for one that has none, as it could not be stored."""
     try:
         return describe_type(declared)
@@ -103,7 +103,7 @@ def _omits(declared: Any) -> bool:
 def _columns(declared: Any) -> tuple[tuple[Column, ...], bool, bool]:
     members = members_of(declared)
     if not members or not all(_is_struct(one) for one in members):
-        return (column("value", _schema(declared)),), True, False
+        return (column("value", schema_of(declared)),), True, False
     if len(members) == 1:
         return tuple(columns_of(_fields(members[0]))), False, False
     merged: dict[str, TypeSchema] = {}
@@ -119,4 +119,4 @@ def _is_struct(declared: Any) -> bool:
 
 
 def _fields(declared: Any) -> Sequence[FieldSchema]:
-    return [FieldSchema(one.encode_name, _schema(one.type)) for one in msgspec.structs.fields(declared)]
+    return [FieldSchema(one.encode_name, schema_of(one.type)) for one in msgspec.structs.fields(declared)]
