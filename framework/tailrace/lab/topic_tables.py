@@ -17,7 +17,7 @@ from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.history.reading.event_columns import Events, events_of, schema_of
 from tailrace.history.reading.stretches import batches
 from tailrace.lab.files import TableWriter
-from tailrace.lab.state_tables import INSTANT, Values, by_column, instant, key_columns, key_values
+from tailrace.lab.state_tables import INSTANT, Values, by_column, key_columns, key_values
 from tailrace.log.interface import OneCommitLog
 from tailrace.state.columns import column
 from tailrace.state.snapshots.arrow import pa
@@ -84,5 +84,5 @@ class TopicTable:
             **key_values(self._keys, keys),
             _PARTITION: pa.repeat(pa.scalar(partition, pa.int64()), len(records)),
             _OFFSET: [one.offset for one in records],
-            _TIME: [instant(one.timestamp_ms) for one in records],
+            _TIME: pa.array([one.timestamp_ms for one in records], pa.timestamp("ms", "UTC")),
         }
