@@ -50,7 +50,7 @@ MUTATIONS = {
         tests=_ORACLE,
     ),
     "a-correction-that-is-lost": Mutation(
-        "library.panes:Machine.revised",
+        "library.panes:Machine.revise",
         "self.give(actor, ctx, pane, 'correction' if before == FINAL else 'final', due_ms)",
         "pass",
         tests=_ORACLE,

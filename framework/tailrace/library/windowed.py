@@ -299,7 +299,7 @@ def _filler(
         keys = (key if isinstance(key, str) else "key",)
     keys = tuple(name for name in keys if name not in ("start", "end"))  # a table has a value for each window
     given: Any = edge.settings.key if isinstance(edge, Topic) else None
-    if isinstance(given, tuple) and set(given) == set(keys):
+    if given.__class__ is tuple and {*given} == {*keys}:
         keys = given  # parts go by their names
     elif len(keys) > 1 and len(keys) != len(get_args(key_type)):
         raise DefinitionError(
@@ -415,7 +415,20 @@ class _View:
         self._kept, self._actor = kept, actor
 
     def add(self, event: Any) -> bool:
-        return self._kept.add(self._actor, event, context_of(self._actor))
+        ctx: Any = context_of(self._actor)
+        cls: Any = self._actor.__class__
+        name, own, route = ctx.timer_name, self._kept.rules.timer, ctx._unit.route
+        if (
+            name is not None
+            and own < name
+            and name in declaration_of(cls).components
+            and route.target.event_timers.get(name) is route  # it is no stream to which another actor emits
+        ):
+            raise UsageError(
+                f"a result of {name!r} is added to {own!r}, whose windows close before it at the same instant",
+                hint=f"Timers of one instant fire by name: rename {own!r} to what sorts after {name!r}.",
+            )
+        return self._kept.add(self._actor, event, ctx)
 
     def open(self) -> dict[int, Any]:
         result = self._kept.aggregate.result
