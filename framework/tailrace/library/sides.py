@@ -44,8 +44,7 @@ class Side:
     def add(self, actor: Any, time_ms: int, event: Any, oldest_ms: int, *, matched: bool = False) -> bool:
         """Keep an event. Returns whether it is the only one.
 
-        ``oldest_ms``: earlier events should have been freed. Those that are still there, as the timer that frees them has failed
-        and is a dead letter, are freed now.
+        ``oldest_ms``: earlier events, which are still there if the timer that frees them is not due, or has failed, are freed now.
         """
         newer, times = getattr(actor, self.newer), getattr(actor, self.times)
         if times:
@@ -106,6 +105,11 @@ class Side:
             return int(next(iter(getattr(actor, self.older)))[0])
         times = getattr(actor, self.times)
         return times[0] if times else None
+
+    def last_ms(self, actor: Any) -> int | None:
+        """The time of the last event; None if there is none."""
+        times = getattr(actor, self.times)
+        return times[-1] if times else None
 
     def free(self, actor: Any, last_ms: int) -> list[Any]:
         """Free the events with times up to ``last_ms``. Returns those that have not matched, in their order, if it matters."""

@@ -228,7 +228,7 @@ class OrderedTask(TaskState):
                 others_ms = min(others_ms, sweep.waiting[other].due_ms)
                 if of_operator[other] != stood_ms or ready[other] != mark:
                     return
-        queues, sums, heap, queue = waiting.queues, waiting.sums, waiting.heap, waiting.queues[number]
+        queue, sums = waiting.queues[number], waiting.sums
         last_ms: Any = queue[-1][1] if queue else NO_WATERMARK
         left = min(sweep.budget, sweep.stop_after - totals.drained)
         done: Waiter | None = None
@@ -265,9 +265,8 @@ class OrderedTask(TaskState):
                         unit.draws, unit.random, self._units.operator = 0, None, operator
                         left -= totals.fired - fired
                         continue
-                    first = waiting.first()
-                    number_of, event = first[3], first[4]
-                    if event[1] != event_ms or not inputs[number_of].turns:
+                    first: Waiter = waiting.first()
+                    if first[4][1] != event_ms or not inputs[first[3]].turns:
                         return
                     stood_ms = of_operator[operator]
                     for other in group:
@@ -296,12 +295,12 @@ class OrderedTask(TaskState):
         cells, context, unit, units = self._cells, self._context, self._unit, self._units
         outputs, chained, is_direct, number = unit.outputs, unit.chained, units.direct and not units.skips, -1
         undo, touched, epoch, collections = cells.undo, cells.touched, cells.epoch, cells.touched_collections
-        one, (direct, route, table, call, load, touch, encode, seal, settle, full) = self._inputs[0], INDIRECT
+        one, (_, route, table, call, load, touch, encode, seal, settle, full) = self._inputs[0], INDIRECT
         for time_ms, _, offset, input_of, (_, _, key, event, record) in turns:
             if input_of != number:
                 number, one = input_of, self._inputs[input_of]
                 straight = one.direct if is_direct else INDIRECT
-                direct, route, table, call, load, touch, encode, seal, settle, full = straight
+                _, route, table, call, load, touch, encode, seal, settle, full = straight
             unit.input, unit.salt, unit.route, unit.table = number, one.salt, route, table
             context.key, context.event_time, unit.origin = key, time_ms, offset
             if undo or touched:
