@@ -10,7 +10,8 @@ right event of time r are a pair if a <= r - l <= b:
 An event meets those that were handled before it and are kept; a pair is found when the second of its events is handled, and has
 that time. So each pair is found once. An event of which all partners are before it is not kept, and without a match it is given
 at once. A timer for an instant T fires after all events of T. There is one per key, set to when the first event is to be
-freed. In an inner join, where nothing depends on that, the next one frees all that is then kept. Events that come with one call are given in the order of the time of the other side, then of arrival.
+freed. In an inner join, where nothing depends on that, the next one frees all that is then kept. Events that come
+with one call are given in the order of the time of the other side, then of arrival.
 
 In a window join, a key has only one window open at a time. When it ends, its lefts meet its rights.
 """
@@ -65,8 +66,7 @@ def add_join(
     take_left = _taker(stream, lefts, rights, left_span, inputs.late[0])
     take_right = _taker(stream, rights, lefts, right_span, inputs.late[1])
     kept = (lefts, last_ms, left_of), (rights, -first_ms, right_of)
-    is_exact = marks_left or marks_right
-    free, failed = _freer(stream, *kept, is_exact=is_exact), _freer(None, *kept, is_exact=is_exact)
+    free, failed = _freer(stream, *kept), _freer(None, *kept)
     body = {
         **fields_of(lefts, rights),
         "take_left": handler(take_left, process(left)),
@@ -136,14 +136,14 @@ def _taker(
 
 
 def _freer(
-    stream: Stream[Any, Any] | None,
-    *sides: tuple[Side | None, int, Callable[[Any, Any], Pair[Any, Any]]],
-    is_exact: bool,
+    stream: Stream[Any, Any] | None, *sides: tuple[Side | None, int, Callable[[Any, Any], Pair[Any, Any]]]
 ) -> Callable[[Any, Any], None]:
-    """The handler of the timer: frees what is due, and sets the timer to the first of what is left; if it need not be exact,
-    to the last. Without a stream nothing is given.
+    """The handler of the timer: frees what is due, and sets the timer to the first of what is left; in an inner join to the last.
+
+    Without a stream nothing is given.
     """
     kept = [(side, keep_ms, pair) for side, keep_ms, pair in sides if side is not None]
+    is_exact = any(side.marked for side, _, _ in kept)
 
     def free(actor: Any, ctx: Any) -> None:
         next_ms: int | None = None
@@ -151,7 +151,8 @@ def _freer(
             for one in side.free(actor, ctx.event_time - keep_ms):
                 if stream is not None:
                     ctx.emit(stream, pair(one, None))
-            left_ms = side.first_ms(actor) if is_exact else side.last_ms(actor)
+            times = getattr(actor, side.times)  # of the newer ones: there are some if any are left
+            left_ms = side.first_ms(actor) if is_exact else times[-1] if times else None
             if left_ms is not None and (next_ms is None or (left_ms + keep_ms < next_ms) is is_exact):
                 next_ms = left_ms + keep_ms
         if next_ms is not None:

@@ -106,11 +106,6 @@ class Side:
         times = getattr(actor, self.times)
         return times[0] if times else None
 
-    def last_ms(self, actor: Any) -> int | None:
-        """The time of the last event; None if there is none."""
-        times = getattr(actor, self.times)
-        return times[-1] if times else None
-
     def free(self, actor: Any, last_ms: int) -> list[Any]:
         """Free the events with times up to ``last_ms``. Returns those that have not matched, in their order, if it matters."""
         left_over: list[Any] = []

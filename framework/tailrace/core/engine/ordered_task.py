@@ -211,13 +211,8 @@ class OrderedTask(TaskState):
 
         Timers that are due before them fire in between.
         """
-        marks, sweep, context, unit, totals = (
-            self._watermarks,
-            self._sweep,
-            self._context,
-            self._unit,
-            self.totals,
-        )
+        marks, sweep, totals = self._watermarks, self._sweep, self.totals
+        context, unit, units = self._context, self._unit, self._units
         number, lag, group, inputs = one.plan.index, one.lag, one.plan.moves, self._inputs
         waiting, (timers, clocked) = sweep.waiting[operator], self._due[number]
         of_source, of_operator, ready = marks.of_source, marks.of_operator, marks.ready
@@ -260,9 +255,9 @@ class OrderedTask(TaskState):
                     if others_ms <= mark or left <= 0:
                         return
                     if timers.due_ms < event_ms:
-                        fired, self._units.operator = totals.fired, tape.ALL
+                        fired, units.operator = totals.fired, tape.ALL
                         sweep.fire_first()
-                        unit.draws, unit.random, self._units.operator = 0, None, operator
+                        unit.draws, unit.random, units.operator = 0, None, operator
                         left -= totals.fired - fired
                         continue
                     first: Waiter = waiting.first()
@@ -275,8 +270,7 @@ class OrderedTask(TaskState):
                     yield first
                     waiting.pop(first)
                     done = first
-                    left -= 1
-                    totals.ordered += 1
+                    left, totals.ordered = left - 1, totals.ordered + 1
                 if clocked.due_ms <= context.now:
                     return
                 for other in group:
