@@ -183,6 +183,8 @@ def _meaning(rules: Rules) -> str:
     more = (
         f", lateness {spelled(rules.lateness_ms)}"
         if rules.lateness_ms
+        else ", by the clock"  # the timer is set by the first event since a result
+        if rules.early_clock_ms and isinstance(rules.windows, Count)
         else ", filled"
         if rules.fill_windows
         else ""
