@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -20,9 +19,8 @@ from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.durations import duration, spelled
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.handling.collections import MapState
-from tailrace.core.values.event_fields import event_fields
-from tailrace.core.values.types import spell
 from tailrace.library.agg import Aggregate
+from tailrace.library.filling import Get, filler
 from tailrace.library.operators import add_operator, handler, key_type_of, opened, result_stream, timer
 from tailrace.library.panes import EMPTY, Machine, Rules, machine
 from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Sliding, Tumbling
@@ -87,7 +85,7 @@ def add_window(
 
     def give(_: Any, ctx: Any, start: int, end: int, acc: Any, kind: Any, at_ms: int) -> None:
         value = rules.fill if acc is EMPTY else result(acc)
-        event = made(Windowed(ctx.key, start, end, value, kind), at_ms)
+        event = made(Windowed(ctx.key, start, end, value, kind), ctx.key, at_ms)
         ctx.emit(out, event, at=None if at_ms == ctx.event_time else at_ms)
 
     def too_late(event: Any, ctx: Any) -> None:
@@ -120,20 +118,22 @@ def add_window(
 
 def _results(
     app: App, name: str, edge: Edge[Any, Any], into: Topic[Any, Any] | None, rules: Rules, value_type: Any
-) -> tuple[Edge[Any, Any], Callable[[Any, int], Any]]:
-    """Where results go, and the function that makes what goes there of a result and its event time."""
+) -> tuple[Edge[Any, Any], Get]:
+    """Where results go, and the function that makes what goes there of a result, its key and its event time."""
     more = "corrections" if rules.lateness_ms else "early results" if rules.is_early else ""
+    key_type = key_type_of(name, edge)
     if into is None:
         out: Edge[Any, Any] = result_stream(app, name, Windowed, edge)
-        operators(app)[name] = _Known(_windowed(key_type_of(name, edge), value_type), more)
-        return out, lambda result, _: result
+        operators(app)[name] = _Known(_windowed(key_type, value_type), more)
+        return out, lambda result, _, __: result
     if into.is_table and isinstance(rules.windows, Sessions) and more:
         raise DefinitionError(
             f"the window {name!r} has {more} of sessions, which may replace results of another start and end: these "
             f"would stay in the table {into.name!r}",
             hint="Give a topic, or leave early=, early_clock= and lateness= out.",
         )
-    made = _filler(f"the window {name!r}", into, value_type, key_type_of(name, edge), edge)
+    parts = [(attrgetter("value"), value_type)]
+    made = filler(f"the window {name!r}", into, edge, _windowed(key_type, value_type), parts, sure=False)
     if more:
         operators(app)[into.name] = _Known(into.type, more)
     return into, made
@@ -285,61 +285,6 @@ def _check_input(
             f"{where} has late={late.name!r} of {late.type_name}, but its events are {edge.type_name}",
             hint="Give a topic of the same type.",
         )
-
-
-# --- into a topic ---
-
-
-def _filler(
-    where: str, topic: Topic[Any, Any], value_type: Any, key_type: Any, edge: Edge[Any, Any]
-) -> Callable[[Any, int], Any]:
-    """A function that makes an event of the topic's type from a result and its event time, field by field."""
-    key: Any = topic.settings.key
-    time = topic.settings.event_time
-    keys: Any = key
-    if not isinstance(key, tuple):
-        keys = (key if isinstance(key, str) else "key",)
-    keys = tuple(name for name in keys if name not in ("start", "end"))  # a table has a value for each window
-    given: Any = edge.settings.key if isinstance(edge, Topic) else None
-    if given.__class__ is tuple and {*given} == {*keys}:
-        keys = given  # parts go by their names
-    elif len(keys) > 1 and len(keys) != len(get_args(key_type)):
-        raise DefinitionError(
-            f"{where} cannot fill {', '.join(keys)} in the topic {topic.name!r} from its key of type {spell(key_type)}",
-            hint="Give a topic with the key of the window, or leave into= out and emit the event from a function.",
-        )
-    inner, cls = event_fields(value_type), topic.type
-    getters: dict[str, Callable[[Any, int], Any]] = {}
-    for name, parameter in inspect.signature(cls).parameters.items():
-        if name in keys:
-            getters[name] = _key_getter(keys.index(name) if len(keys) > 1 else None)
-        elif name in inner and name in ("start", "end", "kind"):
-            raise DefinitionError(
-                f"{where} has two values for the field {name!r} of {spell(cls)} in the topic {topic.name!r}: that of "
-                f"the window, and that of {spell(value_type)}",
-                hint="Give one of them another name, or leave into= out and emit the event from a function.",
-            )
-        elif name in ("start", "end", "value", "kind"):
-            getters[name] = _getter(attrgetter(name))
-        elif name == time:
-            getters[name] = lambda _, at_ms: at_ms
-        elif name in inner:
-            getters[name] = _getter(attrgetter(f"value.{name}"))
-        elif parameter.default is inspect.Parameter.empty:
-            raise DefinitionError(
-                f"{where} cannot fill the field {name!r} of {spell(cls)} in the topic {topic.name!r}",
-                hint="It fills the fields of the key, start, end, value, kind, the event time, and those of a value of "
-                "agg.several, by name. Give the field a default, or leave into= out and emit the event from a function.",
-            )
-    return lambda result, at_ms: cls(**{name: get(result, at_ms) for name, get in getters.items()})
-
-
-def _key_getter(at: int | None) -> Callable[[Any, int], Any]:
-    return lambda result, _: result.key if at is None else result.key[at]
-
-
-def _getter(get: Callable[[Any], Any]) -> Callable[[Any, int], Any]:
-    return lambda result, _: get(result)
 
 
 # --- the field ---
