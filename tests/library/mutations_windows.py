@@ -13,6 +13,18 @@ _FIELD = ("tests/library/test_windows_options.py -k what_is_open",)
 _AGG = ("tests/library/test_agg.py",)
 
 MUTATIONS = {
+    "a-field-that-closes-before-an-earlier-one": Mutation(
+        "library.window_field:Windows.handlers",
+        "ctx.set_timer(ctx.event_time, again)",
+        "close(actor, ctx)",
+        tests=("tests/library/test_windows_of_fields.py -k declaration",),
+    ),
+    "a-field-that-closes-twice": Mutation(
+        "library.window_field:Windows.handlers",
+        "ctx.cancel_timer(again)",
+        "pass",
+        tests=("tests/library/test_windows_of_fields.py -k declaration",),
+    ),
     "sessions-that-merge-and-lose-one": Mutation(
         "library.panes:_Sessions.add", "in near[1:]", "in near[2:]", tests=_ORACLE
     ),

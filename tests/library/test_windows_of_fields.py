@@ -12,6 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace import agg, windows
 from tailrace.testing import COMMIT, CRASH, RELOAD, Harness
+from tests.library import oracle_windows as oracle
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -35,9 +36,17 @@ def value_of(one: Event | Sum) -> int:
 
 
 def app_of(
-    fields: dict[str, Any], results: Callable[[str, Any, Sum, Any, Any], None], out_of_order: int = 0
+    fields: dict[str, Any],
+    results: Callable[[str, Any, Sum, Any, Any], None],
+    out_of_order: int = 0,
+    order: str = "arrival",
+    to: str = "",
+    ticks: bool = False,
 ) -> tr.App:
-    """An app with these fields of windows: events go to the first, results to a function."""
+    """An app with these fields of windows: events go to one of them (default: the first), results to a function.
+
+    With ``ticks``, an event with the value 8 sets a timer at the end of its twenty milliseconds, which adds one.
+    """
     app = tr.App("fields", partitions=1)
     events, given = app.topic("events", Event, out_of_order=out_of_order), app.topic("given", Given)
     body: dict[str, Any] = {
@@ -47,7 +56,12 @@ def app_of(
     }
 
     def take(self: Any, event: Event, ctx: tr.Context[str]) -> None:
-        getattr(self, next(iter(fields))).add(event)
+        getattr(self, to or next(iter(fields))).add(event)
+        if ticks and event.value == 8:
+            ctx.set_timer(event.at // 20 * 20 + 19, f"tick:{event.at}")
+
+    def tick(self: Any, ctx: tr.Context[str]) -> None:
+        getattr(self, next(iter(fields))).add(Event(ctx.key, ctx.event_time))
 
     def method(name: str) -> Any:
         def result(self: Any, one: Any, ctx: Any) -> None:
@@ -55,37 +69,80 @@ def app_of(
 
         return tr.on_window(fields[name])(result)
 
-    body |= {"take": tr.process(events)(take), **{f"of_{name}": method(name) for name in fields}}
+    body |= {"take": tr.process(events)(take), "tick": tr.on_timer("tick")(tick)}
+    body |= {**{f"of_{name}": method(name) for name in fields}}
     meta: Any = type(tr.Actor)
-    app.actor(emits=(given,))(meta("Fields", (tr.Actor,), body))
+    app.actor(emits=(given,))(meta("Fields", (tr.Actor,), body, order=order))
     return app
 
 
-def chained(first: str, second: str) -> tr.App:
+def chained(names: list[str], kinds: list[Any], order: str = "arrival", **options: Any) -> tr.App:
+    """Fields of windows, each of which takes the results of all fields before it. The last one gives its own."""
+
     def results(name: str, actor: Any, one: Sum, ctx: Any, given: Any) -> None:
-        if name == first:
-            getattr(actor, second).add(one)
-        else:
+        for later in names[names.index(name) + 1 :]:
+            getattr(actor, later).add(one)
+        if name == names[-1]:
             ctx.emit(given, Given(ctx.key, one.start, one.value))
 
-    total = agg.total(value_of)
-    fields: dict[str, Any] = {
-        first: tr.windowed(windows.tumbling(10), total),
-        second: tr.windowed(windows.tumbling(50), agg.total(value_of)),
+    made: dict[str, Any] = {
+        name: tr.windowed(which, agg.total(value_of), **options)
+        for name, which in zip(names, kinds, strict=True)
     }
-    return app_of(fields, results, out_of_order=20)
+    return app_of(made, results, out_of_order=400, order=order, ticks=True)
 
 
-def test_a_window_of_results_has_that_of_its_last_instant(seeds: range) -> None:
-    for seed in seeds[:20]:
-        random, app = Random(seed), chained("a_hours", "days")
+KINDS: list[tuple[Any, Callable[[list[oracle.Arrival]], list[oracle.Result]], int]] = [
+    (windows.tumbling(10), lambda all_: oracle.spans(all_, oracle.tumbling(10), total_of).results, -1),
+    (windows.tumbling(50), lambda all_: oracle.spans(all_, oracle.tumbling(50), total_of).results, -1),
+    (
+        windows.sliding(60, every=20),
+        lambda all_: oracle.spans(all_, oracle.sliding(60, 20), total_of).results,
+        -1,
+    ),
+    (windows.sessions(10), lambda all_: oracle.sessions(all_, 10, total_of).results, 10),
+]
+
+
+def total_of(events: list[tuple[int, Any]]) -> int:
+    return sum(value for _, value in events)
+
+
+def expected_of(events: list[Event], stages: list[int]) -> list[tuple[str, int, int]]:
+    """What the last of these stages gives, each of which takes the results of all before it."""
+    found: list[tuple[str, int, int]] = []
+    for key in {one.key for one in events}:
+        taken = [[(one.at, one.value) for one in events if one.key == key]]
+        ticking = {one.at for one in events if one.key == key and one.value == 8}
+        taken[0] += [(at // 20 * 20 + 19, 1) for at in ticking]
+        last: list[oracle.Result] = []
+        for number in stages:
+            _, results_of, after = KINDS[number]
+            some = sorted(one for results in (taken if len(taken) == 1 else taken[1:]) for one in results)
+            last = results_of([oracle.Arrival(-1, at, value) for at, value in some])
+            taken.append([(end + after, value) for _, end, value, _ in last])
+        found += [(key, start, value) for start, _, value, _ in last]
+    return found
+
+
+@pytest.mark.one_seed_in(5)
+def test_fields_close_in_the_order_of_declaration(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        stages = [random.randrange(4) for _ in range(random.choice([2, 3, 4]))]
+        names = random.sample(["a", "b", "hours", "days", "z"], len(stages))
+        options: dict[str, Any] = random.choice([{}, {"lateness": 60}])
+        app = chained(
+            names, [KINDS[one][0] for one in stages], random.choice(["arrival", "event-time"]), **options
+        )
         events = [
-            Event(random.choice("ab"), n + random.randrange(20), random.randrange(9)) for n in range(200)
+            Event(
+                random.choice("ab"),
+                max(0, 3 * n - random.randrange(random.choice([1, 390]))),
+                random.randrange(9),
+            )
+            for n in range(200)
         ]
-        expected: dict[tuple[str, int], int] = {}
-        for one in events:
-            start = one.at // 50 * 50
-            expected[one.key, start] = expected.get((one.key, start), 0) + one.value
         with Harness(app, checked=seed % 2 == 0) as h:
             for at in range(0, 200, 20):
                 h.send(app.topics["events"], *events[at : at + 20])
@@ -93,14 +150,89 @@ def test_a_window_of_results_has_that_of_its_last_instant(seeds: range) -> None:
             h.end_of_input()
             found: list[Given] = h.emitted(app.topics["given"])
             assert sorted((one.key, one.start, one.value) for one in found) == sorted(
-                (*place, value) for place, value in expected.items()
+                expected_of(events, stages)
             )
+            actor: Any = app.actors["Fields"]
+            assert h.keys(actor) == []
+            h.replay()
 
 
-def test_a_window_of_results_that_would_close_before_the_last_of_them_is_refused() -> None:
-    app = chained("hours", "days")
-    with Harness(app) as h, pytest.raises(tr.HandlerError, match="rename 'days' to what sorts after 'hours'"):
+def test_fields_that_close_at_one_instant_give_the_same_in_every_schedule() -> None:
+    app = chained(["hours", "days", "a"], [KINDS[number][0] for number in (0, 1, 1)])
+    with Harness(app) as h:
+        h.send(app.topics["events"], *(Event(key, at) for at in range(0, 200, 5) for key in "ab"))
+        h.end_of_input()
+        assert h.explore(idleness=False).equal
+
+
+def test_a_field_that_takes_the_results_of_a_later_one_is_refused_each_time() -> None:
+    def results(name: str, actor: Any, one: Sum, ctx: Any, given: Any) -> None:
+        if name == "hours":
+            actor.days.add(one)
+
+    def field(size: int) -> Any:
+        return tr.windowed(windows.tumbling(size), agg.total(value_of))
+
+    app = app_of({"days": field(50), "hours": field(10)}, results, to="hours")
+    app.on_error = "dead-letter-all"
+    with Harness(app) as h:
         h.send(app.topics["events"], *(Event("a", at) for at in range(60)))
+        refused = h.dead_letters()
+        assert len(refused) == 5
+        assert all("Declare 'days' after 'hours'" in str(one) for one in refused)
+
+
+@pytest.mark.parametrize("name", [None, "~tick", "ﬁn"])
+def test_a_timer_that_fires_behind_windows_adds_nothing(name: str | None) -> None:
+    app = tr.App("fields", partitions=1)
+    events = app.topic("events", Event)
+
+    @app.actor
+    class Behind(tr.Actor):
+        hours: tr.Windows[Event, int] = tr.windowed(windows.tumbling(10), agg.count())
+
+        @tr.process(events)
+        def take(self, event: Event, ctx: tr.Context[str]) -> None:
+            ctx.set_timer(9, name)
+
+        @(tr.on_timer if name is None else tr.on_timer(name))
+        def tick(self, ctx: tr.Context[str]) -> None:
+            self.hours.add(Event(ctx.key, ctx.event_time))
+
+    with Harness(app) as h, pytest.raises(tr.HandlerError, match="Give the timer a name in ASCII"):
+        h.send(events, Event("a", 1), Event("a", 100))
+
+
+@pytest.mark.parametrize("options", [{"lateness": 50}, {"early": 2}])
+@pytest.mark.parametrize("is_field", [False, True])
+def test_early_results_and_corrections_are_not_added_to_a_field(is_field: bool, options: Any) -> None:
+    def results(name: str, actor: Any, one: Sum, ctx: Any, given: Any) -> None:
+        if name == "hours" and (one.kind == "final" or ctx.key == "a"):
+            actor.days.add(one)
+
+    def field(size: int, **options: Any) -> Any:
+        return tr.windowed(windows.tumbling(size), agg.total(value_of), **options)
+
+    app = app_of({"hours": field(10, **options), "days": field(50)}, results)
+    events = app.topics["events"]
+    if not is_field:
+        app = tr.App("fields", partitions=1)
+        events = app.topic("events", Event)
+        hours = app.window("hours", events, windows.tumbling(10), agg.count(), **options)
+
+        @app.actor
+        class Days(tr.Actor):
+            days: tr.Windows[int, int] = tr.windowed(windows.tumbling(50), agg.total(lambda n: n))
+
+            @tr.process(hours)
+            def take(self, hour: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+                if ctx.key == "a":
+                    self.days.add(hour.value)
+
+    with Harness(app) as h:
+        h.send(events, Event("b", 1), Event("b", 2), Event("b", 30), Event("b", 3), Event("b", 200))
+        with pytest.raises(tr.HandlerError, match="Add final results only"):
+            h.send(events, Event("a", 211), Event("a", 212), Event("a", 230), Event("a", 213))
 
 
 CLEARED: dict[str, tuple[str, dict[str, Any], list[tuple[int, int, str]]]] = {

@@ -1,20 +1,17 @@
-"""Windows as an operator, ``app.window``, and as a field of an actor, ``tr.windowed``: what may be declared. See ``panes``."""
+"""Windows: what may be declared, as an operator, ``app.window``, or as a field (``window_field``). See ``panes``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.actor import declaration_of
 from tailrace.core.declare.app import App
-from tailrace.core.declare.components import Component, context_of
-from tailrace.core.declare.context import Context
-from tailrace.core.declare.handlers import ResultRole, add_role, process
+from tailrace.core.declare.handlers import process
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.durations import duration, spelled
 from tailrace.core.errors import DefinitionError, UsageError
@@ -28,10 +25,7 @@ from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Slid
 K = TypeVar("K")
 E = TypeVar("E")
 V = TypeVar("V")
-S = TypeVar("S")
 Kind = Literal["early", "final", "correction"]
-Result = Callable[[S, "Windowed[K, V]", Context[K]], None]
-"""A method that gets the results of a field."""
 
 
 class Windowed(msgspec.Struct, Generic[K, V], frozen=True):
@@ -76,7 +70,7 @@ def add_window(
     """Add the operator of ``App.window``; see there."""
     where = f"the window {name!r}"
     late: Topic[Any, Any] | None = options.get("late")
-    rules = _rules(where, windows, aggregate, options)
+    rules = rules_of(where, windows, aggregate, options)
     _check_input(where, app, edge, rules, late)
     known = operators(app).get(edge.name)
     holds, value_type = aggregate.types(edge.type if known is None else known.type)
@@ -100,15 +94,15 @@ def add_window(
         kept.add(actor, event, ctx)
 
     body: dict[str, Any] = {"__annotations__": {}, "add": handler(take, process(edge))}
-    for part, (annotation, default) in _parts(holds).items():
+    for part, (annotation, default) in pane_fields(holds).items():
         body["__annotations__"][part] = annotation
         if default is not None:
             body[part] = default
-    body |= {**_timers(kept), "opened": opened(kept.counts)}
+    body |= {**timers(kept), "opened": opened(kept.counts)}
     add_operator(
         app,
         name,
-        f"window: {_meaning(rules)}",
+        f"window: {meaning(rules)}",
         body,
         emits=(out,) if late is None else (out, late),
         order="event-time" if rules.ordered else None,
@@ -156,12 +150,15 @@ def _windowed(key_type: Any, value_type: Any) -> Any:
     return Windowed[key_type, value_type]
 
 
-def _parts(holds: Any) -> Mapping[str, tuple[Any, Any]]:
+def pane_fields(holds: Any) -> Mapping[str, tuple[Any, Any]]:
+    """The fields of an actor that keep panes, with their defaults."""
     pane: Any = tuple[int, int, holds, int]
     return {"panes": (tuple[pane, ...], ()), "spilled": (MapState[int, pane], None)}
 
 
-def _timers(kept: Machine) -> dict[str, Any]:
+def timers(kept: Machine) -> dict[str, Any]:
+    """The handlers of the timers that close windows and give early results."""
+
     def close(actor: Any, ctx: Any) -> None:
         kept.close(actor, ctx)
 
@@ -178,7 +175,7 @@ def _timers(kept: Machine) -> dict[str, Any]:
 def _nothing(*_: Any) -> None: ...
 
 
-def _meaning(rules: Rules) -> str:
+def meaning(rules: Rules) -> str:
     """All that stored panes depend on."""
     more = (
         f", lateness {spelled(rules.lateness_ms)}"
@@ -195,9 +192,10 @@ def _meaning(rules: Rules) -> str:
 # --- what is refused ---
 
 
-def _rules(
+def rules_of(
     where: str, windows: AnyWindows, aggregate: Aggregate[Any, Any, Any], options: Mapping[str, Any]
 ) -> Rules:
+    """The rules that these arguments declare. DefinitionError if they do not go together."""
     given: Any = windows
     if not isinstance(given, Tumbling | Calendar | Sliding | Sessions | Count):
         raise DefinitionError(
@@ -285,156 +283,3 @@ def _check_input(
             f"{where} has late={late.name!r} of {late.type_name}, but its events are {edge.type_name}",
             hint="Give a topic of the same type.",
         )
-
-
-# --- the field ---
-
-
-class Windows(Component, Generic[E, V]):
-    """Windows of an actor, as a field: ``hours: tr.Windows[Reading, float] = tr.windowed(...)``; see ``tr.windowed``."""
-
-    def __init__(self, rules: Rules) -> None:
-        self.spec, self._rules = _meaning(rules), rules
-        self._types = rules.aggregate.types(None)
-        self._kept: Machine | None = None
-
-    def add(self, event: E, /) -> bool:
-        """Add an event, at the event time of the handler. Returns whether a window takes it; if not, it counts as dropped."""
-        raise self._misused(event)
-
-    def open(self) -> dict[int, V]:
-        """The values so far of all windows that have not closed, by their start, in the order of their ends."""
-        raise self._misused()
-
-    def _misused(self, *_: Any) -> UsageError:
-        return UsageError(
-            f"{self.attr or 'a field of windows'} is used outside of a handler",
-            hint="Write self.hours.add(event).",
-        )
-
-    def parts(self) -> Mapping[str, tuple[Any, Any]]:
-        """The panes, of which the map holds the earlier ones."""
-        return _parts(self._types[0])
-
-    def check(self, owner: str) -> None:
-        """Make what keeps the windows, now that their names are known."""
-        del owner
-        attr, method, result = self.attr, self.result_method, self._rules.aggregate.result
-
-        def give(actor: Any, ctx: Any, start: int, end: int, acc: Any, kind: Any, at_ms: int) -> None:
-            del at_ms
-            if method is not None:
-                value = self._rules.fill if acc is EMPTY else result(acc)
-                getattr(actor, method)(Windowed(ctx.key, start, end, value, kind), ctx)
-
-        names = {"field": f"{attr}__panes", "spilled": f"{attr}__spilled", "timer": attr}
-        late = _count_late
-        self._kept = machine(msgspec.structs.replace(self._rules, late=late, gives=give, **names))
-
-    def handlers(self) -> Mapping[str, Callable[..., None]]:
-        """The timers that close windows and give early results."""
-        assert self._kept is not None
-        return _timers(self._kept)
-
-    def opened(self, instance: Any, fired_ms: int) -> Mapping[str, int]:
-        """The windows that are open."""
-        assert self._kept is not None
-        return self._kept.counts(instance, fired_ms)
-
-    def view(self, instance: Any) -> Any:
-        """The windows of an instance, in a handler."""
-        assert self._kept is not None
-        cls: Any = instance.__class__
-        if self._rules.ordered and declaration_of(cls).order != "event-time":
-            raise UsageError(
-                f"{cls.__name__}.{self.attr} needs its events in the order of event time",
-                hint=f'Write class {cls.__name__}(tr.Actor, order="event-time").',
-            )
-        return _View(self._kept, instance)
-
-
-class _View:
-    """The field of an instance, in a handler."""
-
-    __slots__ = ("_actor", "_kept")
-
-    def __init__(self, kept: Machine, actor: Any) -> None:
-        self._kept, self._actor = kept, actor
-
-    def add(self, event: Any) -> bool:
-        ctx: Any = context_of(self._actor)
-        cls: Any = self._actor.__class__
-        name, own, route = ctx.timer_name, self._kept.rules.timer, ctx._unit.route
-        if (
-            name is not None
-            and own < name
-            and name in declaration_of(cls).components
-            and route.target.event_timers.get(name) is route  # it is no stream to which another actor emits
-        ):
-            raise UsageError(
-                f"a result of {name!r} is added to {own!r}, whose windows close before it at the same instant",
-                hint=f"Timers of one instant fire by name: rename {own!r} to what sorts after {name!r}.",
-            )
-        return self._kept.add(self._actor, event, ctx)
-
-    def open(self) -> dict[int, Any]:
-        result = self._kept.aggregate.result
-        panes = self._kept.opened(self._actor, context_of(self._actor).fired_to)
-        return {start: result(acc) for start, _, acc, fresh in panes if fresh >= 0 or self._kept.lateness_ms}
-
-
-def _count_late(event: Any, ctx: Any) -> None:
-    del event
-    ctx.count_late()
-
-
-def windowed(
-    windows: AnyWindows, aggregate: Aggregate[E, Any, V], **options: Unpack[FieldOptions]
-) -> Windows[E, V]:
-    """Windows as a field of an actor, beside its other state.
-
-    ::
-
-        @app.actor
-        class Room(tr.Actor):
-            hours: tr.Windows[Reading, float] = tr.windowed(
-                windows.tumbling("1h"), agg.mean(lambda r: r.celsius)
-            )
-
-            @tr.process(readings)
-            def read(self, event: Reading, ctx: tr.Context[str]) -> None:
-                self.hours.add(event)
-
-            @tr.on_window(hours)
-            def hour(self, hour: tr.Windowed[str, float], ctx: tr.Context[str]) -> None:
-                ctx.emit(averages, Average(ctx.key, hour.start, hour.value))
-
-    A handler adds the events that should count, at its event time: ``self.hours.add(event)``. ``self.hours.open()`` gives the
-    values so far of the windows that are open. The method decorated with ``tr.on_window`` gets each result at its event time, or
-    at that of a late event for a correction. The options are those of
-    ``App.window``, without ``late`` and ``into``. Aggregates and windows that need the order of event time need an actor with
-    ``order="event-time"``.
-
-    Raises:
-        DefinitionError: The arguments do not go together.
-    """
-    return Windows(_rules("a field of windows", windows, aggregate, options))
-
-
-def on_window(field: Windows[E, V], /) -> Callable[[Result[S, K, V]], Result[S, K, V]]:
-    """Make a method ``(self, window, ctx)`` of an actor the one that gets the results of a field of windows.
-
-    Raises:
-        DefinitionError: The field is none that ``tr.windowed`` has made, or the method does not take ``(self, window, ctx)``.
-    """
-    given: Any = field
-    if not isinstance(given, Windows):
-        raise DefinitionError(
-            f"@tr.on_window is given {given!r}", hint="Give a field above it: hours = tr.windowed(...)."
-        )
-
-    def decorate(method: Result[S, K, V]) -> Result[S, K, V]:
-        add_role(method, "@tr.on_window", ResultRole(field))
-        return method
-
-    return decorate

@@ -122,7 +122,7 @@ else:
                 type.__setattr__(cls, _DECLARATION, Declaration(resolved=True))
                 return cls
             order = options.pop("order", None)
-            components = expand(name, body, field)
+            components = expand(name, body, field, len(_inherited_components(bases)))
             _check_body(name, bases, body, options)
             if order is not None:
                 one_of(name, "order", order, ORDERS)
