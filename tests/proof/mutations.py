@@ -139,7 +139,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.actor_timers:ActorTimers.postpone_timer", "found is not None and found.time_ms > time_ms", "False", law=5
     ),
     "the-timers-of-a-row-not-renewed": Mutation(
-        "core.engine.actor_table:Table.collect", "image or key in heads", "image", law=5
+        "core.engine.actor_table:Table.collect", "image or head is not None", "image", law=5
     ),
     "a-ttl-renewed-by-a-failed-unit": Mutation(
         "core.engine.actor_table:Table.restore", "instance._tr_parts.written = ()", "pass", law=5
@@ -228,7 +228,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.watermarks:Watermarks.advance", "mark > self.ready", "mark != self.ready", law=7
     ),
     "a-timer-that-is-not-used-up": Mutation(
-        "core.engine.units:Units.use_up", "self.cells.touched.append((table, instance._tr_key, image))\n    table.move_timer(table.parts(instance), timer, None)", "self.cells.touched.append((table, instance._tr_key, image))", law=7
+        "core.engine.units:Units.use_up", "self.cells.touched.append((table, instance._tr_key, image))\n    table.move_timer(instance._tr_parts or table.parts(instance), timer, None)", "self.cells.touched.append((table, instance._tr_key, image))", law=7
     ),
     "a-moved-timer-that-fires-twice": Mutation(
         "core.engine.firing:Firing.fire", "None or timer.time_ms != time_ms", "None", law=7

@@ -65,6 +65,7 @@ class Timer(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 TimerId = tuple[int, bytes]
 """Time domain and timer name in bytes."""
+Timers = dict[TimerId, Timer]
 
 encode_timer = msgspec.msgpack.Encoder().encode
 decode_timer = msgspec.msgpack.Decoder(Timer).decode
@@ -91,7 +92,7 @@ def start_of_fields(value: bytes) -> int:
     return 3 + int.from_bytes(value[1:3], "big") if value[0] & HAS_TIMERS_INSIDE else 1
 
 
-def timers_inside(value: bytes) -> dict[TimerId, Timer]:
+def timers_inside(value: bytes) -> Timers:
     """The timers inside a value row."""
     return dict(_decode_timers(value[3 : start_of_fields(value)])) if value[0] & HAS_TIMERS_INSIDE else {}
 

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from tailrace.core import rows
 from tailrace.core.declare.context_timers import ContextTimers
-from tailrace.core.declare.current_unit import CurrentUnit, Instances
+from tailrace.core.declare.current_unit import MASK, SPREAD, CurrentUnit, Instances
 from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorBase, Plan
 from tailrace.core.declare.topic import Edge, Stream, Table, Topic, refuse_unless_table
@@ -32,8 +32,6 @@ from tailrace.core.values.types import CODEC_ERRORS
 K = TypeVar("K", default=Any)
 E = TypeVar("E")
 T = TypeVar("T")
-
-_MASK = (1 << 64) - 1
 
 
 class Context(ContextTimers, Generic[K]):
@@ -344,11 +342,9 @@ class Context(ContextTimers, Generic[K]):
         route = unit.route
         assert route is not None
         unit.draws += 1
-        mixed = (
-            unit.salt + unit.origin * 0x9E3779B97F4A7C15 + (route.salt ^ unit.draws * 0xD1342543DE82EF95)
-        ) & _MASK
-        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK  # the finaliser of splitmix64
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+        mixed = (unit.salt + unit.origin * SPREAD + (route.salt ^ unit.draws * 0xD1342543DE82EF95)) & MASK
+        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK  # the finaliser of splitmix64
+        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK
         return mixed ^ (mixed >> 31)
 
     # --- misuse ---

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tailrace.core import rows
-from tailrace.core.declare.current_unit import CurrentUnit, Instances
+from tailrace.core.declare.current_unit import MASK, SPREAD, CurrentUnit, Instances
 from tailrace.core.declare.event_time import refuse_seconds
 from tailrace.core.declare.plan import ActorPlan, Route
-from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_LAST_MS, to_ms
+from tailrace.core.durations import INSTANT_LIMIT_MS, SECONDS_FIRST_MS, SECONDS_LAST_MS, to_ms
 from tailrace.core.errors import DurableValueError, TimerLoopError, UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.types import CODEC_ERRORS
@@ -109,9 +109,12 @@ class ContextTimers:
 
     def _set(self, domain: int, time: int | datetime, name: str | None, payload: Any) -> None:
         unit = self._unit
-        table = unit.table or self._own("set a timer")
+        table, route = unit.table or self._own("set a timer"), unit.route
+        assert route is not None
         # The common case, without a call.
-        if type(time) is int and SECONDS_LAST_MS < time < INSTANT_LIMIT_MS:
+        if type(time) is int and (
+            SECONDS_LAST_MS < time < INSTANT_LIMIT_MS or -INSTANT_LIMIT_MS < time < SECONDS_FIRST_MS
+        ):
             time_ms = time
         else:
             time_ms = self._due_ms(time, domain)
@@ -123,12 +126,10 @@ class ContextTimers:
                 depth = unit.depth + 1
                 if depth > self._timer_cap:
                     raise TimerLoopError(
-                        f"{self._place()} set a timer at or before the time of the timer that just fired, "
-                        f"{depth} times in a row",
+                        f"{self._place()} set a timer at or before the time of the timer that just fired, {depth} times in a row",
                         actor=table.plan.name,
                         key=self.key,
-                        hint="A timer handler that sets a timer again must set it later than the time at "
-                        "which it fired.",
+                        hint="A timer handler that sets a timer again must set it later than the time at which it fired.",
                     )
         known, encoded = table.timer_ids[domain].get(name or ""), None
         if known is None or payload is not None:
@@ -137,7 +138,8 @@ class ContextTimers:
         table.move_timer(
             unit.instance._tr_parts or table.parts(unit.instance),
             known if name is not None else (domain, rows.unnamed_timer(time_ms)),
-            rows.Timer(time_ms, self._draw(), depth, encoded),
+            # The seed is that of the call, without its draws. The name is added when it fires: see ``timer_name``.
+            rows.Timer(time_ms, (unit.salt + unit.origin * SPREAD + route.salt) & MASK, depth, encoded),
         )
 
     def _cancel(self, domain: int, timer: str | int | datetime) -> None:
@@ -218,9 +220,6 @@ class ContextTimers:
                     family, filter(None, handlers), f"Give {plan.cls.__name__} a method with {decorated}."
                 ),
             )
-
-    def _draw(self) -> int:
-        raise NotImplementedError
 
     def _own(self, action: str) -> Instances:
         raise NotImplementedError

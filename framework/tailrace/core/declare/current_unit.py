@@ -27,6 +27,9 @@ from tailrace.core.declare.topic import Stream, Topic
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.records import RawOutput
 
+MASK = (1 << 64) - 1
+SPREAD = 0x9E3779B97F4A7C15  # odd, so that causes that differ give seeds that differ
+
 
 class Instances(Protocol):
     """What a context needs of its actor's instances; the engine's ``Table`` implements it."""

@@ -19,7 +19,7 @@ from tailrace.core.errors import CorruptStateError, StateLeakError, WrongPartiti
 from tailrace.core.formats import check_format
 from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import Head
-from tailrace.core.rows import TimerId
+from tailrace.core.rows import Timers
 from tailrace.core.values.partitioner import partition_of
 from tailrace.core.values.types import CODEC_ERRORS, explain
 
@@ -150,19 +150,14 @@ class Table(ActorTimers):
             ) from error
 
     def _bind(
-        self,
-        instance: Any,
-        key: Any,
-        key_bytes: bytes,
-        name: bytes,
-        mark: int,
-        timers: dict[TimerId, rows.Timer] | None,
+        self, instance: Any, key: Any, encoded: bytes, name: bytes, mark: int, timers: Timers | None
     ) -> None:
         instance._tr_key = key
         instance._tr_row = name  # computed once, because each commit needs it
         instance._tr_mark = mark
         if self._has_parts or timers or timers is None:
-            instance._tr_parts = Parts(self, key, key_bytes, fresh=mark == _ABSENT, timers=timers)
+            instance._tr_parts = parts = Parts(self, instance, encoded, timers)
+            parts.fresh = mark == _ABSENT
             self._weight += _PARTS_WEIGHT
         else:
             instance._tr_parts = None
@@ -171,10 +166,8 @@ class Table(ActorTimers):
         """The instance's parts, created on first use."""
         parts: Parts | None = instance._tr_parts
         if parts is None:
-            key = instance._tr_key
             # The value row has the flag for no timers, and an actor without collections has no other parts.
-            parts = Parts(self, key, self.encode_key(key), fresh=False, timers={})
-            instance._tr_parts = parts
+            instance._tr_parts = parts = Parts(self, instance, self.encode_key(instance._tr_key), {})
             self._weight += _PARTS_WEIGHT
         return parts
 
@@ -380,11 +373,9 @@ class Table(ActorTimers):
                 if image is not None:
                     batch[instance._tr_row] = None
                 continue
-            if encoded != image or key in heads:
-                head = heads.get(key)
-                if head is None:
-                    head = rows.PLAIN if parts is None else parts.head()
-                batch[instance._tr_row] = head + encoded
+            head = heads.get(key)
+            if encoded != image or head is not None:
+                batch[instance._tr_row] = (head or (rows.PLAIN if parts is None else parts.head())) + encoded
             if image is None:
                 self._weight += _WEIGHT + 3 * len(encoded)
             elif len(encoded) != len(image):

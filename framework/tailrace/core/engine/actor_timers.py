@@ -7,6 +7,7 @@ timer that was set and has fired, or was cancelled, since the last commit leaves
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 from tailrace.core import rows
@@ -35,14 +36,14 @@ class ActorTimers:
         self.live: dict[Any, Any] = {}
         self.old: dict[Any, Any] = {}
         self.dirty: dict[Any, bytes | None] = {}
-        self.moved: dict[Any, tuple[Parts, dict[TimerId, rows.Timer | None]]] = {}
-        """By key: the timers changed since the last commit, with their values before, and the parts that had them then.
-        """
+        self.moved: dict[Any, Parts] = {}
+        """By key whose timers have changed since the last commit: the parts that had them then, with ``Parts.was``."""
+        self._noted: list[Parts] = []  # all that have a ``was``; of a key that was cleared several
         self.ended: set[tuple[Any, TimerId]] = set()
-        """The timers that have fired or were cancelled since the last commit; some are pending again."""
+        """The timers that were set again after they had fired, or were cancelled, since the last commit."""
         self.timer_ids: tuple[dict[str, TimerId], dict[str, TimerId]] = ({}, {})
         """By time domain: the names that handlers have given, with the timers."""
-        self._names: dict[bytes, tuple[str, str | None]] = {}
+        self._names: dict[bytes, tuple[str, str | None, int]] = {}
         self._then: list[tuple[Parts, bool]] = []
         """From the last ``collect_timers``: parts whose timers get rows of their own, or lose them, with the commit."""
         self._exact: list[tuple[dict[TimerId, int], TimerId]] = []
@@ -66,47 +67,49 @@ class ActorTimers:
             timer = stored_timer(self.state, self.prefix + rows.escaped(key_bytes), (domain, name))
         return NO_WATERMARK if timer is None else timer.time_ms
 
-    def timer_name(self, name: bytes) -> tuple[str, str | None]:
-        """The family of a timer's handlers, and the name that the user gave; None for an unnamed timer."""
+    def timer_name(self, name: bytes) -> tuple[str, str | None, int]:
+        """The family of a timer's handlers, the name that the user gave (None without one), and a salt of the name."""
         if name[:1] == b"u":
-            return "", None
+            return "", None, int.from_bytes(name[1:], "big")
         known = self._names.get(name)
         if known is None:
             full = name[1:].decode()
             if len(self._names) > _MOST_NAMES:
                 self._names.clear()
-            known = self._names[name] = (full.partition(":")[0], full)
+            salt = blake2b(name, digest_size=8).digest()
+            known = self._names[name] = full.partition(":")[0], full, int.from_bytes(salt, "big")
         return known
 
     def move_timer(self, parts: Parts, timer: TimerId, to: rows.Timer | None) -> None:
         """Set a timer, move it, or cancel it."""
-        timers = parts._timers  # the common case, without a call
+        timers, was = parts._timers, parts.was  # the common case, without a call
         if timers is None:
             timers = parts.timers
         old = timers.get(timer)
+        if old is None and to is None:
+            return
+        if was is None:
+            first = self.moved.setdefault(parts.key, parts)
+            was = parts.was = {} if first is parts else first.was
+            self._noted.append(parts)
         if to is None:
-            if old is None:
-                return
             del timers[timer]
-            self.ended.add((parts.key, timer))
         else:
             timers[timer] = to
             if old is None or to.time_ms < old.time_ms:  # else ``postpone_timer`` moves it when it comes up
                 self.queues[timer[0]].push(to.time_ms, parts.key_bytes, timer[1])
+                if old is None and timer in was:
+                    self.ended.add((parts.key, timer))
         self.cells.undo.append((timers, timer, MISSING if old is None else old))
-        moved = self.moved.get(parts.key)
-        if moved is None:
-            self.moved[parts.key] = (parts, {timer: old})
-        else:
-            moved[1].setdefault(timer, old)
+        was.setdefault(timer, old)
 
     def postpone_timer(self, parts: Parts, timer: TimerId, time_ms: int) -> None:
         """Handle an entry not due at ``time_ms``: it is renewed if its timer was moved to a later time."""
         armed, found = self.cells.armed, parts.timers.get(timer)
         armed[self._index_row(parts, timer, time_ms)] = None
         if found is not None and found.time_ms > time_ms:
-            moved = self.moved.get(parts.key)
-            was = found if moved is None else moved[1].get(timer, found)
+            first = self.moved.get(parts.key)
+            was = found if first is None else first.was.get(timer, found)
             was_ms = None if was is None else was.time_ms
             if parts.indexed is not None:
                 was_ms = parts.indexed.get(timer, was_ms)
@@ -128,12 +131,12 @@ class ActorTimers:
         heads: dict[Any, bytes] = {}
         self._then.clear()
         self._exact.clear()
-        for key, (first, moved) in self.moved.items():
+        for key, first in self.moved.items():
             instance = self.live.get(key)
             parts: Parts | None = None if instance is None else instance._tr_parts
             timers = {} if parts is None else parts.timers
             changed = False
-            for timer, old in moved.items():
+            for timer, old in first.was.items():
                 new = timers.get(timer)
                 if new != old:
                     changed = True
@@ -144,7 +147,7 @@ class ActorTimers:
                 heads[key] = head = rows.value_head(timers)
                 have_rows = head == rows.WITH_TIMER_ROWS
                 if have_rows or first.have_rows:
-                    self._collect_rows(batch, first, timers, moved, have_rows=have_rows)
+                    self._collect_rows(batch, first, timers, have_rows=have_rows)
                 if parts is not None and parts.have_rows != have_rows:
                     self._then.append((parts, have_rows))
         return heads
@@ -174,15 +177,10 @@ class ActorTimers:
             index[self._index_row(parts, timer, new.time_ms)] = b""
 
     def _collect_rows(
-        self,
-        batch: Rows,
-        first: Parts,
-        timers: Mapping[TimerId, rows.Timer],
-        moved: Mapping[TimerId, rows.Timer | None],
-        *,
-        have_rows: bool,
+        self, batch: Rows, first: Parts, timers: Mapping[TimerId, rows.Timer], *, have_rows: bool
     ) -> None:
         """Add the timer rows of a key that has many timers, or had many at the last commit."""
+        moved = first.was
         for timer in moved if have_rows and first.have_rows else {**moved, **timers}:
             new = timers.get(timer) if have_rows else None
             old = moved.get(timer, timers.get(timer)) if first.have_rows else None
@@ -192,6 +190,9 @@ class ActorTimers:
 
     def timers_committed(self) -> None:
         """Note that the rows are stored."""
+        for parts in self._noted:
+            parts.was = None
+        self._noted.clear()
         self.moved.clear()
         self.ended.clear()
         for parts, have_rows in self._then:

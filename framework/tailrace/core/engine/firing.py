@@ -160,8 +160,8 @@ class Firing:
                 return
         timer: rows.Timer | None = None
         if name[:1] != rows.EXPIRY:
-            parts = table.parts(instance)
-            timer = parts.timers.get((domain, name))
+            parts = instance._tr_parts or table.parts(instance)
+            timer = (parts._timers or parts.timers).get((domain, name))
             if timer is None or timer.time_ms != time_ms:
                 table.postpone_timer(parts, (domain, name), time_ms)
                 return
@@ -173,8 +173,8 @@ class Firing:
         if timer is None:
             units.totals.fired += units.expire(table, instance, domain, time_ms, name)
             return
-        family, context.timer_name = table.timer_name(name)
-        unit.salt, unit.origin, unit.depth = 1, timer.seed, timer.depth
+        family, context.timer_name, unit.salt = table.timer_name(name)
+        unit.origin, unit.depth = timer.seed, timer.depth
         unit.fired = (domain, time_ms)
         context.timer_due = time_ms
         mark, fired = len(unit.outputs), units.totals.fired
@@ -231,7 +231,7 @@ class Firing:
                     latest_ms, key, name = at_ms, table.plan.key_codec.decode(key_bytes), other
         self.rises[actor] = self.rises[actor] + 1 if name else 0
         if self.rises[actor] > cap:
-            family, full = table.timer_name(name)
+            family, full, _ = table.timer_name(name)
             raise TimerLoopError(
                 f"the inputs of {table.plan.name} have ended, and its timer handlers still set timers, after event "
                 f"time has risen to the last timer {cap} times",

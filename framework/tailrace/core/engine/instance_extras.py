@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from tailrace.core import rows
 from tailrace.core.handling.collections import ListState, MapState
 from tailrace.core.handling.entries import CollectionPlan, Entries, ListEntries
-from tailrace.core.rows import TimerId
+from tailrace.core.rows import TimerId, Timers
 
 
 class EarlierDeclaration(NamedTuple):
@@ -23,6 +23,7 @@ class EarlierDeclaration(NamedTuple):
 
 
 NO_PAST: Final = EarlierDeclaration()
+_UNUSED: Final[dict[int, Any]] = {}
 
 
 class Parts:
@@ -40,43 +41,46 @@ class Parts:
         "key_bytes",
         "prefix",
         "table",
+        "was",
         "written",
     )
 
-    def __init__(
-        self, table: Any, key: Any, key_bytes: bytes, *, fresh: bool, timers: dict[TimerId, rows.Timer] | None
-    ) -> None:
+    def __init__(self, table: Any, instance: Any, key_bytes: bytes, timers: Timers | None) -> None:
         """``timers``: the pending timers; None if they have rows of their own, which are read on first use."""
         self.table = table
         """The ``actor_table.Table`` of its actor."""
-        self.key = key
+        self.key = instance._tr_key
         self.key_bytes = key_bytes
-        self.prefix: bytes = table.prefix + rows.escaped(key_bytes)
-        self.fresh = fresh
+        self.prefix: bytes = instance._tr_row
+        self.fresh = False
         """Whether the store has no valid state of this key."""
         self.written: Collection[int] = ()
         """Fields with a time to live that the running handler has assigned."""
         self._timers = timers
+        self.was: Any = None
+        """The timers changed since the last commit, with their values before."""
         self.have_rows = timers is None
         """Whether the timers have rows of their own in the store."""
         self.indexed: dict[TimerId, int] | None = None
         """The time in the store's index of timers that have another there than their own: see ``timers``."""
-        self._maps: dict[int, MapState[Any, Any]] = {}
-        self._lists: dict[int, ListState[Any]] = {}
+        self._maps: dict[int, MapState[Any, Any]] = _UNUSED
+        self._lists: dict[int, ListState[Any]] = _UNUSED
         self._past: tuple[Entries, ...] | None = None
 
     def map(self, index: int) -> MapState[Any, Any]:
         """The map state that the actor declares as number ``index``."""
         found = self._maps.get(index)
         if found is None:
-            found = self._maps[index] = MapState(Entries(self, self.table.plan.maps[index], b"m"))
+            found = MapState(Entries(self, self.table.plan.maps[index], b"m"))
+            self._maps = {**self._maps, index: found}
         return found
 
     def list(self, index: int) -> ListState[Any]:
         """The list state that the actor declares as number ``index``."""
         found = self._lists.get(index)
         if found is None:
-            found = self._lists[index] = ListState(ListEntries(self, self.table.plan.lists[index], b"l"))
+            found = ListState(ListEntries(self, self.table.plan.lists[index], b"l"))
+            self._lists = {**self._lists, index: found}
         return found
 
     def ttl_written(self, index: int) -> None:
@@ -85,7 +89,7 @@ class Parts:
             self.written = (*self.written, index)
 
     @property
-    def timers(self) -> dict[TimerId, rows.Timer]:
+    def timers(self) -> Timers:
         """The pending timers of this key."""
         if self._timers is None:
             start = self.prefix + b"t"

@@ -48,7 +48,7 @@ RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
 ALL = -1
 
-FORMAT = 10
+FORMAT = 11
 """The format of cuts and tapes."""
 
 

@@ -289,7 +289,7 @@ class Units:
         """Remove a timer that fires. Returns the instance's image."""
         image = table.touch(instance)
         self.cells.touched.append((table, instance._tr_key, image))
-        table.move_timer(table.parts(instance), timer, None)
+        table.move_timer(instance._tr_parts or table.parts(instance), timer, None)
         return image
 
     def deliver_chained(self, key: Any) -> None:
