@@ -78,6 +78,33 @@ def test_an_operator_does_not_write_to_its_own_input() -> None:
         app.join("pairs", readings, app.topic("others", Reading), within="1m", late=readings)
 
 
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda app, rooms: app.window("w", rooms, windows.tumbling("1h"), agg.count()),
+        lambda app, rooms: app.running("w", rooms, agg.count()),
+        lambda app, rooms: app.throttle("w", rooms, every="1h"),
+        lambda app, rooms: app.limit("w", rooms, 1, per="1h"),
+        lambda app, rooms: app.dedupe("w", rooms, by="at", within="1h"),
+        lambda app, rooms: app.top("w", rooms, 1, by="room", of="at"),
+    ],
+)
+def test_an_operator_with_state_takes_no_table(declare: Any) -> None:
+    app = tr.App("rooms", partitions=1)
+    with pytest.raises(
+        DefinitionError, match="takes the table 'latest': each new value of a key would count"
+    ):
+        declare(app, app.table("latest", Reading))
+
+
+def test_the_values_of_a_table_are_looked_up_and_sampled() -> None:
+    app = tr.App("rooms", partitions=1)
+    latest = app.table("latest", Reading)
+    app.lookup("found", latest, app.topic("spans", Span, broadcast=True), by="room")
+    app.sample("some", latest, by="room", fraction=0.5)
+    assert app.plan()
+
+
 def test_a_field_with_two_values_is_refused() -> None:
     app, readings = rooms()
     starts = agg.several(start=agg.count())

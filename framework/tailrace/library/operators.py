@@ -68,11 +68,17 @@ def add_operator(
     declared = declaration_of(cls)
     declared.operator = what
     roles = [role for one in declared.handlers for role in one.roles if isinstance(role, ProcessRole)]
-    for edge in [edge for role in roles for edge in role.edges if edge in emits]:
-        raise DefinitionError(
-            f"the operator {name!r} writes to {edge.name!r}, its own input: it would take the same event again and again",
-            hint="Give another topic.",
-        )
+    for edge in [edge for role in roles for edge in role.edges]:
+        if edge in emits:
+            raise DefinitionError(
+                f"the operator {name!r} writes to {edge.name!r}, its own input: it would take the same event again and again",
+                hint="Give another topic.",
+            )
+        if isinstance(edge, Topic) and edge.is_table and declared.fields:
+            raise DefinitionError(
+                f"the operator {name!r} takes the table {edge.name!r}: each new value of a key would count again",
+                hint="Take a topic that keeps every event, or an actor that stores the newest value.",
+            )
     added: type[Actor] = app.actor(name=name, emits=emits)(cls)
     return added
 
