@@ -58,7 +58,8 @@ from tailrace.library.app import App
 from tailrace.library.gather import Gathered
 from tailrace.library.pairs import Pair
 from tailrace.library.rolling import Top
-from tailrace.library.windowed import Windowed, Windows, on_window, windowed
+from tailrace.library.window_field import Windows, on_window, windowed
+from tailrace.library.windowed import Windowed
 
 
 def _start(app: CoreApp, options: Mapping[str, Any]) -> None:

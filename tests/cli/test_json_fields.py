@@ -49,6 +49,7 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "dead-letters show": ["shop", "ID"],
         "dead-letters redrive": ["shop", "--all", "--dry-run"],
         "explore": [SHOP, "--schedules", 1],
+        "export": [SHOP, "--to", "parquet", tmp_path / "out"],
         "faust import": [TAKEOVER, "--from", "faust://shop-faust/counts"],
         "get": [SHOP, "Customer", "a"],
         "graph": [SHOP],

@@ -95,7 +95,7 @@ def test_an_unknown_app(command: str, needed: list[str], app: str, said: str, tm
     if "--all" in options:
         arguments.append("--all")
     if "--to" in options and any(p.required for p in ALL[command].params if "--to" in p.opts):
-        arguments += ["--to", tmp_path / "made"]
+        arguments += ["--to", *(["parquet"] if command == "export" else []), tmp_path / "made"]
     if command == "faust import":
         arguments += ["--from", "faust://shop/counts"]
     assert said in refused(*command.split(), *arguments)

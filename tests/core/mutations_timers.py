@@ -14,12 +14,26 @@ MUTATIONS: dict[str, Mutation] = {
         law=7,
         tests=_MOVED,
     ),
+    "a-timer-moved-earlier-and-indexed-late": Mutation(
+        "core.engine.actor_timers:ActorTimers._collect_index",
+        "new.time_ms > was_ms",
+        "new.time_ms != was_ms",
+        law=7,
+        tests=("tests/core/test_moved_timers.py -k moved_earlier",),
+    ),
     "an-index-row-of-a-moved-timer-that-stays": Mutation(
         "core.engine.actor_timers:ActorTimers._collect_index",
         "was_ms = parts.indexed[timer]",
         "pass",
         law=7,
         tests=_MOVED,
+    ),
+    "an-outdated-index-row-that-stays": Mutation(
+        "core.engine.actor_timers:ActorTimers.postpone_timer",
+        "armed[self._index_row(parts, timer, time_ms)] = None",
+        "pass",
+        law=7,
+        tests=("tests/core/test_moved_timers.py -k moved_before_the_start",),
     ),
     "an-index-row-of-a-timer-moved-to-and-fro-that-stays": Mutation(
         "core.engine.actor_timers:ActorTimers.postpone_timer",
@@ -49,12 +63,26 @@ MUTATIONS: dict[str, Mutation] = {
         law=7,
         tests=_MOVED,
     ),
+    "many-timers-of-which-only-the-changed-get-rows": Mutation(
+        "core.engine.actor_timers:ActorTimers._collect_rows",
+        "have_rows and first.have_rows",
+        "have_rows",
+        law=7,
+        tests=("tests/core/test_moved_timers.py -k one_more_gives_rows",),
+    ),
     "timer-rows-that-are-forgotten-at-the-commit": Mutation(
         "core.engine.actor_timers:ActorTimers.timers_committed",
         "parts.have_rows = have_rows",
         "pass",
         law=7,
         tests=_MOVED,
+    ),
+    "the-form-of-timers-by-their-number-before": Mutation(
+        "core.rows:value_head",
+        "len(timers) <= INSIDE",
+        "len(timers) < INSIDE",
+        law=7,
+        tests=("tests/core/test_moved_timers.py -k one_more_gives_rows",),
     ),
     "a-restore-that-loses-the-index-of-gathered-timers": Mutation(
         "core.rows:index_changes",

@@ -272,3 +272,46 @@ def test_timers_that_become_few_are_gathered_and_their_rows_deleted() -> None:
         life.again("restart")
         life.finish()
         assert not life.pending
+
+
+def test_a_timer_that_was_moved_earlier_has_an_index_row_by_then() -> None:
+    life = Life()
+    life.turn(Turn("k", 100, "n:1", 50))
+    life.commit()
+    life.turn(Turn("k", 101, "n:1", 10))
+    life.commit()
+    life.again("restart")
+    life.turn(Turn("l", 112, "n:1"))
+    assert not life.pending
+
+
+def test_as_many_timers_as_a_row_holds_are_inside_and_one_more_gives_rows_to_all() -> None:
+    with patch.object(rows, "INSIDE", INSIDE):
+        life = Life()
+        for name in NAMES[:INSIDE]:
+            life.turn(Turn("k", 100, name, 50))
+        life.commit()
+        assert not timer_rows(life)
+        life.turn(Turn("k", 100, NAMES[INSIDE], 50))
+        life.commit()
+        assert timer_rows(life) == INSIDE + 1
+        life.again("restart")
+        life.finish()
+        assert not life.pending
+
+
+def timer_rows(life: Life) -> int:
+    prefix = rows.actor_prefix("Clock") + rows.escaped(b"k") + b"t"
+    return sum(row.startswith(prefix) for row in life.state())
+
+
+def test_the_index_row_of_a_timer_that_was_moved_before_the_start_goes_when_it_comes_up() -> None:
+    life = Life()
+    life.turn(Turn("k", 100, "n:1", 10))
+    life.commit()
+    life.turn(Turn("k", 101, "n:1", 50))
+    life.commit()
+    life.again("restart")
+    life.turn(Turn("l", 120, "n:1"))
+    life.is_exact = True
+    life.commit()

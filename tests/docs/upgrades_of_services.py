@@ -295,3 +295,63 @@ def _(how: Restart) -> None:
     lives.take(Set("a", 2), Set("b", 1_000))
     lives.commit()
     assert lives.instance("a").count == 1_002
+
+
+class Claim(msgspec.Struct, frozen=True):
+    gate: int
+
+
+class Longer(msgspec.Struct, frozen=True):
+    gate: int
+    note: str = "none"
+
+
+class Turned(msgspec.Struct, frozen=True, array_like=True):
+    first: int
+    second: int
+
+
+class Exchanged(msgspec.Struct, frozen=True, array_like=True):
+    second: int
+    first: int
+
+
+def claiming(payload: Any) -> Plan:
+    """An actor whose timers have a payload, which it adds to its count when they fire."""
+    app = tr.App("versions", partitions=1)
+    topic = app.topic("told", Set, key="key", event_time="at")
+
+    @app.actor
+    class Plane(tr.Actor):
+        count: int = 0
+
+        @tr.process(topic)
+        def take(self, event: Set, ctx: tr.Context[str]) -> None:
+            ctx.set_timer(event.at + 100, "late", payload)
+
+        @tr.on_timer("late", payload=type(payload))
+        def late(self, claim: Any, ctx: tr.Context[str]) -> None:
+            self.count += next(iter(msgspec.structs.astuple(claim)))
+
+    return app.plan()
+
+
+@line("the type of a timer's payload is widened")
+def _(how: Restart) -> None:
+    lives = Lives(claiming(Claim(7)))
+    lives.take(Set("a", 1))
+    lives.commit()
+    assert lives.restart(claiming(Longer(8)), how).stored.notices == ()
+    lives.take(Set("b", 1_000))
+    lives.commit()
+    assert lives.instance("a").count == 7
+
+
+@line("the type of a timer's payload is narrowed or replaced")
+def _(how: Restart) -> None:
+    for before, after in ((Turned(1, 2), Exchanged(1, 2)), (Longer(1), Turned(1, 2))):
+        lives = Lives(claiming(before))
+        lives.take(Set("a", 1))
+        lives.commit()
+        with pytest.raises(IncompatibleStateError, match="timers:late"):
+            lives.restart(claiming(after), how)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
+
+from tailrace.history.status.inspection import AppReport
+from tailrace.history.status.stored import Stored
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
 from tests.cli.commands import done
@@ -30,6 +34,13 @@ def test_all_operators_with_members_that_come_and_go(kafka_url: str, tmp_path: P
         log.append_all(records(events[2_200:]))
         await_tasks(two, plan.partitions)
         stopped(two)
+        assert any(one.open for one in counted(kafka_url))
         done("run", APP, "--log", kafka_url, "--state", tmp_path / "two", "--end-of-input")
         assert found(log) == expected(events)
         check_history(log, plan)
+        assert not any(one.keys or any(one.open.values()) for one in counted(kafka_url))
+
+
+def counted(url: str) -> list[Stored]:
+    report = msgspec.json.decode(done("status", APP, "--log", url, "--stored", "--json").out, type=AppReport)
+    return [one.stored for task in report.tasks for one in task.operators if one.stored is not None]

@@ -13,6 +13,18 @@ _FIELD = ("tests/library/test_windows_options.py -k what_is_open",)
 _AGG = ("tests/library/test_agg.py",)
 
 MUTATIONS = {
+    "a-field-that-closes-before-an-earlier-one": Mutation(
+        "library.window_field:Windows.handlers",
+        "ctx.set_timer(ctx.event_time, again)",
+        "close(actor, ctx)",
+        tests=("tests/library/test_windows_of_fields.py -k declaration",),
+    ),
+    "a-field-that-closes-twice": Mutation(
+        "library.window_field:Windows.handlers",
+        "ctx.cancel_timer(again)",
+        "pass",
+        tests=("tests/library/test_windows_of_fields.py -k declaration",),
+    ),
     "sessions-that-merge-and-lose-one": Mutation(
         "library.panes:_Sessions.add", "in near[1:]", "in near[2:]", tests=_ORACLE
     ),
@@ -27,6 +39,12 @@ MUTATIONS = {
     ),
     "a-session-that-grows-without-end": Mutation(
         "library.panes:_Sessions.add", "time_ms - start <= self.longest_ms", "True", tests=_ORACLE
+    ),
+    "a-result-that-fails-and-ends-all-others": Mutation(
+        "core.engine.quarantine:give_up",
+        "route is None or route.failed is None",
+        "True",
+        tests=("tests/library/test_failed_results.py -k alone",),
     ),
     "a-pane-that-is-freed-early": Mutation(
         "library.panes:Machine.close", "self.lateness_ms + 1", "self.lateness_ms + 2", tests=_EXACT
@@ -44,7 +62,7 @@ MUTATIONS = {
         tests=_ORACLE,
     ),
     "a-correction-that-is-lost": Mutation(
-        "library.panes:Machine.revised",
+        "library.panes:Machine.revise",
         "self.give(actor, ctx, pane, 'correction' if before == FINAL else 'final', due_ms)",
         "pass",
         tests=_ORACLE,

@@ -29,7 +29,8 @@ def test_an_interval_join_gives_all_pairs_within_the_bounds_once_and_in_order(se
         def join(world: World) -> tr.Stream[Any, str]:
             left, right = (world.topics[one] for one in order)  # noqa: B023  # it is called at once
             options: Any = {"how": how, **world.options(*order)}  # noqa: B023
-            return world.app.join("j", left, right, within=(first, last), **options)  # noqa: B023
+            made: tr.Stream[Any, str] = world.app.join("j", left, right, within=(first, last), **options)  # noqa: B023
+            return made
 
         def of_key(by_input: list[list[Arrival]]) -> list[Result]:
             return oracle.interval(by_input[order[0]], by_input[order[1]], first, last, how)  # noqa: B023
@@ -57,7 +58,8 @@ def test_a_join_behind_a_join_gives_what_both_definitions_say(seeds: range) -> N
             two: Any = {"how": how_2}  # noqa: B023
             world.routes = False
             both = world.app.join("i", a, b, within=(first, last), **one)  # noqa: B023
-            return world.app.join("j", both, c, within=(first_2, last_2), **two)  # noqa: B023
+            made: tr.Stream[Any, str] = world.app.join("j", both, c, within=(first_2, last_2), **two)  # noqa: B023
+            return made
 
         def of_key(by_input: list[list[Arrival]]) -> list[Result]:
             both = oracle.interval(by_input[0], by_input[1], first, last, how)  # noqa: B023
@@ -109,7 +111,8 @@ def test_an_asof_join_gives_the_version_that_is_valid_at_the_very_time(seeds: ra
 
         def join(world: World) -> tr.Stream[Any, str]:
             left, right = (world.topics[one] for one in order)  # noqa: B023  # it is called at once
-            return world.app.asof("j", left, right, keep=keep, **world.options(*order))  # noqa: B023
+            made: tr.Stream[Any, str] = world.app.asof("j", left, right, keep=keep, **world.options(*order))  # noqa: B023
+            return made
 
         def of_key(by_input: list[list[Arrival]]) -> list[Result]:
             return oracle.asof(by_input[order[0]], by_input[order[1]], 10**15 if keep is None else keep)  # noqa: B023
@@ -132,7 +135,9 @@ def test_a_case_has_all_parts_or_what_is_there_when_time_is_over(seeds: range) -
         within, inputs = random.choice([1, 5, 30, 200]), random.choice([2, 3, 3])
 
         def join(world: World) -> tr.Stream[Any, str]:
-            return world.app.gather("j", *world.topics, within=within, **world.options(*range(inputs)))  # noqa: B023
+            options = world.options(*range(inputs))  # noqa: B023  # it is called at once
+            made: tr.Stream[Any, str] = world.app.gather("j", *world.topics, within=within, **options)  # noqa: B023
+            return made
 
         def of_key(by_input: list[list[Arrival]]) -> list[Result]:
             return oracle.gather(by_input, within)  # noqa: B023

@@ -225,6 +225,32 @@ def test_names_with_equal_sums_go_by_the_order_of_keys_and_not_a_number_is_last(
             h.send(votes, Vote("a", 6, red, None))
 
 
+@pytest.mark.parametrize("fault", [None, COMMIT, CRASH, RELOAD])
+@pytest.mark.parametrize("checked", [True, False])
+def test_best_names_without_a_number_change_once_whatever_strikes_them(fault: Any, checked: bool) -> None:
+    app = tr.App("rolling", partitions=1)
+    events = app.topic("events", Event, key_type=str, format="msgpack")
+    named = app.topic("named", Named, key_type=str, format="msgpack")
+
+    @app.process(app.top("best", events, 2, by="id", of="amount"))
+    def publish(one: tr.Top[str], ctx: tr.Context[str]) -> None:
+        ctx.emit(named, Named(ctx.key, [name for name, _ in one.best], one.at))
+
+    amounts = [("x", float("nan")), ("x", 1.0), ("x", float("nan")), ("y", float("inf")), ("x", float("inf"))]
+    with Harness(app, checked=checked) as h:
+        for at, (name, amount) in enumerate(
+            [*amounts, ("z", 1.0), ("x", 1.0), ("y", 1.0), ("y", float("-inf"))]
+        ):
+            h.run([(events, Event("a", at, name, amount)), *([] if fault is None else [fault])])
+        assert [(one.what, one.at) for one in h.emitted(named)] == [
+            (["x"], 0),
+            (["y", "x"], 3),
+            (["y", "z"], 5),
+            (["z", "x"], 8),
+        ]
+        h.replay()
+
+
 def test_a_running_aggregate_has_a_value_after_every_event() -> None:
     for seed in range(8):
         world = World(seed)

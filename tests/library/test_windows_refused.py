@@ -106,6 +106,25 @@ def test_state_of_another_window_is_not_read() -> None:
         pass
 
 
+def test_a_global_window_that_counted_for_its_early_results_does_not_begin_with_those_of_the_clock() -> None:
+    def of(**early: Any) -> tuple[tr.App, Any]:
+        app, readings, _ = rooms()
+        app.window("w", readings, windows.global_(), agg.count(), **early)
+        return app, readings
+
+    app, readings = of(early=10)
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 1, 1.0), Reading("a", 2, 1.0))
+        snapshot = h.snapshot()
+    with Harness(of(early=3)[0], start=snapshot):
+        pass
+    with (
+        pytest.raises(IncompatibleStateError, match="by the clock"),
+        Harness(of(early_clock="1s")[0], start=snapshot),
+    ):
+        pass
+
+
 def test_an_aggregate_of_another_type_is_an_error_of_the_handler() -> None:
     class Wrong(NoMerge):
         def add(self, acc: int, event: Reading, time_ms: int) -> int:

@@ -108,8 +108,67 @@ def test_the_values_of_a_table_are_looked_up_and_sampled() -> None:
 def test_a_field_with_two_values_is_refused() -> None:
     app, readings = rooms()
     starts = agg.several(start=agg.count())
-    with pytest.raises(DefinitionError, match="two values for the field 'start'"):
+    with pytest.raises(DefinitionError, match=r"cannot fill the field 'start' .* two values"):
         app.window("spans", readings, windows.tumbling(10), starts, into=app.topic("spans", Span))
+
+
+class Sale(msgspec.Struct, frozen=True):
+    region: str
+    shop: str
+    at: tr.EventTime[int]
+    tags: frozenset[int] = frozenset()
+    parts: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Total(msgspec.Struct, frozen=True):
+    shop: str
+    region: str
+    start: int
+    value: int
+    kind: str
+
+
+@pytest.mark.parametrize(
+    "key", [("shop", "region", "start"), ("region", "start", "shop"), ("start", "shop", "region")]
+)
+def test_the_parts_of_a_key_are_filled_by_their_names(key: tuple[str, ...]) -> None:
+    app = tr.App("sales", partitions=1)
+    sales, totals = app.topic("sales", Sale, key=("region", "shop")), app.table("totals", Total, key=key)
+    app.window("sums", sales, windows.tumbling(10), agg.count(), into=totals)
+    with Harness(app) as h:
+        h.send(sales, Sale("north", "Ada", 1), Sale("south", "Bob", 2), Sale("north", "Ada", 3))
+        h.end_of_input()
+        assert set(h.table(totals).values()) == {
+            Total("Ada", "north", 0, 2, "final"),
+            Total("Bob", "south", 0, 1, "final"),
+        }
+
+
+@pytest.mark.parametrize("key", [("shop", "region"), ("shop", "region", "start"), ("shop", "kind")])
+def test_a_key_that_has_no_parts_fills_no_parts(key: tuple[str, ...]) -> None:
+    app = tr.App("sales", partitions=1)
+    sales, totals = app.topic("sales", Sale, key="shop"), app.topic("totals", Total, key=key)
+    with pytest.raises(DefinitionError, match=f"cannot fill shop, {key[1]} in the topic 'totals'.*type str"):
+        app.window("sums", sales, windows.tumbling(10), agg.count(), into=totals)
+
+
+@pytest.mark.parametrize("error", [None, 0.02])
+@pytest.mark.parametrize("of", [lambda sale: sale.tags, lambda sale: sale.parts])
+def test_equal_values_are_not_distinct_however_they_were_written(of: Any, error: float | None) -> None:
+    app = tr.App("sales", partitions=1)
+    sales, totals = app.topic("sales", Sale, key="shop"), app.topic("totals", Total, key="shop")
+    counts = app.window("sums", sales, windows.tumbling(10), agg.distinct(of, error=error))
+
+    @app.process(counts)
+    def publish(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+        ctx.emit(totals, Total(one.key, "", one.start, one.value, one.kind))
+
+    with Harness(app) as h:
+        for tags, parts in (("[0,8]", '{"a":1,"b":2}'), ("[8,0]", '{"b":2,"a":1}')):
+            record = f'{{"region":"north","shop":"Ada","at":1,"tags":{tags},"parts":{parts}}}'
+            h.send_raw(sales, record.encode(), b"Ada")
+        h.end_of_input()
+        assert [one.value for one in h.emitted(totals)] == [1]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from tailrace.log.options import LogOptions
 from tailrace.runtime import host
 from tailrace.runtime.worker import Worker
-from tailrace.testing.strikes import Kill
+from tests.proof.strikes import Kill
 from tests.soak.struck import StruckLog, drop
 
 

@@ -33,7 +33,7 @@ MUTATIONS = {
         "core.engine.firing:Firing._next", "if found is not None:\n        return found", "pass", law=9, tests=_ORACLE
     ),
     "events-that-wait-though-all-inputs-are-idle": Mutation(
-        "core.engine.watermarks:Watermarks._highest_read", "max(mark, *(self.waiting_until(one) for one in self._together[operator]))", "mark", law=9, tests=_ORACLE
+        "core.engine.watermarks:Watermarks._highest_read", "max(mark, *(self.waiting_until(one) for one in self.together[operator]))", "mark", law=9, tests=_ORACLE
     ),
     "late-events-routed-and-handled": Mutation(
         "core.engine.ordered_task:OrderedTask._routes_of_late", "return in_time", "return to", law=9, tests=_ORACLE
@@ -49,7 +49,7 @@ MUTATIONS = {
         "core.engine.actor_timers:ActorTimers.move_timer", "self.cells.undo.append((timers, timer, MISSING if old is None else old))", "pass", law=9, tests=_ORACLE
     ),
     "a-failed-timer-that-fires-again": Mutation(
-        "core.engine.firing:Firing.fire", "units.use_up(table, table.live[key], (domain, name))\n    finally", "units.context.now < 0\n    finally", law=9, tests=_ORACLE
+        "core.engine.firing:Firing.fire", "give_up(units, table, key, pending)\n    finally", "units.context.now < 0\n    finally", law=9, tests=_ORACLE
     ),
     # 16
     "processing-time-timers-of-a-cleared-instance": Mutation(

@@ -30,7 +30,6 @@ from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
-from tailrace.testing.every_point import every_point, unharmed
 from tests.months.team import months
 from tests.proof import (
     canonical_orders,
@@ -43,6 +42,7 @@ from tests.proof import (
 )
 from tests.proof.alarms import Alarm, Note, alarms_app, records_of
 from tests.proof.apps import Variant, build
+from tests.proof.every_point import every_point, unharmed
 from tests.proof.nan_checks import check_nans
 from tests.proof.operations import Change, Event
 from tests.proof.programs import Op

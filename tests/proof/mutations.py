@@ -416,7 +416,7 @@ MUTATIONS: dict[str, Mutation] = {
         "runtime.slices:Slices._check_open", "True not in ended", "True", law=9, tests=_NIGHTS
     ),
     "operators-on-a-stream-that-end-one-by-one": Mutation(
-        "core.engine.watermarks:Watermarks.has_ended", "and all((ended[one] for one in self._together[operator]))", "", law=9, tests=_TOGETHER
+        "core.engine.watermarks:Watermarks.has_ended", "and all((ended[one] for one in self.together[operator]))", "", law=9, tests=_TOGETHER
     ),
     "operators-on-a-stream-whose-timers-fire-one-after-the-other": Mutation(
         "core.engine.task:Task.finish", "together = self.plan.operators[operator].together", "together = (operator,)", law=9, tests=_TOGETHER

@@ -6,11 +6,11 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.testing.simulator import SimulationReport, Simulator
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Event
 from tests.proof.programs import Op, Program
 from tests.proof.seeds import START_MS, shuffled
+from tests.proof.simulator import SimulationReport, Simulator
 
 
 def simulated(seed: int, steps: int = 40) -> SimulationReport:

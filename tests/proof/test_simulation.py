@@ -9,8 +9,8 @@ import pytest
 
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.testing.every_point import every_point, unharmed
 from tests.proof.apps import Variant
+from tests.proof.every_point import every_point, unharmed
 from tests.proof.simulations import TINY, simulated, small_inputs
 
 

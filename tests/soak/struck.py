@@ -28,7 +28,7 @@ from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.progress import last_phase
 from tailrace.runtime.worker import Worker, WorkerHooks, WorkerSettings
 from tailrace.state import StateIdentity, StateMemory, open_store
-from tailrace.testing.strikes import AWAY, KILL, UNKNOWN, Kill, random_settings
+from tests.proof.strikes import AWAY, KILL, UNKNOWN, Kill, random_settings
 from tests.soak import checks
 
 _STRIKES = (KILL, KILL, UNKNOWN, AWAY)

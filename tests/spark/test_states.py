@@ -14,8 +14,8 @@ from tailrace.core.declare.schema import decode_schemas, encode_schemas
 from tailrace.core.errors import UnknownSnapshotError, UsageError
 from tailrace.core.values.partitioner import partition_of
 from tailrace.spark import writer
-from tailrace.spark.stored import Entry, StoredActor
 from tailrace.state.snapshots import Manifest, Snapshot, Snapshots, TaskEntry, write_task
+from tailrace.state.snapshots.actors import Entry, StoredActor
 from tests.core.versions import Fields, Lives, Set, plan_of
 from tests.spark import travel
 from tests.spark.reading import answer

@@ -23,6 +23,7 @@ from tailrace.cli.compare import compare
 from tailrace.cli.console import show_waiting
 from tailrace.cli.dead_letters import dead_letters
 from tailrace.cli.explore import explore
+from tailrace.cli.export import export
 from tailrace.cli.faust import faust
 from tailrace.cli.get import get
 from tailrace.cli.graph import graph
@@ -61,6 +62,7 @@ tailrace.add_command(explore)
 tailrace.add_command(compare)
 tailrace.add_command(rebuild)
 tailrace.add_command(archive)
+tailrace.add_command(export)
 tailrace.add_command(snapshot)
 tailrace.add_command(log)
 tailrace.add_command(topics)

@@ -27,6 +27,7 @@ from tailrace.log.tasks import Owner, owner_of
 from tailrace.processes.app_loading import find_app
 
 _UNKNOWN = "?"
+_STORED = "keys", "rows", "bytes", "timers"
 _KAFKA = LogOptions(hidden_s=1.0)
 """Do not wait for records behind an open transaction: its writer may hang."""
 
@@ -34,16 +35,19 @@ _KAFKA = LogOptions(hidden_s=1.0)
 @click.command(cls=Command, short_help="Progress of an app, and what holds its actors back.")
 @app_argument
 @json_option
+@click.option("--stored", "with_stored", is_flag=True, help="Read the state, and count what is in it.")
 @any_log_option
-def status(*, app: str, as_json: bool, folder: Path | str) -> None:
+def status(*, app: str, as_json: bool, with_stored: bool, folder: Path | str) -> None:
     """Show the progress of APP (package.module:app), read from its log. The app need not run.
 
     For each task: its owner, its last commit, the number of unread records. For each actor and function: its
-    watermark, and the source that holds it back and why.
+    watermark, and the source that holds it back and why. With --stored also the keys, rows, bytes and timers of
+    each actor, and what is open in it: windows, cases, events that a join keeps.
     """
     plan = find_app(app).plan()
     with opened_log(folder, options=_KAFKA) as log, piped():
-        report = inspect_app(plan, log, time.time_ns() // 1_000_000, partial(owner_of, log))
+        now_ms = time.time_ns() // 1_000_000
+        report = inspect_app(plan, log, now_ms, partial(owner_of, log), with_stored=with_stored)
         if as_json:
             click.echo(msgspec.json.encode(report))
             return
@@ -139,6 +143,11 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
         yield from wrapped(
             f"quarantine: {counted(keys, 'key')} with {events} wait; see 'tailrace dead-letters list'"
         )
+    if stored := [one.stored for _, one in some if one.stored is not None]:
+        sums = ", ".join(f"{sum(getattr(one, of) for one in stored):,} {of}" for of in _STORED)
+        names = dict.fromkeys(name for one in stored for name in one.open)
+        now_open = ", ".join(f"{name} {sum(one.open.get(name, 0) for one in stored):,}" for name in names)
+        yield from wrapped(f"stored: {sums}{'; open: ' if now_open else ''}{now_open}")
     first_line, *lines = table(cells, ("task", "watermark", *(["waiting for their turn"] if waits else [])))
     yield first_line
     reasons = [_reason(one) for _, one in some]

@@ -446,5 +446,13 @@ class ArchiveError(TailraceError):
     path: str | None = None
 
 
+class ExportError(TailraceError):
+    """An export cannot be written. ``path`` is its folder."""
+
+    places = ("path",)
+
+    path: str | None = None
+
+
 class SetAsideError(TailraceError):
     """A command set aside items that it could not handle (dead letters, file rows). All others are done."""

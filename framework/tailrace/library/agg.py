@@ -37,7 +37,7 @@ B = TypeVar("B")
 N = TypeVar("N", bound=float)
 O = TypeVar("O", int, float, str)  # noqa: E741  # what has an order
 
-_encode = msgspec.msgpack.encode
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _HUGE = 2.0**960
 Sum = int | tuple[float, ...]
 """An exact sum: an int of ints only, else floats in canonical form."""

@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Any, TypeVar, Unpack, overload
 
 from tailrace.core.declare.app import App as CoreApp
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
-from tailrace.library import rolling, windowed
+from tailrace.library import rolling, window_field, windowed
 from tailrace.library.agg import Aggregate, latest
 from tailrace.library.joins import WithJoins
 from tailrace.library.rolling import Top
@@ -23,6 +24,11 @@ R = TypeVar("R")
 
 class App(WithJoins):
     """See ``core.declare.app.App``; its methods for windows and joins are here."""
+
+    def plan(self) -> Plan:
+        """See ``core.declare.app.App.plan``."""
+        window_field.check_fields(self)
+        return super().plan()
 
     @overload
     def window(
@@ -194,7 +200,7 @@ class App(WithJoins):
             DurableTypeError: The events have a type that cannot be stored.
         """
         options: WindowOptions = {} if late is None else {"late": late}
-        return self.window(name, edge, tumbling(every), latest(windowed.type_of(self, edge)), **options)
+        return self.window(name, edge, tumbling(every), latest(edge.type), **options)
 
     def top(
         self,

@@ -15,8 +15,8 @@ from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Stream
 from tailrace.core.durations import spelled
 from tailrace.core.errors import DefinitionError
-from tailrace.library.operators import add_operator, handler, result_stream
-from tailrace.library.pairs import Duration, Inputs, Late, Pair, fields_of, pair_type, span_ms
+from tailrace.library.operators import add_operator, handler, opened, result_stream
+from tailrace.library.pairs import Duration, Inputs, Late, Pair, counts_of, fields_of, pair_type, span_ms
 from tailrace.library.sides import Side
 
 ANSWER, EXPIRE = "answer", "expire"
@@ -68,6 +68,10 @@ def add_asof(
         "take_left": handler(take_left, process(left)),
         "take_right": handler(take_right, process(right)),
     }
+    of_held = counts_of((left, held))
+    body["opened"] = opened(
+        lambda actor, at: of_held(actor, at) | {right.name: int(actor.version is not None)}
+    )
     if held is not None:
         body["answer"] = handler(answer, on_timer(ANSWER))
     if keep_ms is not None:

@@ -16,7 +16,7 @@ from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Stream
 from tailrace.core.durations import spelled
 from tailrace.core.errors import DefinitionError
-from tailrace.library.operators import add_operator, handler, result_stream
+from tailrace.library.operators import add_operator, handler, opened, result_stream
 from tailrace.library.pairs import Duration, Inputs, Late, span_ms
 
 P = TypeVar("P")
@@ -106,6 +106,7 @@ def add_gather(
         "repeated": (),
         "missing": 0,
         "over": handler(finish, on_timer(TIMER)),
+        "opened": opened(lambda actor, _: {"cases": int(actor.missing > 0)}),
     }
     for at, edge in enumerate(edges):
         body[f"take_{at}"] = handler(taker(at), process(edge))

@@ -10,7 +10,8 @@ right event of time r are a pair if a <= r - l <= b:
 An event meets those that were handled before it and are kept; a pair is found when the second of its events is handled, and has
 that time. So each pair is found once. An event of which all partners are before it is not kept, and without a match it is given
 at once. A timer for an instant T fires after all events of T. There is one per key, set to when the first event is to be
-freed. Events that come with one call are given in the order of the time of the other side, then of arrival.
+freed. In an inner join, where nothing depends on that, the next one frees all that is then kept. Events that come
+with one call are given in the order of the time of the other side, then of arrival.
 
 In a window join, a key has only one window open at a time. When it ends, its lefts meet its rights.
 """
@@ -25,13 +26,14 @@ from tailrace.core.declare.handlers import on_timer, process
 from tailrace.core.declare.topic import Edge, Stream
 from tailrace.core.durations import spelled
 from tailrace.core.errors import DefinitionError
-from tailrace.library.operators import add_operator, handler, result_stream
+from tailrace.library.operators import add_operator, handler, opened, result_stream, timer
 from tailrace.library.pairs import (
     Inputs,
     Late,
     Pair,
     TakeLate,
     Within,
+    counts_of,
     fields_of,
     left_of,
     one_of_hows,
@@ -63,12 +65,14 @@ def add_join(
     right_span = _Span(-last_ms, -first_ms, right_of, marks_right)
     take_left = _taker(stream, lefts, rights, left_span, inputs.late[0])
     take_right = _taker(stream, rights, lefts, right_span, inputs.late[1])
-    free = _freer(stream, (lefts, last_ms, left_of), (rights, -first_ms, right_of))
+    kept = (lefts, last_ms, left_of), (rights, -first_ms, right_of)
+    free, failed = _freer(stream, *kept), _freer(None, *kept)
     body = {
         **fields_of(lefts, rights),
         "take_left": handler(take_left, process(left)),
         "take_right": handler(take_right, process(right)),
-        "free": handler(free, on_timer(TIMER)),
+        "free": timer(free, TIMER, failed),
+        "opened": opened(counts_of((left, lefts), (right, rights))),
     }
     what = f"join: {how}, from {_signed(first_ms)} to {_signed(last_ms)}, {inputs.named}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")
@@ -132,19 +136,25 @@ def _taker(
 
 
 def _freer(
-    stream: Stream[Any, Any], *sides: tuple[Side | None, int, Callable[[Any, Any], Pair[Any, Any]]]
+    stream: Stream[Any, Any] | None, *sides: tuple[Side | None, int, Callable[[Any, Any], Pair[Any, Any]]]
 ) -> Callable[[Any, Any], None]:
-    """The handler of the timer: frees what is due, and sets the timer to the first of what is left."""
+    """The handler of the timer: frees what is due, and sets the timer to the first of what is left; in an inner join to the last.
+
+    Without a stream nothing is given.
+    """
     kept = [(side, keep_ms, pair) for side, keep_ms, pair in sides if side is not None]
+    is_exact = any(side.marked for side, _, _ in kept)
 
     def free(actor: Any, ctx: Any) -> None:
         next_ms: int | None = None
         for side, keep_ms, pair in kept:
             for one in side.free(actor, ctx.event_time - keep_ms):
-                ctx.emit(stream, pair(one, None))
-            first_ms = side.first_ms(actor)
-            if first_ms is not None and (next_ms is None or first_ms + keep_ms < next_ms):
-                next_ms = first_ms + keep_ms
+                if stream is not None:
+                    ctx.emit(stream, pair(one, None))
+            times = getattr(actor, side.times)  # of the newer ones: there are some if any are left
+            left_ms = side.first_ms(actor) if is_exact else times[-1] if times else None
+            if left_ms is not None and (next_ms is None or (left_ms + keep_ms < next_ms) is is_exact):
+                next_ms = left_ms + keep_ms
         if next_ms is not None:
             ctx.set_timer(next_ms, TIMER)
 
@@ -192,6 +202,7 @@ def add_window_join(
         "take_left": handler(taker(sides[0], sides[1], inputs.late[0]), process(left)),
         "take_right": handler(taker(sides[1], sides[0], inputs.late[1]), process(right)),
         "end": handler(end, on_timer(TIMER)),
+        "opened": opened(counts_of((left, sides[0]), (right, sides[1]))),
     }
     what = f"window join: {how}, {windows.spec}, {inputs.named}"
     add_operator(app, name, what, body, emits=(stream, *inputs.late_topics), order="event-time")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 
+from tailrace.core import rows
 from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
 from tailrace.core.declare.app import App
-from tailrace.core.declare.handlers import ProcessRole, check_edges
+from tailrace.core.declare.handlers import ProcessRole, TimerRole, add_role, check_edges
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
@@ -62,7 +63,8 @@ def add_operator(
     """Add an actor with this stable name and class body to an app.
 
     ``what`` says in one line what it computes, with all that its stored state depends on: "window: tumbling 1h, mean". It is shown by
-    ``tailrace graph`` and stored with the state, which another ``what`` does not read.
+    ``tailrace graph`` and stored with the state, which another ``what`` does not read. ``opened`` in the body, made by the function of this name, says what
+    is open in an instance, for ``tailrace status --stored``.
     """
     cls: Any = ActorMeta(name, (Actor,), {"__module__": __name__, "__qualname__": name, **body}, order=order)
     declared = declaration_of(cls)
@@ -87,6 +89,20 @@ def handler(function: Callable[..., None], decorator: Callable[[Any], Any]) -> A
     """A function of the library as a handler: without annotations, which the app could not look up."""
     function.__annotations__ = {}
     return decorator(function)
+
+
+def timer(
+    function: Callable[..., None], name: str, failed: Callable[..., None], domain: int = rows.EVENT_TIME
+) -> Any:
+    """A function as the handler of a timer. ``failed`` is called in its place when it has failed: it sets the timer again."""
+    function.__annotations__ = {}
+    add_role(function, "@tr.on_timer", TimerRole(domain, name, failed=failed))
+    return function
+
+
+def opened(counts: Callable[[Any, int], Mapping[str, int]]) -> Any:
+    """The function ``opened`` of a body: of an instance and the instant up to which its timers have fired, what is open by name."""
+    return staticmethod(counts)
 
 
 def unchanging(what: str, held: Any) -> None:

@@ -142,6 +142,11 @@ def fields_of(*sides: Side | None) -> dict[str, Any]:
     return body
 
 
+def counts_of(*sides: tuple[Edge[Any, Any], Side | None]) -> Callable[[Any, int], dict[str, int]]:
+    """How many events of each input an instance keeps."""
+    return lambda actor, _: {edge.name: side.count(actor) for edge, side in sides if side is not None}
+
+
 def one_of_hows(where: str, how: str) -> None:
     """Raise DefinitionError if there is no such join."""
     if how not in ("inner", "left", "right", "full"):

@@ -151,8 +151,8 @@ class Machine:
                 self.put(actor, (start, end, acc, FINAL))
                 self.give(actor, ctx, due, "correction" if fresh == FINAL else "final", time_ms)
             else:
-                self.give(actor, ctx, (start, end, EMPTY, 0) if fresh < 0 else due, "final", time_ms)
                 self.follow(actor, due)
+                self.give(actor, ctx, (start, end, EMPTY, 0) if fresh < 0 else due, "final", time_ms)
         if self.lateness_ms:
             for pane in list(self.panes(actor, None, time_ms - self.after_ms - self.lateness_ms + 1)):
                 self.take(actor, pane[1])
@@ -164,6 +164,12 @@ class Machine:
     def opened(self, actor: Any, fired_ms: int) -> Iterator[Pane]:
         """The windows that have not closed."""
         return self.panes(actor, fired_ms - self.after_ms + 1)
+
+    def counts(self, actor: Any, fired_ms: int) -> dict[str, int]:
+        """How many have not closed."""
+        panes = self.opened(actor, fired_ms)
+        name = "sessions" if isinstance(self.windows, Sessions) else "windows"
+        return {name: sum(fresh >= 0 or bool(self.lateness_ms) for _, _, _, fresh in panes)}
 
     def next_ms(self, actor: Any, after_ms: int) -> int | None:
         """The first instant after this one at which something is due or freed."""
@@ -189,22 +195,24 @@ class Machine:
         """Give a result."""
         self.gives(actor, ctx, pane[0], pane[1], pane[2], kind, at_ms)
 
-    def changed(self, actor: Any, ctx: Any, pane: Pane) -> Pane:
-        """The pane after an event was added: its early result is given, or the timer of the clock set."""
+    def changed(self, actor: Any, ctx: Any, pane: Pane) -> None:
+        """An event was added to a pane: its early result is given, or the timer of the clock set.
+
+        Results are given when all is stored: their handlers may clear the key.
+        """
         fresh, rules = pane[3], self.rules
         if rules.early and fresh >= rules.early:
+            self.put(actor, (*pane[:3], 0))
             self.give(actor, ctx, pane, "early", ctx.event_time)
-            return (*pane[:3], 0)
-        if rules.early_clock_ms and fresh == 1:
+        elif rules.early_clock_ms and fresh == 1:
             ctx.set_processing_timer(
                 (ctx.now // rules.early_clock_ms + 1) * rules.early_clock_ms, rules.timer
             )
-        return pane
 
     def tick(self, actor: Any, ctx: Any) -> None:
         """The clock's timer: give an early result of each window that has changed since its last result."""
         for pane in list(self.panes(actor)):
-            if pane[3] > 0:
+            if pane[3] > 0 and getattr(actor, self.field):
                 self.put(actor, (*pane[:3], 0))
                 self.give(actor, ctx, pane, "early", ctx.event_time)
 
@@ -215,13 +223,15 @@ class Machine:
             return True
         return False
 
-    def revised(self, actor: Any, ctx: Any, pane: Pane, before: int, fired_ms: int) -> Pane:
-        """A pane with a late event, of a window that may be closed: then its result is given at once."""
+    def revise(self, actor: Any, ctx: Any, pane: Pane, before: int, fired_ms: int) -> None:
+        """Set a pane with one event more. Its window may be closed, if that is late: then its result is given at once."""
         due_ms = pane[1] + self.after_ms
-        if not self.lateness_ms or due_ms > fired_ms:
-            return pane if before == FINAL or self.is_plain else self.changed(actor, ctx, pane)
-        self.give(actor, ctx, pane, "correction" if before == FINAL else "final", due_ms)
-        return (*pane[:3], FINAL)
+        is_closed = bool(self.lateness_ms) and due_ms <= fired_ms
+        self.put(actor, (*pane[:3], FINAL) if is_closed else pane)
+        if is_closed:
+            self.give(actor, ctx, pane, "correction" if before == FINAL else "final", due_ms)
+        elif before != FINAL and not self.is_plain:
+            self.changed(actor, ctx, pane)
 
 
 class _Fixed(Machine):
@@ -235,8 +245,9 @@ class _Fixed(Machine):
             start, end, acc, fresh = field[-1]
             if start <= time_ms < end and fresh >= 0:  # the common case
                 pane = (start, end, self.add_to(acc, event, time_ms), fresh + 1)
-                pane = pane if self.is_plain else self.changed(actor, ctx, pane)
                 setattr(actor, self.field, (*field[:-1], pane))
+                if not self.is_plain:
+                    self.changed(actor, ctx, pane)
                 return True
         if self.is_refused(event, ctx):
             return False
@@ -250,7 +261,7 @@ class _Fixed(Machine):
         if fresh < 0 and not self.lateness_ms:  # empty so far
             fresh = 0
         pane = (start, end, self.add_to(acc, event, time_ms), fresh if fresh == FINAL else fresh + 1)
-        self.put(actor, self.revised(actor, ctx, pane, fresh, fired_ms))
+        self.revise(actor, ctx, pane, fresh, fired_ms)
         if found is None:
             self.arm(actor, ctx, fired_ms)
         return True
@@ -291,9 +302,8 @@ class _Slices(Machine):
         ]
         self.put(actor, (start, end, self.add_to(acc, event, time_ms), 0))
         for first, was_given in closed:
-            pane = self.window(actor, first)
-            assert pane is not None
-            self.give(actor, ctx, pane, "correction" if was_given else "final", pane[1] - 1)
+            if (pane := self.window(actor, first)) is not None:  # the key was not cleared
+                self.give(actor, ctx, pane, "correction" if was_given else "final", pane[1] - 1)
         if found is None:
             self.arm(actor, ctx, fired_ms)
         return True
@@ -353,8 +363,9 @@ class _Sessions(Machine):
             in_reach = start <= time_ms <= end + gap_ms and time_ms - start <= self.longest_ms
             if in_reach and fresh >= 0:  # the common case
                 pane = (start, max(end, time_ms), self.add_to(acc, event, time_ms), fresh + 1)
-                pane = pane if self.is_plain else self.changed(actor, ctx, pane)
                 setattr(actor, self.field, (*field[:-1], pane))
+                if not self.is_plain:
+                    self.changed(actor, ctx, pane)
                 return True
         if self.is_refused(event, ctx):
             return False
@@ -374,7 +385,7 @@ class _Sessions(Machine):
             fresh = FINAL if FINAL in (fresh, more) else fresh + more
         acc = self.add_to(acc, event, time_ms)
         pane = (min(first, time_ms), max(last, time_ms), acc, fresh if fresh == FINAL else fresh + 1)
-        self.put(actor, self.revised(actor, ctx, pane, fresh, fired_ms))
+        self.revise(actor, ctx, pane, fresh, fired_ms)
         self.arm(actor, ctx, fired_ms)
         return True
 
@@ -413,5 +424,7 @@ class _Counted(Machine):
             setattr(actor, self.field, ())
             self.give(actor, ctx, pane, "final", time_ms)
         else:
-            setattr(actor, self.field, (pane if self.is_plain else self.changed(actor, ctx, pane),))
+            setattr(actor, self.field, (pane,))
+            if not self.is_plain:
+                self.changed(actor, ctx, pane)
         return True

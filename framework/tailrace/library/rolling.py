@@ -41,9 +41,8 @@ from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.types import spell
 from tailrace.library import agg
 from tailrace.library.agg import plus, rounded
-from tailrace.library.operators import add_operator, handler, result_stream
+from tailrace.library.operators import add_operator, handler, opened, result_stream
 from tailrace.library.panes import Machine, Rules
-from tailrace.library.windowed import pass_on
 from tailrace.library.windows import Tumbling
 
 K = TypeVar("K")
@@ -69,7 +68,6 @@ def add_dedupe(
     """Add the operator of ``App.dedupe``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
-    pass_on(app, name, edge)
     id_type, id_of = typed_value(where, edge, by, by_type)
     within_ms = milliseconds(where, "within", within)
     lateness_ms = milliseconds(where, "lateness", lateness, zero=True)
@@ -134,6 +132,7 @@ def add_dedupe(
         "more": 0,
         "take": handler(take, process(edge)),
         "free": handler(free, on_timer("free")),
+        "opened": opened(lambda actor, _: {"ids": len(actor.sightings) + actor.more}),
     }
     emits = (out,) if late is None else (out, late)
     add_operator(app, name, f"dedupe: by {_spelled(by)}", body, emits=emits, order=order)
@@ -146,7 +145,6 @@ def add_sample(
     """Add the operator of ``App.sample``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
-    pass_on(app, name, edge)
     value_of = untyped_value(where, edge, "by", by)
     if type(fraction) not in (int, float) or not 0 < fraction <= 1:
         raise DefinitionError(
@@ -177,7 +175,6 @@ def add_limit(
     """Add the operator of ``App.limit``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
-    pass_on(app, name, edge)
     at_least_one(where, "n", n)
     windows = Tumbling(milliseconds(where, "per", per))
     too_many = writer(where, edge, "rest", rest, lambda ctx: ctx.metrics.count(f"{name}.limited"))
@@ -215,6 +212,7 @@ def add_limit(
         "panes": (),
         "take": handler(take, process(edge)),
         "close": handler(close, on_timer(rules.timer)),
+        "opened": opened(lambda actor, _: {"periods": sum(1 for _ in panes.panes(actor))}),
     }
     emits = (out, *(one for one in (rest, late) if one is not None))
     add_operator(app, name, f"limit: per {spelled(windows.size_ms)}", body, emits=emits, order=order)
@@ -250,7 +248,7 @@ def add_top(
         falls = len(best) == n and one in best and rank((one, total)) > rank((one, best[one]))
         best[one] = total
         ranked = tuple(nsmallest(n, actor.sums.items() if falls else best.items(), key=rank))
-        if ranked != actor.best:
+        if ranked != actor.best and repr(ranked) != repr(actor.best):  # NaN equals itself here
             actor.best = ranked
             ctx.emit(out, Top(ctx.key, tuple([(each, rounded(acc)) for each, acc in ranked]), ctx.event_time))
 
@@ -260,6 +258,7 @@ def add_top(
             "sums": _map[name_type, agg.Sum],
         },
         "best": (),
+        "opened": opened(lambda actor, _: {"names": sum(1 for _ in actor.sums)}),
         "take": handler(take, process(edge)),
     }
     add_operator(app, name, f"top: {n} by {_spelled(by)}", body, emits=(out,))

@@ -44,8 +44,7 @@ class Side:
     def add(self, actor: Any, time_ms: int, event: Any, oldest_ms: int, *, matched: bool = False) -> bool:
         """Keep an event. Returns whether it is the only one.
 
-        ``oldest_ms``: earlier events should have been freed. Those that are still there, as the timer that frees them has failed
-        and is a dead letter, are freed now.
+        ``oldest_ms``: earlier events, which are still there if the timer that frees them is not due, or has failed, are freed now.
         """
         newer, times = getattr(actor, self.newer), getattr(actor, self.times)
         if times:
@@ -94,6 +93,11 @@ class Side:
                     older[key] = True, event
             return [*before_them, *found]
         return found  # type: ignore[no-any-return]  # a tuple of events
+
+    def count(self, actor: Any) -> int:
+        """How many events are kept."""
+        older = getattr(actor, self.older) if getattr(actor, self.moved) else ()
+        return len(getattr(actor, self.times)) + sum(1 for _ in older)
 
     def first_ms(self, actor: Any) -> int | None:
         """The time of the first event; None if there is none."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-_encode = msgspec.msgpack.encode
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _HASH = 8
 _BIN = Struct(">IQ")
 _ZERO = 1 << 31

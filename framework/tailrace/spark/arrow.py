@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import types
 from pyspark.sql.pandas import types as pandas_types
 
-from tailrace.spark.columns import Column
+from tailrace.state.columns import Column
 
 pa: Any = importlib.import_module("pyarrow")
 compute: Any = importlib.import_module("pyarrow.compute")

@@ -9,14 +9,14 @@ import msgspec
 
 from tailrace.core.errors import BadRecordError
 from tailrace.core.records import InputRecord
+from tailrace.history.reading.event_columns import NO_EVENT, Events
 from tailrace.log.interface import TopicPartition
 from tailrace.spark.arrow import MisfitError, arrow_schema, batch, pa
-from tailrace.spark.columns import Column, complete, plain, struct_type
-from tailrace.spark.events import TYPE, Events
+from tailrace.spark.columns import struct_type
+from tailrace.state.columns import Column, plain
 
 ERROR, VALUE = "_error", "_value"
 """The columns with the reason why a record could not be decoded, and with its content."""
-_NO_EVENT: dict[str, Any] = {}
 
 
 class _Rows:
@@ -108,7 +108,7 @@ class Batches:
                     if not self._keeps_undecodable:
                         raise self._placed(error, record) from None
                     if self._decodes:
-                        rows.events[at] = _NO_EVENT
+                        rows.events[at] = NO_EVENT
                         rows.errors[at] = rows.errors[at] or f"the key cannot be decoded: {error.what}"
         return rows
 
@@ -131,14 +131,7 @@ class Batches:
                         raise self._placed(bad, record) from None
             found.append(event)
             errors.append(error)
-        shown: list[Any] = plain(complete(found) if events.omits else found)
-        if events.whole:
-            return [_NO_EVENT if one is None else {"value": one} for one in shown], errors
-        if events.several:
-            for event, one in zip(found, shown, strict=True):
-                if one is not None:
-                    one[TYPE] = type(event).__name__
-        return [_NO_EVENT if one is None else one for one in shown], errors
+        return events.shown(found), errors
 
     def _placed(self, error: BadRecordError, record: InputRecord) -> BadRecordError:
         error.topic, error.partition, error.offset = self._topic, self._partition, record.offset

@@ -28,12 +28,13 @@ from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.arrow import MisfitError, arrow_schema, batch, compute, pa
-from tailrace.spark.columns import Column, plain, struct_type
+from tailrace.spark.columns import in_spark, struct_type
 from tailrace.spark.options import Options
 from tailrace.spark.reporting import reported
-from tailrace.spark.stored import Entry, StoredActor, stored_actor
 from tailrace.spark.topics import chosen
+from tailrace.state.columns import Column, plain
 from tailrace.state.snapshots import Snapshot, Snapshots
+from tailrace.state.snapshots.actors import Entry, StoredActor, stored_actor
 
 _LAST_MS = ((1 << 63) - 1) // 1000
 """Timestamps are 64 bits of microseconds to Spark."""
@@ -97,7 +98,7 @@ class StateTable:
         if self.kind == "timers":
             key = Column("key", _BINARY)
             if self.actor is not None:
-                key = self.actor.key_column()._replace(name="key")
+                key = in_spark(self.actor.key_column())._replace(name="key")
             return [
                 Column("actor", _STRING),
                 key,
@@ -108,10 +109,10 @@ class StateTable:
             ]
         if self.actor is None:
             return list(_STORED)
-        key = self.actor.key_column()
+        key = in_spark(self.actor.key_column())
         if self.field is not None:
-            return [key, *self.actor.entry_columns(self.field), Column("expires", _INSTANT)]
-        return [key, *self.actor.field_columns()]
+            return [key, *map(in_spark, self.actor.entry_columns(self.field)), Column("expires", _INSTANT)]
+        return [key, *map(in_spark, self.actor.field_columns())]
 
     def keys(self) -> frozenset[bytes] | None:
         """The keys to read, encoded; None for all."""

@@ -19,20 +19,22 @@ import msgspec
 from pyspark.sql import datasource as ds
 from pyspark.sql import types
 
-from tailrace.core.errors import OffsetGoneError, TopicReplacedError, UsageError
+from tailrace.core.errors import OffsetGoneError, TopicReplacedError, UnknownTopicError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
+from tailrace.history.reading.event_columns import Events, events_of
 from tailrace.history.reading.stretches import batches
 from tailrace.log.archive import ArchivedLog
 from tailrace.log.archive.files import Wanted
 from tailrace.log.interface import OneCommitLog, TopicPartition
-from tailrace.spark.columns import Column
-from tailrace.spark.events import events_of
+from tailrace.processes.app_loading import find_app
+from tailrace.spark.columns import in_spark
 from tailrace.spark.options import Options
 from tailrace.spark.records import ERROR, VALUE, Batches
 from tailrace.spark.reporting import reported
+from tailrace.state.columns import Column
 
 AT_ONCE = 10_000
 """Records in a batch."""
@@ -70,6 +72,19 @@ class Slice(ds.InputPartition):
     stop: int
 
 
+def _events(options: Options, topic: str) -> Events | None:
+    """How a topic is read; None without an app: then keys and values are bytes."""
+    if "app" not in options:
+        options.refuse("undecodable", because="values are read as bytes without app")
+        return None
+    try:
+        found = events_of(find_app(options.required("app")).plan(), topic)
+    except UnknownTopicError as error:
+        error.hint = f"{error.hint} Without the option app, the topic is read as bytes."
+        raise
+    return found._replace(key=in_spark(found.key), columns=tuple(map(in_spark, found.columns)))
+
+
 class TopicTable:
     """A topic with its columns, by the options.
 
@@ -82,7 +97,7 @@ class TopicTable:
         self.options = options
         self.open_log = open_log
         self.topic = options.required("topic")
-        self.events = events_of(options, self.topic)
+        self.events = _events(options, self.topic)
         self.keeps_undecodable = (
             self.events is not None and options.one_of("undecodable", "fail", "keep") == "keep"
         )

@@ -41,12 +41,11 @@ from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.core.values.types import CODEC_ERRORS
 from tailrace.processes.app_loading import find_app
 from tailrace.spark.arrow import arrow_schema, compute, pa
-from tailrace.spark.columns import plain
 from tailrace.spark.cut import cut_of
 from tailrace.spark.options import Options
 from tailrace.spark.reporting import reported
 from tailrace.spark.restoring import Restore, restorer
-from tailrace.spark.stored import stored_actor
+from tailrace.state.columns import plain
 from tailrace.state.snapshots import (
     Draft,
     FileInfo,
@@ -57,6 +56,7 @@ from tailrace.state.snapshots import (
     TaskEntry,
     write_task,
 )
+from tailrace.state.snapshots.actors import stored_actor
 
 _BUILTIN = (bytes, datetime, date, timedelta)
 _Edit = tuple[bytes, dict[str, bytes]]

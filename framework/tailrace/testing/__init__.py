@@ -1,5 +1,5 @@
-"""What tests services without a server: harness, systems of apps, in-memory log, faults as values, simulator,
-race detector, pytest plugin.
+"""What tests services without a server: harness, systems of apps, in-memory log, faults as values, race
+detector, pytest plugin.
 
 A test drives the same task and the same commit as a live worker, so a service behaves as in its tests.
 """
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
         Watermark,
     )
     from tailrace.testing.harness import Harness
-    from tailrace.testing.invariants import CommitObserver, LawBrokenError
     from tailrace.testing.memory_log import MemoryLog
     from tailrace.testing.replaying import ReplayReport
-    from tailrace.testing.simulator import SimulationReport, Simulator
     from tailrace.testing.snapshot import HarnessSnapshot
     from tailrace.testing.system import AppView, System
 
@@ -42,7 +40,6 @@ __all__ = [
     "AppView",
     "At",
     "Clock",
-    "CommitObserver",
     "DeadLetter",
     "Emitted",
     "ExploreReport",
@@ -51,13 +48,10 @@ __all__ = [
     "HarnessSnapshot",
     "Idle",
     "Item",
-    "LawBrokenError",
     "MemoryLog",
     "Out",
     "ReplayReport",
     "ScheduleDependentError",
-    "SimulationReport",
-    "Simulator",
     "System",
     "Watermark",
 ]
@@ -65,8 +59,6 @@ __all__ = [
 _MODULES = {
     "emitted": ("DeadLetter", "Emitted", "Out"),
     "harness": ("Harness",),
-    "invariants": ("CommitObserver", "LawBrokenError"),
-    "simulator": ("SimulationReport", "Simulator"),
     "memory_log": ("MemoryLog",),
     "replaying": ("ReplayReport",),
     "snapshot": ("HarnessSnapshot",),

@@ -244,6 +244,9 @@ assert_type(
 
 orders, refunds = app.topic("placed", Order), app.topic("refunded", Order)
 near = app.join("near", orders, refunds, within="5m")
+assert_type(app.join("i", orders, refunds, within="5m", how="left", into=refunds), tr.Topic[Order, str])
+assert_type(app.asof("i2", orders, refunds, keep=None, into=refunds), tr.Topic[Order, str])
+assert_type(app.gather("i3", orders, refunds, within="5m", into=refunds), tr.Topic[Order, str])
 assert_type(near, tr.Stream[tr.Pair[Order, Order], str])
 assert_type(
     app.join("l", orders, refunds, within=("0s", "5m"), how="left"),

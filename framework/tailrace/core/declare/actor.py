@@ -74,6 +74,15 @@ class Declaration:
         of_fields = {attr: one.spec for attr, one in self.components.items() if one.spec}
         return {"": self.operator, **of_fields} if self.operator else of_fields
 
+    def opened(self, instance: Any, fired_ms: int) -> dict[str, int]:
+        """What is open in an instance whose event-time timers have fired up to an instant, by name (see ``add_operator``)."""
+        found: dict[str, int] = {}
+        if self.operator and hasattr(instance, "opened"):
+            found |= instance.opened(instance, fired_ms)
+        for attr, one in self.components.items():
+            found |= {f"{attr}.{name}": n for name, n in one.opened(instance, fired_ms).items()}
+        return found
+
     def of_kind(self, kind: str) -> list[Field]:
         """The fields of one kind, in their order of declaration, which is the order of their numbers."""
         return [one for one in self.fields if one.kind == kind]
@@ -113,7 +122,7 @@ else:
                 type.__setattr__(cls, _DECLARATION, Declaration(resolved=True))
                 return cls
             order = options.pop("order", None)
-            components = expand(name, body, field)
+            components = expand(name, body, field, len(_inherited_components(bases)))
             _check_body(name, bases, body, options)
             if order is not None:
                 one_of(name, "order", order, ORDERS)

@@ -31,6 +31,8 @@ class Component:
     """The attribute of the actor that it is, once the class is defined."""
     result_method: str | None = None
     """The method that takes its results."""
+    place: int = 0
+    """Its place among the components of the actor, in the order of declaration."""
     spec: str = ""
 
     def parts(self) -> Mapping[str, tuple[Any, Any]]:
@@ -43,6 +45,10 @@ class Component:
 
     def check(self, owner: str) -> None:
         """Refuse what does not fit the actor. Called when the attribute and the method for results are known."""
+
+    def opened(self, instance: Any, fired_ms: int) -> Mapping[str, int]:  # noqa: ARG002
+        """What is open in an instance whose timers have fired up to an instant, by name: for ``tailrace status --stored``."""
+        return {}
 
     def view(self, instance: Any) -> Any:
         """What ``self.<attr>`` is in a handler."""
@@ -86,14 +92,18 @@ def _takes_results_of(function: Any, component: Component) -> bool:
     return any(isinstance(role, ResultRole) and role.component is component for role in roles_of(function))
 
 
-def expand(owner: str, body: dict[str, Any], field: Callable[..., Any]) -> dict[str, Component]:
+def expand(
+    owner: str, body: dict[str, Any], field: Callable[..., Any], inherited: int
+) -> dict[str, Component]:
     """Replace the components in a class body by their parts. Returns them by attribute. ``field`` is ``tr.field``.
+
+    ``inherited`` is the number of components that the bases have.
 
     Raises DefinitionError if one is used twice, has no type, or takes a name that the body has.
     """
     found = {attr: value for attr, value in body.items() if isinstance(value, Component)}
     annotations: dict[str, Any] = body.get("__annotations__", {})
-    for attr, one in found.items():
+    for place, (attr, one) in enumerate(found.items(), inherited):
         if attr not in annotations:
             raise DefinitionError(
                 f"{owner}.{attr} has no type", hint=f"Annotate it: {attr}: {type(one).__name__}[...]."
@@ -103,7 +113,7 @@ def expand(owner: str, body: dict[str, Any], field: Callable[..., Any]) -> dict[
                 f"{owner}.{attr} is the same object as a field {one.attr!r}",
                 hint="Make a new one for each field.",
             )
-        one.attr = attr
+        one.attr, one.place = attr, place
         methods = [name for name, value in body.items() if _takes_results_of(value, one)]
         if len(methods) > 1:
             raise DefinitionError(

@@ -63,6 +63,8 @@ class TimerRole:
     """Whether its timers leave event time where it is at the end of input."""
     payload: Any = field(default=None, compare=False)
     """The type of their payload; None without one."""
+    failed: Any = field(default=None, compare=False)
+    """Called in place of the handler when a timer of it has failed and is a dead letter; None: nothing is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,8 @@ class Route:
     """Takes the deletions of a table, not its events; it is called without an event."""
     payload: tuple[Callable[[Any], bytes], Callable[[bytes], Any]] | None = None
     """Encodes and decodes the payloads of its timers, if they have one."""
+    failed: Callable[..., None] | None = None
+    """Called for a timer in its place when it has failed and is a dead letter."""
 
     def __repr__(self) -> str:
         return f"<route to {self.name}>"

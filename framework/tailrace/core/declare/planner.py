@@ -406,7 +406,9 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
                 if role.payload is not None:
                     codec = ValueCodec[Any](role.payload)
                     payload = canonical_writer(role.payload, codec.encode), codec.decode
-                timers[role.family] = Route(plan, handler.call, where, salt, index, payload=payload)
+                timers[role.family] = Route(
+                    plan, handler.call, where, salt, index, payload=payload, failed=role.failed
+                )
         for type_, known_as in _message_names(handler):
             route = Route(plan, handler.call, where, _salt("message", name, known_as), index)
             message = ValueCodec[Any](type_)

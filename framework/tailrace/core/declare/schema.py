@@ -44,17 +44,19 @@ def describe(cls: type[Any]) -> ActorSchema:
     structs = {one.name: one for one in msgspec.structs.fields(cls)}
     fields = sorted(declaration.fields, key=lambda one: one.name)
     timers = {
-        timer_family(role.domain, role.family)
+        timer_family(role.domain, role.family): role.payload
         for handler in declaration.handlers
         for role in handler.roles
         if isinstance(role, TimerRole)
     }
+    payloads = {name: describe_type(one) for name, one in sorted(timers.items()) if one is not None}
     return ActorSchema(
         describe_type(key_type_of_actor(cls)),
         tuple(_described(one, structs) for one in fields),
         timers=tuple(sorted(timers)),
         inputs=_inputs(declaration),
         meaning=declaration.meaning,
+        payloads=tuple(FieldSchema(name, one, kind="list") for name, one in payloads.items()),
     )
 
 

@@ -60,10 +60,9 @@ def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, lis
     for part, now in declared.meaning.items():
         if (before := stored.meaning.get(part, now)) != now:
             changes.append(Change("incompatible", part or "what it does", before, now, _OTHER_MEANING))
-    meaning = stored.meaning | declared.meaning
-    return ActorSchema(
-        key, fields, past, stored.timers, mixed, stored.inputs | declared.inputs, meaning
-    ), changes
+    payloads, _ = evolve_fields("", (stored.payloads, ()), declared.payloads, changes)
+    inputs, meaning = stored.inputs | declared.inputs, stored.meaning | declared.meaning
+    return ActorSchema(key, fields, past, stored.timers, mixed, inputs, meaning, payloads), changes
 
 
 def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Change]) -> None:

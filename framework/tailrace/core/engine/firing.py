@@ -22,7 +22,7 @@ from tailrace.core.declare.quarantine import PendingTimer
 from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK, is_instant
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.quarantine import failure_of
+from tailrace.core.engine.quarantine import failure_of, give_up
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
@@ -186,8 +186,8 @@ class Firing:
                 self.waits.fail(units, (table.plan.index, key), failure, pending)
                 self.waits.put((table.plan.index, key), (domain, entry))
             elif skipped is not None:
-                units.use_up(table, instance, (domain, name))
                 units.skip(TIMER, fired, None, skipped)
+                give_up(units, table, key, PendingTimer(domain, name, time_ms))
             else:
                 units.invoke_timer(self._route(table, domain, family), table, instance, (domain, name))
                 if unit.chained:
@@ -200,7 +200,7 @@ class Firing:
                 self.waits.has_failed = False
                 self.waits.put((table.plan.index, key), (domain, entry))
             else:
-                units.use_up(table, table.live[key], (domain, name))
+                give_up(units, table, key, pending)
         finally:
             unit.fired, unit.depth, context.timer_name, context.timer_due = None, 0, None, None
         units.totals.fired = fired + 1

@@ -106,8 +106,9 @@ class BoundInput:
         waiting = marks.waiting_for(plan)
         self.waits = {n: [one for one in self.routes if one[0].operator == n] for n in sorted(waiting)}
         """The ordered operators in which its events wait for their turn, with their routes."""
-        self.turns = len(self.routes) == 1 and plan.moves == tuple(self.waits) and self.direct is not INDIRECT
-        """Whether one ordered actor is all that its events concern."""
+        groups = [marks.together[one] for one in self.waits]
+        self.turns = groups == [plan.moves] and self.direct is not INDIRECT
+        """Whether one ordered actor is all that its events concern, with those that its streams reach."""
 
     def _bound(self, route: Route) -> BoundRoute:
         return route, None if route.target is None else self.tables[route.target.index]

@@ -3,9 +3,9 @@
 ``_run_ordered`` stands beside ``Task._run``. For each record it does what a step does: the event is late, or waits, or is
 handled at once; the watermark moves; and the sweep handles what has become ready.
 
-An input that nothing but one ordered actor reads takes a shorter way, ``_take_turns``: events that are already in order
-go from the head to the handler without a sweep for each. It does exactly what the sweep would do, and leaves to
-it whatever is rare: late events, timers that are due, and events of other inputs.
+An input that nothing but one ordered actor reads, and those that its streams reach, takes a shorter way, ``_take_turns``:
+events go from the queues to the handler without a sweep for each. It does exactly what the sweep would do, and leaves to
+it whatever is rare: late events, and events of inputs that others read, too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tailrace.core.engine.input_decoder import INDIRECT, BoundInput, BoundRoute
 from tailrace.core.engine.redriven import addressed
 from tailrace.core.engine.task_state import TaskState
 from tailrace.core.engine.timers import FOREVER
+from tailrace.core.engine.waiting_runs import Waiter
 from tailrace.core.errors import IncompatibleStateError, StateUnavailableError
 from tailrace.core.records import Head, InputRecord
 
 NOBODY: Final[frozenset[int]] = frozenset()
 NOT_TOUCHED: Final[bytes | None] = b""
 """Instead of an image: the instance has not been touched."""
-_AFTER_ALL: Final = (0, FOREVER)
 
 
 class _Stretch:
@@ -186,18 +186,16 @@ class OrderedTask(TaskState):
     # --- the short way
 
     def _take_turns(self, one: BoundInput, heads: Sequence[Head], stretch: _Stretch) -> bool:
-        """Take heads as long as they only wait, and handle those whose turn comes. Returns whether it took any.
+        """Take heads as long as they only wait, and do what has its turn. Returns whether it took any.
 
-        It ends before a head that is late or refused, and after one with which a timer is due, or an event of another
-        input: the rest of that step is left to the sweep.
+        It ends before a head that is late or refused, and with one after which the sweep has to do something rare.
         """
-        units, unit, start = self._units, self._unit, stretch.at
+        units, start = self._units, stretch.at
         (operator,) = one.waits
-        unit.salt, unit.draws, unit.random, self._context.is_late = one.salt, 0, None, False
-        units.operator = operator
+        units.operator, self._context.is_late = operator, False
         turns = self._in_turn(one, heads, stretch, operator)
         try:
-            self._handle(one, turns)
+            self._handle(turns)
         finally:
             turns.close()  # if a handler has failed, its exception may keep the generator
             units.operator = tape.ALL
@@ -208,31 +206,27 @@ class OrderedTask(TaskState):
 
     def _in_turn(
         self, one: BoundInput, heads: Sequence[Head], stretch: _Stretch, operator: int
-    ) -> Generator[Head]:
-        """Let heads wait, one by one, and yield those that are ready: each is handled before the next is asked for."""
-        marks, firing, context, unit, totals = (
-            self._watermarks,
-            self._sweep,
-            self._context,
-            self._unit,
-            self.totals,
-        )
-        waiting, timers, clocked = (
-            firing.waiting[operator],
-            firing.events[operator],
-            firing.processing[operator],
-        )
-        number, rank, lag = one.plan.index, one.plan.rank, one.lag
+    ) -> Generator[Waiter]:
+        """Let heads wait, one by one, and yield those that are ready: each is handled before the next is asked for.
+
+        Timers that are due before them fire in between.
+        """
+        marks, sweep, totals = self._watermarks, self._sweep, self.totals
+        context, unit, units = self._context, self._unit, self._units
+        number, lag, group, inputs = one.plan.index, one.lag, one.plan.moves, self._inputs
+        waiting, (timers, clocked) = sweep.waiting[operator], self._due[number]
         of_source, of_operator, ready = marks.of_source, marks.of_operator, marks.ready
         own, mark, ceiling = of_source[number], ready[operator], marks.ceiling(operator, number)
-        queue, heap, others_ms = waiting.queues[number], waiting.heap, waiting.due_of_others_ms(number)
+        stood_ms, others_ms = of_operator[operator], FOREVER
+        for other in group:
+            if other != operator:
+                others_ms = min(others_ms, sweep.waiting[other].due_ms)
+                if of_operator[other] != stood_ms or ready[other] != mark:
+                    return
+        queue, sums = waiting.queues[number], waiting.sums
         last_ms: Any = queue[-1][1] if queue else NO_WATERMARK
-        left = min(firing.budget, firing.stop_after - totals.drained)
-        done: Any = None
-        stood_ms = of_operator[operator]
-        offsets = 0
-        """Of those that began to wait in the queue, less those that left it: the sum of their offsets."""
-        first: Any
+        left = min(sweep.budget, sweep.stop_after - totals.drained)
+        done: Waiter | None = None
         try:
             for at in range(stretch.at, len(heads)):
                 head = heads[at]
@@ -241,10 +235,12 @@ class OrderedTask(TaskState):
                     return
                 if time_ms >= last_ms:
                     queue.append(head)
-                    offsets += head[0]
+                    sums[number] += head[0]
                     last_ms = time_ms
                 else:
                     waiting.push_apart(number, head, time_ms)
+                if time_ms < waiting.due_ms:
+                    waiting.due_ms = time_ms
                 stretch.at = at + 1
                 if time_ms - lag <= own:
                     continue
@@ -252,63 +248,61 @@ class OrderedTask(TaskState):
                 new = own if own < ceiling else ceiling  # noqa: FURB136  # faster
                 if new <= mark:
                     continue
-                ready[operator] = mark = new
-                while True:
-                    first = queue[0] if queue else _AFTER_ALL
-                    event_ms, is_apart = first[1], False
-                    if heap:
-                        lowest = heap[0]
-                        if lowest[0] < event_ms or (lowest[0] == event_ms and lowest[1:3] < (rank, first[0])):
-                            event_ms, first, is_apart = lowest[0], lowest[4], True
-                            if event_ms <= mark and (lowest[3] != number or event_ms != first[1]):
-                                return
-                    if event_ms > mark:
-                        if timers.due_ms <= mark or others_ms <= mark or clocked.due_ms <= context.now:
-                            return
-                        of_operator[operator] = mark
-                        break
-                    if timers.due_ms < event_ms or others_ms <= event_ms or left <= 0:
+                mark = new
+                for other in group:
+                    ready[other] = mark
+                while (event_ms := waiting.due_ms) <= mark or timers.due_ms <= mark:
+                    if others_ms <= mark or left <= 0:
                         return
-                    stood_ms, of_operator[operator] = of_operator[operator], event_ms - 1
+                    if timers.due_ms < event_ms:
+                        fired, units.operator = totals.fired, tape.ALL
+                        sweep.fire_first()
+                        unit.draws, unit.random, units.operator = 0, None, operator
+                        left -= totals.fired - fired
+                        continue
+                    first: Waiter = waiting.first()
+                    if first[4][1] != event_ms or not inputs[first[3]].turns:
+                        return
+                    stood_ms = of_operator[operator]
+                    for other in group:
+                        of_operator[other] = event_ms - 1
                     context.watermark = unit.watermark = event_ms - 1
                     yield first
-                    if is_apart:
-                        waiting.pop_apart()
-                    else:
-                        queue.popleft()
-                        offsets -= first[0]
+                    waiting.pop(first)
                     done = first
-                    left -= 1
-                    totals.ordered += 1
+                    left, totals.ordered = left - 1, totals.ordered + 1
+                if clocked.due_ms <= context.now:
+                    return
+                for other in group:
+                    of_operator[other] = mark
         except GeneratorExit:  # the handler has failed, and the app stops
-            of_operator[operator] = stood_ms
+            for other in group:
+                of_operator[other] = stood_ms
             raise
         finally:
-            waiting.sums[number] += offsets
             if done is not None:
-                firing.last[operator] = (done[1], rank, done[0])
-            firing.budget = max(0, min(firing.budget, left))
-            waiting.look()
+                sweep.last[operator] = done[:3]
+            sweep.budget = max(0, min(sweep.budget, left))
 
-    def _handle(self, one: BoundInput, heads: Iterator[Any]) -> None:
+    def _handle(self, turns: Iterator[Waiter]) -> None:
         """Handle events in their turn, each as a unit of its own."""
-        number = one.plan.index
         cells, context, unit, units = self._cells, self._context, self._unit, self._units
-        outputs, chained = unit.outputs, unit.chained
+        outputs, chained, is_direct, number = unit.outputs, unit.chained, units.direct and not units.skips, -1
         undo, touched, epoch, collections = cells.undo, cells.touched, cells.epoch, cells.touched_collections
-        straight = one.direct if units.direct and not units.skips else INDIRECT
-        direct, route, table, call, load, touch, encode, seal, settle, full = straight
-        live = {} if table is None else table.live
-        routes = one.routes
-        unit.input, unit.route, unit.table = number, route, table
-        for offset, time_ms, key, event, record in heads:
+        one, (_, route, table, call, load, touch, encode, seal, settle, full) = self._inputs[0], INDIRECT
+        for time_ms, _, offset, input_of, (_, _, key, event, record) in turns:
+            if input_of != number:
+                number, one = input_of, self._inputs[input_of]
+                straight = one.direct if is_direct else INDIRECT
+                _, route, table, call, load, touch, encode, seal, settle, full = straight
+            unit.input, unit.salt, unit.route, unit.table = number, one.salt, route, table
             context.key, context.event_time, unit.origin = key, time_ms, offset
             if undo or touched:
                 cells.begin()
             mark, image = len(outputs), NOT_TOUCHED
             try:
-                if direct is not None:
-                    instance = live.get(key)
+                if table is not None:
+                    instance = table.live.get(key)
                     if instance is None:
                         instance = load(key)
                     image = encode(instance) if instance._tr_mark == epoch else touch(instance)
@@ -321,15 +315,13 @@ class OrderedTask(TaskState):
                     else:
                         seal(instance)
                 else:
-                    units.record(number, offset, record, routes, key, event, mark)
+                    units.record(number, offset, record, one.routes, key, event, mark)
                 if chained:
                     units.deliver_chained(key)
-                    unit.route, unit.table = route, table
             except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
                 if image is not NOT_TOUCHED and table is not None:
                     touched.insert(0, (table, key, image))
                 units.failed(error, mark, number, offset, record)
-                unit.salt, unit.route, unit.table = one.salt, route, table
             if unit.draws:
                 unit.draws, unit.random = 0, None
 

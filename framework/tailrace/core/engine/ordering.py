@@ -142,6 +142,11 @@ class Sweep(Firing):
         self._event = event if timer < 0 else -1
         return None if timer < 0 else (rows.EVENT_TIME, self.events[timer], self.units.cells.tables[timer])
 
+    def fire_first(self) -> None:
+        """Fire the first timer that is due. There is one, before all events."""
+        self._found = self._next_timer()
+        self.take_next()
+
     def take_next(self) -> None:
         """Handle the next event, or fire the next timer. Event time advances to it, if it is one and succeeds."""
         before = self.marks.of_operator.copy()

@@ -24,6 +24,7 @@ has a failing record at most once in a commit.
 
 from __future__ import annotations
 
+import dataclasses
 from bisect import insort
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -49,6 +50,7 @@ from tailrace.core.handling.entries import MISSING
 from tailrace.core.records import DELETED, Head, Headers, InputRecord, Refused
 
 if TYPE_CHECKING:
+    from tailrace.core.engine.actor_table import Table
     from tailrace.core.engine.input_decoder import BoundInput, BoundRoute
     from tailrace.core.engine.instance_cache import InstanceCache
     from tailrace.core.storage import StateReader
@@ -272,8 +274,7 @@ class Quarantine:
             for place in dropped:
                 units.unit.outputs.append(self._letter(one, self._kept(one, place)))
             if waiting.timer is not None:
-                table = self._cells.tables[actor.index]
-                units.use_up(table, table.instance(one[1]), waiting.timer[:2])
+                give_up(units, self._cells.tables[actor.index], one[1], waiting.timer)
         after = replace(waiting, start=start + len(dropped), timer=None, releasing=True)
         self._change(units, one, after, removed=dropped)
 
@@ -445,6 +446,24 @@ class Quarantine:
             for route, table in routes
             if route.operator == one[0] and route.deletes is (event is DELETED)
         ]
+
+
+def give_up(units: Units, table: Table, key: Any, timer: PendingTimer) -> None:
+    """Use up a timer that has failed and is a dead letter. What its handler has declared for this is called in its place."""
+    plan, unit, context = table.plan, units.unit, units.context
+    which, instance = timer[:2], table.instance(key)
+    handlers = plan.processing_timers if timer.domain else plan.event_timers
+    route = handlers.get(table.timer_name(timer.name)[0])
+    if route is None or route.failed is None:
+        units.use_up(table, instance, which)
+        return
+    context.key, context.event_time, context.is_late = key, timer.time_ms, False
+    context.watermark = units.marks.of_operator[plan.index]
+    unit.salt, unit.fired = 1, (timer.domain, timer.time_ms)
+    try:
+        units.invoke_timer(dataclasses.replace(route, call=route.failed), table, instance, which)
+    finally:
+        unit.fired = None
 
 
 def _nothing(*_: object) -> None:

@@ -33,6 +33,9 @@ class Units(Protocol):
     def trace(self, number: int, record: InputRecord, mark: int, *, released: bool) -> None: ...  # noqa: D102
     def deliver_chained(self, key: Any) -> None: ...  # noqa: D102
     def use_up(self, table: Table, instance: Any, timer: tuple[int, bytes]) -> bytes | None: ...  # noqa: D102
+    def invoke_timer(  # noqa: D102
+        self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]
+    ) -> None: ...
     def skip(self, number: int, at: int, record: InputRecord | None) -> None: ...  # noqa: D102
     def failed(  # noqa: D102
         self, error: Exception, mark: int, number: int, at: int, record: InputRecord | None

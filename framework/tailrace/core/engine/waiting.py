@@ -174,7 +174,7 @@ class Waiting:
         for number, queue in enumerate(self.queues):
             if queue and (time_ms := queue[0][1]) is not None and time_ms <= until_ms:
                 place: Any = (time_ms, self._ranks[number], queue[0][0], number, queue[0])
-                if found is None or time_ms < until_ms or place[1:3] < found[1:3]:
+                if found is None or place < found:  # no two have the same rank and offset
                     found, until_ms = place, time_ms
         return found
 
@@ -194,14 +194,6 @@ class Waiting:
             if queue and (time_ms := queue[0][1]) is not None and time_ms < due_ms:
                 due_ms = time_ms
         self.due_ms = due_ms
-
-    def due_of_others_ms(self, number: int) -> int:
-        """``due_ms`` without the events of one input that came in order, and without those in the heap."""
-        due_ms = FOREVER
-        for other, queue in enumerate(self.queues):
-            if queue and other != number and (time_ms := queue[0][1]) is not None and time_ms < due_ms:
-                due_ms = time_ms
-        return due_ms
 
     def last_ms(self) -> int:
         """The time of the place of the last event; ``NO_WATERMARK`` if none waits."""

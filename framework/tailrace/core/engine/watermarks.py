@@ -43,7 +43,7 @@ class Watermarks:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._sources = tuple(one.sources for one in plan.operators)
-        self._together = tuple(one.together for one in plan.operators)
+        self.together = tuple(one.together for one in plan.operators)
         self._concerned = tuple(tuple(sorted({*one.touches, *one.moves})) for one in plan.inputs)
         self._alike = tuple(not one.moves or set(one.touches) <= set(one.moves) for one in plan.inputs)
         self.of_source = [NO_WATERMARK] * len(plan.sources)
@@ -107,7 +107,7 @@ class Watermarks:
     def has_ended(self, operator: int) -> bool:
         """Whether an operator, and all that are together with it, get no more input."""
         ended = self.ended_operators
-        return ended[operator] and all(ended[one] for one in self._together[operator])
+        return ended[operator] and all(ended[one] for one in self.together[operator])
 
     def holds_nobody_back(self, operator: int) -> bool:
         """Whether all sources of an operator are idle, so that its next watermark may take long."""
@@ -205,7 +205,7 @@ class Watermarks:
         mark = max((self.of_source[one] for one in self._sources[operator]), default=NO_WATERMARK)
         if not self._ordered[operator]:
             return mark
-        return max(mark, *(self.waiting_until(one) for one in self._together[operator]))
+        return max(mark, *(self.waiting_until(one) for one in self.together[operator]))
 
     def reach(self, time_ms: int) -> None:
         """Let the ordered operators advance to a time, each as far as it is ready."""

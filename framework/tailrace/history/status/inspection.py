@@ -7,7 +7,7 @@ folding it. The owner of a task is in its claim.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -30,6 +30,7 @@ from tailrace.history.status.holding import Held, Holding, lag_of
 from tailrace.history.status.kept_too_short import kept_too_short
 from tailrace.history.status.last_failure import LastFailure, last_failure
 from tailrace.history.status.late_after_idle import cause_of
+from tailrace.history.status.stored import Stored, stored
 from tailrace.log.interface import Log, TopicPartition
 from tailrace.log.tasks import Owner
 
@@ -78,6 +79,8 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Number of keys that wait in quarantine after a failure."""
     quarantined_events: int = 0
     """Number of events that wait with them."""
+    stored: Stored | None = None
+    """What is stored of an actor; None: this was not counted."""
 
 
 class TaskReport(msgspec.Struct, frozen=True):
@@ -112,13 +115,15 @@ class AppReport(msgspec.Struct, frozen=True):
     """Why a process has ended, until its task commits again."""
 
 
-def inspect_app(plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None]) -> AppReport:
-    """The status of all tasks of an app. Raises UnknownTopicError or InputsChangedError."""
+def inspect_app(
+    plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None], *, with_stored: bool = False
+) -> AppReport:
+    """The status of all tasks of an app; with what is stored of its actors, if asked. Raises UnknownTopicError or InputsChangedError."""
     AppHistory(plan, log)
     tasks = [_Task(plan, number, log, owner_of) for number in range(plan.partitions)]
     clocks = [one.clock_ahead(now_ms) for one in tasks]
     problems = (*_problems(plan, log), *kept_too_short(plan, log, now_ms), *filter(None, clocks))
-    reports = tuple(one.report() for one in tasks)
+    reports = tuple(one.report(stored(plan, log, one.number) if with_stored else {}) for one in tasks)
     failure = last_failure(log, plan.app, ((one.partition, one.committed_ms) for one in reports))
     return AppReport(plan.app, plan.version, now_ms, reports, problems, failure)
 
@@ -138,7 +143,7 @@ def _problems(plan: Plan, log: Log) -> Iterator[str]:
 
 class _Task:
     def __init__(self, plan: Plan, number: int, log: Log, owner_of: Callable[[str], Owner | None]) -> None:
-        self._plan, self._number, self._log, self._owner_of = plan, number, log, owner_of
+        self._plan, self.number, self._log, self._owner_of = plan, number, log, owner_of
         changelog = TopicPartition(plan.changelog_topic, number)
         found = last_cut(log, changelog)
         self._committed_ms = None if found is None else found.timestamp_ms
@@ -159,13 +164,13 @@ class _Task:
             return None
         ahead = f"{spelled((self._cut.now - now_ms) // A_DAY_MS * A_DAY_MS)} ahead of the clock"
         return (
-            f"processing time of task {self._number} stands still at {instant(self._cut.now)}, {ahead}: the task has read a "
+            f"processing time of task {self.number} stands still at {instant(self._cut.now)}, {ahead}: the task has read a "
             "clock that was wrong, or this one is"
         )
 
-    def report(self) -> TaskReport:
-        """The status of the task."""
-        plan, log, number = self._plan, self._log, self._number
+    def report(self, kept: Mapping[str, Stored]) -> TaskReport:
+        """The status of the task. ``kept``: what is stored, by actor."""
+        plan, log, number = self._plan, self._log, self.number
         letters = TopicPartition(plan.dead_letters_topic, number)
         holding = Holding(plan, number, log, lambda publisher: self._owner_of(publisher) is not None)
         return TaskReport(
@@ -178,7 +183,7 @@ class _Task:
             dead_letters=sum(map(len, batches(log, *letters))),
             for_others=0 if self._cut is None else self._cut.totals.for_others,
             sources=tuple(self._sources()),
-            operators=tuple(self._operator(one, holding) for one in plan.operators),
+            operators=tuple(self._operator(one, holding, kept.get(one.name)) for one in plan.operators),
         )
 
     # --- sources and operators
@@ -216,7 +221,7 @@ class _Task:
         ordered = None if self._cut is None else self._cut.ordered.get(operator)
         return {} if ordered is None else {name: count for name, (_, count, _) in ordered.lows.items()}
 
-    def _operator(self, one: OperatorPlan, holding: Holding) -> OperatorReport:
+    def _operator(self, one: OperatorPlan, holding: Holding, kept: Stored | None) -> OperatorReport:
         source = holding.lowest(self._marks, one.index)
         quarantined = (0, 0) if self._cut is None else self._cut.quarantined.get(one.name, (0, 0))
         return OperatorReport(
@@ -229,6 +234,7 @@ class _Task:
             waiting=self._waiting(one.name),
             quarantined_keys=quarantined[0],
             quarantined_events=quarantined[1],
+            stored=kept,
         )
 
 

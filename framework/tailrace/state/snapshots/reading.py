@@ -148,7 +148,7 @@ class Snapshot:
             if partition is not None and task.partition != partition:
                 continue
             if is_merged:
-                yield from _narrowed(self._merged(table, task.partition), columns, filter)
+                yield from narrowed(self._merged(table, task.partition), columns, filter)
             else:
                 yield from self._scanned(level, task, table, columns, filter)
 
@@ -273,7 +273,8 @@ def _kept(merged: dict[bytes, bytes | None], keep_deleted: bool, *, is_sorted: b
     return keys, [found[key] for key in keys]
 
 
-def _narrowed(batches: Iterable[Any], columns: Sequence[str] | None, filter: Any) -> Iterator[Any]:
+def narrowed(batches: Iterable[Any], columns: Sequence[str] | None, filter: Any) -> Iterator[Any]:
+    """Batches without the rows that a filter leaves out, and with some columns; no empty one."""
     for batch in batches:
         found = pa.Table.from_batches([batch])
         if filter is not None:

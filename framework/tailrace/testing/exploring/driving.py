@@ -19,6 +19,7 @@ from random import Random
 
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine.task import Task, TaskSettings
+from tailrace.core.errors import TailraceError
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.log.interface import TopicPartition
@@ -31,7 +32,6 @@ from tailrace.testing.exploring.outcome import Outcome, outcome_of
 from tailrace.testing.exploring.schedules import NEVER, Schedule
 from tailrace.testing.exploring.tracks import Tracer
 from tailrace.testing.inputs import written_topics
-from tailrace.testing.invariants import LawBrokenError
 from tailrace.testing.memory_log import MemoryLog
 
 LINEAGE = b"explore"
@@ -40,6 +40,10 @@ END_OF_CLOCK_MS = 86_400_000
 _FEEDER = "explore-feeder"
 _MOST = 10_000
 """The longest slice."""
+
+
+class LawBrokenError(TailraceError, AssertionError):
+    """The framework itself has broken one of its laws."""
 
 
 @dataclass(slots=True)

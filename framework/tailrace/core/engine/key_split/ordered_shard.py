@@ -137,6 +137,8 @@ class OrderedShardTask(Task):
         super().__init__(plan, partition, state, cut, lineage=lineage, settings=settings, replaying=True)
         self.shard, self.shards = shard, shards
         self._units.follow(skips)
+        for one in self._inputs:
+            one.turns = False  # the sweep notes the place of each output
         self._known: list[dict[Any, bool]] = [{} for _ in plan.inputs]
         self._start = msgspec.structs.replace(self.totals)
         self._elsewhere = tape.Totals()

@@ -12,9 +12,10 @@ import pytest
 import tailrace as tr
 from tailrace.core.records import Output
 from tailrace.runtime.slices import Slices
-from tailrace.testing.invariants import CommitObserver, LawBrokenError
+from tailrace.testing.exploring.driving import LawBrokenError
 from tailrace.testing.memory_log import MemoryWriter
-from tailrace.testing.simulator import Simulator
+from tests.proof.invariants import CommitObserver
+from tests.proof.simulator import Simulator
 
 
 class Sale(msgspec.Struct):

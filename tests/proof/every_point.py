@@ -18,8 +18,8 @@ from tailrace.core.errors import FencedError, LogUnavailableError, StateUnavaila
 from tailrace.core.records import Headers, Output
 from tailrace.runtime.lifecycle import State
 from tailrace.runtime.slices import PartitionSettings
-from tailrace.testing.simulator import Simulator
-from tailrace.testing.strikes import STRIKES, Kill, Strike
+from tests.proof.simulator import Simulator
+from tests.proof.strikes import STRIKES, Kill, Strike
 
 Aftermath = Literal["same store", "no store"]
 AFTERMATHS: tuple[Aftermath, ...] = ("same store", "no store")

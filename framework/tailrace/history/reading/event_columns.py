@@ -9,22 +9,25 @@ import msgspec
 
 from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.event_codec import EventCodec
+from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import DefinitionError, UnknownTopicError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.keys import KeyCodec
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema, describe_type
 from tailrace.core.values.types import check_emitted
-from tailrace.processes.app_loading import find_app
-from tailrace.spark.columns import JSON, Column, column, columns_of
-from tailrace.spark.options import Options
+from tailrace.state.columns import JSON, Column, column, columns_of, complete, plain
 
 TYPE = "_type"
 """The column with the type of an event, in a topic of several types."""
 
 
+NO_EVENT: dict[str, Any] = {}
+"""The columns of a record without an event."""
+
+
 class Events(NamedTuple):
-    """How the events of a topic are read."""
+    """How the events of a topic are read. The columns are of Arrow types."""
 
     decode: Callable[[bytes], Any]
     columns: tuple[Column, ...]
@@ -40,25 +43,26 @@ class Events(NamedTuple):
     partitioned: bool
     """Each key is in its partition by murmur2."""
 
+    def shown(self, events: Sequence[Any]) -> list[dict[str, Any]]:
+        """The plain values of decoded events by column; none of them for an event that is None."""
+        found: list[Any] = plain(complete(events) if self.omits else events)
+        if self.whole:
+            return [NO_EVENT if one is None else {"value": one} for one in found]
+        if self.several:
+            for event, one in zip(events, found, strict=True):
+                if one is not None:
+                    one[TYPE] = type(event).__name__
+        return [NO_EVENT if one is None else one for one in found]
 
-def events_of(options: Options, topic: str) -> Events | None:
-    """How a topic is read; None without an app: then keys and values are bytes.
 
-    Raises:
-        UnknownAppError, UnknownTopicError: The app does not exist, or does not declare the topic.
-    """
-    if "app" not in options:
-        options.refuse("undecodable", because="values are read as bytes without app")
-        return None
-    declared = find_app(options.required("app")).plan().topics
+def events_of(plan: Plan, topic: str) -> Events:
+    """How a topic is read. Raises UnknownTopicError: the app does not declare it."""
+    declared = plan.topics
     if topic not in declared:
-        known = (
-            f"It declares {', '.join(sorted(declared))}. Without the option app, the topic is read as bytes."
-        )
         raise UnknownTopicError(
-            f"{options.required('app')} declares no such topic",
+            f"the app {plan.app!r} declares no such topic",
             topic=topic,
-            hint=did_you_mean(topic, declared, known),
+            hint=did_you_mean(topic, declared, f"It declares {', '.join(sorted(declared))}."),
         )
     found = declared[topic]
     columns, whole, several = _columns(found.type)
@@ -67,7 +71,7 @@ def events_of(options: Options, topic: str) -> Events | None:
         columns,
         whole,
         several,
-        key=column("_key", _schema(found.key_codec.type)),
+        key=column("_key", schema_of(found.key_codec.type)),
         key_codec=found.key_codec,
         omits=_omits(found.type),
         partitioned=found.key_of is not None and not found.settings.repartition,
@@ -80,7 +84,7 @@ def _decoder(topic: Topic[Any, Any]) -> Callable[[bytes], Any]:
     return codec.decode if isinstance(codec, EventCodec) else lambda data: codec.plain(codec.decode(data))
 
 
-def _schema(declared: Any) -> TypeSchema:
+def schema_of(declared: Any) -> TypeSchema:
     """The schema of a type; JSON for one that has none, as it could not be stored."""
     try:
         return describe_type(declared)
@@ -99,7 +103,7 @@ def _omits(declared: Any) -> bool:
 def _columns(declared: Any) -> tuple[tuple[Column, ...], bool, bool]:
     members = members_of(declared)
     if not members or not all(_is_struct(one) for one in members):
-        return (column("value", _schema(declared)),), True, False
+        return (column("value", schema_of(declared)),), True, False
     if len(members) == 1:
         return tuple(columns_of(_fields(members[0]))), False, False
     merged: dict[str, TypeSchema] = {}
@@ -115,4 +119,4 @@ def _is_struct(declared: Any) -> bool:
 
 
 def _fields(declared: Any) -> Sequence[FieldSchema]:
-    return [FieldSchema(one.encode_name, _schema(one.type)) for one in msgspec.structs.fields(declared)]
+    return [FieldSchema(one.encode_name, schema_of(one.type)) for one in msgspec.structs.fields(declared)]

@@ -17,19 +17,15 @@ from __future__ import annotations
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
 from tailrace.history.reading.app_history import origin_of
 from tailrace.log.interface import TopicPartition
 from tailrace.state.store_cut import decode_store_cut
+from tailrace.testing.exploring.driving import LawBrokenError
 from tailrace.testing.memory_log import MemoryLog
 
 _ALL = 1 << 60
-
-
-class LawBrokenError(TailraceError, AssertionError):
-    """A law was seen not to hold; ``hint`` says how to see it again."""
 
 
 class CommitObserver:

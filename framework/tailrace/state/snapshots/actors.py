@@ -13,7 +13,6 @@ from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import msgspec
-from pyspark.sql.types import LongType
 
 from tailrace.core import rows
 from tailrace.core.declare.schema import decode_schemas
@@ -25,8 +24,9 @@ from tailrace.core.values.keys import KeyCodec, key_codec_for
 from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.stored_types import stored_struct, stored_type
 from tailrace.core.values.type_schemas import ActorSchema, FieldSchema
-from tailrace.spark.columns import Column, column, columns_of, plain
-from tailrace.state.snapshots import Manifest
+from tailrace.state.columns import Column, column, columns_of, plain
+from tailrace.state.snapshots.arrow import pa
+from tailrace.state.snapshots.manifest import Manifest
 
 _HALF = 1 << 63
 
@@ -131,7 +131,7 @@ class StoredActor:
         """The columns of a collection's entries: where it is, and what."""
         if field.kind == "map" and field.key is not None:
             return [column("entry", field.key), column("value", field.type)]
-        return [Column("position", LongType()), column("value", field.type)]
+        return [Column("position", pa.int64()), column("value", field.type)]
 
     def entry_decoder(self, field: FieldSchema, number: int) -> Callable[[Entry], Any]:
         """What makes a plain value of an entry of a task."""
@@ -170,26 +170,28 @@ class StoredActor:
 
 
 def stored_actor(manifest: Manifest, name: str) -> StoredActor:
-    """An actor of a snapshot, by the schemas of all tasks: a task that has seen nothing yet has none.
+    """An actor of a snapshot. Raises what ``actor_of`` raises."""
+    schemas = {task.partition: task.schema for task in manifest.tasks}
+    return actor_of(schemas, name, f"the snapshot {manifest.id!r} of app {manifest.app!r}")
+
+
+def actor_of(stored: Mapping[int, bytes], name: str, where: str) -> StoredActor:
+    """An actor by the schemas of all tasks, as they store them: a task that has seen nothing yet has none.
 
     A task that has not committed since the code changed has the schema from before: the rows of both can be
-    read.
+    read. ``where`` names the state in messages.
 
     Raises:
         UsageError: No task has such an actor.
         IncompatibleStateError: Two tasks have stored it in incompatible ways.
     """
-    known: set[str] = set()
-    of_tasks: dict[int, ActorSchema] = {}
-    for task in manifest.tasks:
-        schemas = decode_schemas(task.schema) if task.schema else {}
-        known |= schemas.keys()
-        if name in schemas:
-            of_tasks[task.partition] = schemas[name]
+    schemas = {number: decode_schemas(one) for number, one in stored.items() if one}
+    of_tasks = {number: one[name] for number, one in schemas.items() if name in one}
     if not of_tasks:
+        known = sorted({one for some in schemas.values() for one in some})
         raise UsageError(
-            f"the snapshot {manifest.id!r} of app {manifest.app!r} has no actor {name!r}",
-            hint=did_you_mean(name, known, f"Its actors are: {', '.join(sorted(known)) or 'none'}."),
+            f"{where} has no actor {name!r}",
+            hint=did_you_mean(name, known, f"Its actors are: {', '.join(known) or 'none'}."),
         )
     return StoredActor(name, reduce(partial(_joined, name), of_tasks.values()), of_tasks)
 
@@ -203,9 +205,9 @@ def _joined(name: str, one: ActorSchema, other: ActorSchema) -> ActorSchema:
     fit = [at for at in range(len(ways)) if "incompatible" not in kinds[at]]
     if not fit:
         raise IncompatibleStateError(
-            "two tasks of the snapshot have stored it in incompatible ways",
+            "two tasks have stored it in incompatible ways",
             actor=name,
-            hint="Read the table as it is stored (table=state).",
+            hint="In Spark, read the table as it is stored (table=state). Otherwise run the app once, so that all tasks have its present form.",
         )
     after, schema, _ = ways[min(fit, key=lambda at: kinds[at].count("removed"))]
     known = {each.name for each in (*schema.fields, *schema.past)}

@@ -49,10 +49,11 @@ from tailrace.runtime.lifecycle import State
 from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state.store_cut import decode_store_cut
-from tailrace.testing.invariants import CommitObserver, LawBrokenError
+from tailrace.testing.exploring.driving import LawBrokenError
 from tailrace.testing.memory_log import MemoryLog, MemoryWriter
 from tailrace.testing.replaying import ReplayReport, replay
-from tailrace.testing.strikes import STRIKES, Kill, SimulatedStore, Strike, random_settings
+from tests.proof.invariants import CommitObserver
+from tests.proof.strikes import STRIKES, Kill, SimulatedStore, Strike, random_settings
 
 LINEAGE = b"simulator"
 _WORKERS = 3

@@ -1,0 +1,269 @@
+"""The tables of a state: one for each actor, one for each of its maps and lists, and the timers.
+
+=================  =====================================================================================
+``Ship``           the key, ``as_of``, the plain fields
+``Ship_calls``     of a map: the key, ``as_of``, ``entry``, ``value``, ``expires``
+``Ship_last``      of a list: the key, ``as_of``, ``position``, ``value``
+``timers``         ``actor``, ``key`` (as JSON), ``as_of``, ``domain``, ``name``, ``time``
+=================  =====================================================================================
+
+A key is the column ``key``, a key of several values ``key_1``, ``key_2`` and so on, as is the key of a map.
+``as_of`` is the event time that the state stands for: the watermark of its task, or the time asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.schema import decode_schemas
+from tailrace.core.durations import is_instant
+from tailrace.core.engine import tape
+from tailrace.core.errors import UsageError
+from tailrace.core.suggestions import did_you_mean
+from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
+from tailrace.lab.files import TableReport, TableWriter
+from tailrace.state.columns import Column, as_json, column, plain
+from tailrace.state.snapshots import STATE, TIMERS, Snapshot
+from tailrace.state.snapshots.actors import Entry, StoredActor, actor_of
+from tailrace.state.snapshots.arrow import compute, pa
+
+TIMERS_TABLE = "timers"
+_LAST_MS = ((1 << 63) - 1) // 1000
+INSTANT = TypeSchema("datetime", limits={"tz": True})
+AS_OF, EXPIRES = "as_of", "expires"
+Values = dict[str, Any]
+
+
+class Batches(Protocol):
+    """Tables of stored rows by task; see ``Snapshot.batches``."""
+
+    def batches(
+        self, table: Any, partition: int, columns: Sequence[str] | None, filter: Any, /
+    ) -> Iterator[Any]:
+        """The batches of a table of one task."""
+        ...
+
+
+class View(NamedTuple):
+    """The state of an app at a moment."""
+
+    stored: Batches
+    schemas: Mapping[int, bytes]
+    """By task, the schemas of its actors as they are stored."""
+    as_of_ms: Mapping[int, int | None]
+    """By task, the event time that the state stands for."""
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> View:
+        """The state in a snapshot."""
+        tasks = snapshot.manifest.tasks
+        marks = {one.partition: tape.decode_cut(one.cut).watermark if one.cut else None for one in tasks}
+        return cls(
+            snapshot,
+            {one.partition: one.schema for one in tasks},
+            {
+                number: mark if mark is not None and is_instant(mark) else None
+                for number, mark in marks.items()
+            },
+        )
+
+
+class StateTable(NamedTuple):
+    """A table with its columns, those that its rows are sorted by, and its rows of a task."""
+
+    name: str
+    columns: Sequence[Column]
+    order: Sequence[str]
+    values: Callable[[int], Iterator[Values]]
+
+
+def write_state(
+    view: View, tables: Sequence[StateTable], open_writer: Callable[..., TableWriter]
+) -> Iterator[TableReport]:
+    """Write the rows of all tasks into each table."""
+    for table in tables:
+        writer = open_writer(table.name, table.columns, table.order)
+        for number in sorted(view.schemas):
+            for values in table.values(number):
+                writer.write(values, table.name)
+        yield writer.close()
+
+
+def tables_of(plan: Plan, view: View, names: Sequence[str], *, timers: bool) -> list[StateTable]:
+    """The tables of these actors, or of all if none is named. Raises UsageError: two have one name."""
+    found: list[StateTable] = []
+    for actor in stored_actors(plan, view, names):
+        found.append(_of_instances(view, actor))
+        found += [
+            _of_entries(view, actor, one)
+            for one in (*actor.schema.fields, *actor.schema.past)
+            if one.kind != "value"
+        ]
+    if timers:
+        found.append(_of_timers(view, {one.name: one for one in stored_actors(plan, view, names)}))
+    twice = {one.name for one in found if [other.name for other in found].count(one.name) > 1}
+    if twice:
+        raise UsageError(
+            f"two tables would have the name {min(twice)!r}", hint="Export the actors one by one (--actor)."
+        )
+    return found
+
+
+def check_actors(plan: Plan, names: Sequence[str]) -> None:
+    """Raises UsageError: the app has no actor of one of these names."""
+    declared = [one.name for one in plan.actors]
+    for name in names:
+        if name not in declared:
+            known = f"Its actors are: {', '.join(sorted(declared)) or 'none'}."
+            raise UsageError(
+                f"the app {plan.app!r} has no actor {name!r}", hint=did_you_mean(name, declared, known)
+            )
+
+
+def stored_actors(plan: Plan, view: View, names: Sequence[str]) -> list[StoredActor]:
+    """Actors by their stored schemas; one that no task has stored yet by its declaration."""
+    declared = {one.name: one for one in plan.actors}
+    stored = {name for one in view.schemas.values() if one for name in decode_schemas(one)}
+    found: list[StoredActor] = []
+    for name in names or declared:
+        if name in stored:
+            found.append(actor_of(view.schemas, name, f"the app {plan.app!r}"))
+        else:
+            found.append(StoredActor(name, declared[name].schema))
+    return found
+
+
+# --- tables
+
+
+def _of_instances(view: View, actor: StoredActor) -> StateTable:
+    fields = actor.field_columns()
+    names = [one.name for one in fields]
+    keys = key_columns(actor.key_name, actor.schema.key)
+    as_of = column(free_name(AS_OF, names), INSTANT)
+
+    def values(number: int) -> Iterator[Values]:
+        decode, key_of = actor.decoder(names, number), actor.key_codec.decode
+        for found in view.stored.batches(STATE, number, ["key", "value"], _rows_of(actor.name, ["value"])):
+            data, stored = _listed(found, "key", "value")
+            entries = [Entry(key, "value", None, one) for key, one in zip(data, stored, strict=True)]
+            yield {
+                **key_values(keys, list(map(key_of, data))),
+                as_of.name: as_of_values(view, number, len(data)),
+                **by_column(names, decode(entries)),
+            }
+
+    return StateTable(actor.name, [*keys, as_of, *fields], [one.name for one in keys], values)
+
+
+def _of_entries(view: View, actor: StoredActor, field: FieldSchema) -> StateTable:
+    place, value = actor.entry_columns(field)
+    is_map = field.kind == "map" and field.key is not None
+    places = key_columns("entry", field.key) if is_map and field.key is not None else [place]
+    keys = key_columns("key", actor.schema.key)
+    kinds, more = (["entry"], [column(EXPIRES, INSTANT)]) if is_map else (["list", "item"], [])
+
+    def values(number: int) -> Iterator[Values]:
+        place_of, value_of = actor.place_decoder(field), actor.entry_decoder(field, number)
+        names = ["key", "kind", "entry", "value", "expiry_ms"]
+        wanted = _rows_of(actor.name, kinds) & (compute.field("field") == field.name)
+        for found in view.stored.batches(STATE, number, names, wanted):
+            *columns, expiries = _listed(found, *names)
+            rows_ = [Entry(*one) for one in zip(*columns, strict=True)]
+            at = [(one, place_of(one), expiry) for one, expiry in zip(rows_, expiries, strict=True)]
+            kept = [one for one in at if one[0].kind != "list"]
+            if kept:
+                yield {
+                    **key_values(keys, [actor.key_codec.decode(one.key) for one, _, _ in kept]),
+                    AS_OF: as_of_values(view, number, len(kept)),
+                    **key_values(places, [found for _, found, _ in kept]),
+                    "value": [value_of(one) for one, _, _ in kept],
+                    EXPIRES: [instant(expiry) for _, _, expiry in kept],
+                }
+
+    order = [one.name for one in (*keys, *places)]
+    return StateTable(
+        f"{actor.name}_{field.name}", [*keys, column(AS_OF, INSTANT), *places, value, *more], order, values
+    )
+
+
+def _of_timers(view: View, actors: Mapping[str, StoredActor]) -> StateTable:
+    columns = [column(name, TypeSchema("str")) for name in ("actor", "key", "domain", "name")]
+
+    def values(number: int) -> Iterator[Values]:
+        for found in view.stored.batches(TIMERS, number, ["actor", "key", "domain", "name", "time_ms"], None):
+            kept = [
+                (actor, plain(actors[actor].key_codec.decode(key)), domain, name, time_ms)
+                for actor, key, domain, name, time_ms in zip(
+                    *_listed(found, *found.schema.names), strict=True
+                )
+                if actor in actors and name[:1] != rows.EXPIRY
+            ]
+            if kept:
+                yield {
+                    "actor": [one[0] for one in kept],
+                    "key": [one[1] if type(one[1]) is str else as_json(one[1]) for one in kept],
+                    AS_OF: as_of_values(view, number, len(kept)),
+                    "domain": [one[2] for one in kept],
+                    "name": [None if one[3][:1] == b"u" else one[3][1:].decode() for one in kept],
+                    "time": [instant(one[4]) for one in kept],
+                }
+
+    time = column("time", INSTANT)
+    return StateTable(
+        TIMERS_TABLE,
+        [*columns[:2], column(AS_OF, INSTANT), *columns[2:], time],
+        ["actor", "key", "time"],
+        values,
+    )
+
+
+def _rows_of(actor: str, kinds: Sequence[str]) -> Any:
+    return (compute.field("actor") == actor) & compute.field("kind").isin(list(kinds))
+
+
+def _listed(found: Any, *names: str) -> list[list[Any]]:
+    return [found.column(name).to_pylist() for name in names]
+
+
+# --- columns
+
+
+def key_columns(name: str, schema: TypeSchema) -> list[Column]:
+    """The columns of a key: one for each of its values."""
+    if schema.kind != "tuple":
+        return [column(name, schema)]
+    return [column(f"{name}_{at}", one) for at, one in enumerate(schema.of, 1)]
+
+
+def key_values(columns: Sequence[Column], keys: Sequence[Any]) -> Values:
+    """The values of keys by column."""
+    found = plain(keys)
+    if not isinstance(next((one for one in keys if one is not None), None), tuple):
+        return {one.name: found for one in columns}  # of several only if all keys are None
+    return {one.name: [None if key is None else key[at] for key in found] for at, one in enumerate(columns)}
+
+
+def by_column(names: Sequence[str], found: Sequence[Mapping[str, Any]]) -> Values:
+    """The values of many rows, by column."""
+    return {name: [one.get(name) for one in found] for name in names}
+
+
+def free_name(name: str, taken: Sequence[str]) -> str:
+    """The name of a column that no field has."""
+    while name in taken:
+        name = f"_{name}"
+    return name
+
+
+def as_of_values(view: View, number: int, count: int) -> Any:
+    """The column ``as_of`` of rows of a task."""
+    return pa.repeat(pa.scalar(instant(view.as_of_ms[number]), pa.timestamp("us", "UTC")), count)
+
+
+def instant(time_ms: int | None) -> int | None:
+    """Microseconds, as Arrow takes them; None beyond what it can hold."""
+    return None if time_ms is None or abs(time_ms) > _LAST_MS else time_ms * 1000

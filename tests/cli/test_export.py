@@ -1,0 +1,79 @@
+"""``tailrace export``: what it says, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli import shop
+from tests.cli.commands import SHOP, done, run
+from tests.cli.shop import Purchase
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A log that the shop has run on."""
+    done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
+    lines = b"\n".join(map(shop.purchases.encode, [Purchase("a", 1, 4), Purchase("b", 2, 5)]))
+    done("log", "append", "purchases", "--app", SHOP, "--log", tmp_path / "log", stdin=lines)
+    run("run", SHOP, "--until-end", "--log", tmp_path / "log", "--state", tmp_path / "state")
+    return tmp_path
+
+
+def export(place: Path, *arguments: object, name: str = "out"):
+    return run("export", SHOP, "--log", place / "log", "--to", "parquet", place / name, *arguments)
+
+
+def test_it_says_what_it_has_written(place: Path) -> None:
+    assert export(place).out == "Customer: 2 rows in 1 file\n"
+    assert sorted(one.name for one in (place / "out").iterdir()) == ["Customer", "manifest.json"]
+    done("snapshot", "create", SHOP, "--log", place / "log", "--snapshots", place / "snaps", "--name", "now")
+    ended = export(place, "--snapshot", f"{place}/snaps#now", "--timers", name="then")
+    assert ended.out == "Customer: 2 rows in 1 file\ntimers: 0 rows in 1 file\n"
+
+
+def test_records_that_are_left_out_are_exit_code_3(place: Path) -> None:
+    done(
+        "log",
+        "append",
+        "purchases",
+        "--key",
+        "customer",
+        "--log",
+        place / "log",
+        stdin=b'{"customer": "a"}\n',
+    )
+    ended = export(place, "--topic", "purchases")
+    assert ended.code == 3
+    assert "purchases: 2 rows in 1 file\nnote: left out: purchases partition" in ended.out
+    assert "1 record cannot be decoded" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--topic", "totals", "--timers"), 2, "--topic exports records: leave out"),
+        (("--actor", "Custumer"), 1, "has no actor 'Custumer'. Did you mean 'Customer'?"),
+        (("--topic", "shop.tape"), 1, "declares no such topic"),
+        (("--snapshot", "nowhere"), 1, "no snapshot"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    place: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    ended = export(place, *arguments)
+    assert (ended.code, said in ended.err) == (code, True), ended.err
+    assert not (place / "out").exists()
+
+
+def test_the_folder_of_the_log_is_refused(place: Path) -> None:
+    ended = export(place, name="log/out")
+    assert (ended.code, "in the log's folder" in ended.err) == (2, True)
+
+
+def test_an_app_that_has_never_run_has_no_state(tmp_path: Path) -> None:
+    done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
+    ended = export(tmp_path)
+    assert (ended.code, "has never committed" in ended.err) == (1, True)
+    assert [one.name for one in tmp_path.iterdir()] == ["log"]
