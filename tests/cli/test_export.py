@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
 from tests.cli import shop
@@ -53,7 +55,8 @@ def test_records_that_are_left_out_are_exit_code_3(place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--topic", "totals", "--timers"), 2, "--topic exports records: leave out"),
+        (("--topic", "totals", "--timers"), 2, "--actor and --timers are about state"),
+        (("--topic", "totals", "--as-of", "1ms"), 2, "Give one of --topic, --snapshot, --as-of and --at"),
         (("--actor", "Custumer"), 1, "has no actor 'Custumer'. Did you mean 'Customer'?"),
         (("--topic", "shop.tape"), 1, "declares no such topic"),
         (("--snapshot", "nowhere"), 1, "no snapshot"),
@@ -77,3 +80,16 @@ def test_an_app_that_has_never_run_has_no_state(tmp_path: Path) -> None:
     ended = export(tmp_path)
     assert (ended.code, "has never committed" in ended.err) == (1, True)
     assert [one.name for one in tmp_path.iterdir()] == ["log"]
+
+
+def test_state_as_of_a_time_and_at_points(place: Path) -> None:
+    ended = export(place, "--as-of", "1ms")
+    assert ended.out == "Customer: 1 row in 1 file\n"
+    pq.write_table(pa.table({"key": ["a", "b"], "time": [1, 1]}), place / "points.parquet")
+    ended = export(place, "--at", place / "points.parquet", name="at")
+    assert "Customer: 2 rows in 1 file\n" in ended.out
+    assert "note: 1 row without state at the time: nulls" in ended.out
+    assert pq.read_table(place / "at" / "Customer").to_pylist() == [
+        {"key": "a", "time": 1, "cents": 4},
+        {"key": "b", "time": 1, "cents": None},
+    ]

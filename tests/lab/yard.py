@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 
 import tailrace as tr
+from tailrace.core.values.partitioner import partition_of
 from tailrace.testing import Harness
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -146,3 +148,44 @@ def expected(events: Iterable[Move]) -> dict[tuple[str, int], dict[str, Any]]:
         of_key["by"][place] = of_key["by"].get(place, 0) + 1
         of_key["recent"] = [*of_key["recent"], one.spot.row][-3:]
     return found
+
+
+def lives(events: Iterable[Move], until: datetime | None = None) -> dict[tuple[str, int], dict[str, Any]]:
+    """The state of each key right before its task handles anything later than ``until``, by plain Python.
+
+    Events are taken as they arrive. A task is a partition. It knows what it was given, and nothing else.
+    """
+    given: dict[int, list[Move]] = {}
+    for one in events:
+        partition = partition_of(slot_key(one), 3)
+        given.setdefault(partition, []).append(one)
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for some in given.values():
+        later = next((at for at, one in enumerate(some) if until is not None and one.at > until), len(some))
+        known = some[:later]
+        found |= expected(known)
+        for key, share in _shares(known).items():
+            found[key]["share"] = share
+    return found
+
+
+def slot_key(event: Move) -> bytes:
+    """The bytes of a key, as any producer writes them."""
+    return json.dumps([event.yard, event.slot], ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _shares(events: Iterable[Move]) -> dict[tuple[str, int], float]:
+    """What the timers leave in the field ``share``."""
+    counts: dict[tuple[str, int], int] = {}
+    due: dict[tuple[str, int], datetime] = {}
+    quiet: dict[tuple[str, int], bool] = {}
+    latest = BEGIN - timedelta(days=1)
+    for one in events:
+        key = one.yard, one.slot
+        counts[key] = counts.get(key, 0) + 1
+        due[key], quiet[key] = one.at + timedelta(hours=1), False
+        latest = max(latest, one.at)
+        for other in [other for other, at in due.items() if at < latest - timedelta(minutes=1)]:
+            del due[other]
+            quiet[other] = True
+    return {key: -1.0 if quiet[key] else count / 3 for key, count in counts.items()}

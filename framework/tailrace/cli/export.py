@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from tailrace.cli.arguments import (
+    any_environment_option,
     any_log_option,
     app_argument,
     json_option,
@@ -17,17 +18,10 @@ from tailrace.cli.arguments import (
     piped,
 )
 from tailrace.cli.commands import Command
+from tailrace.cli.value_types import TimeType
 from tailrace.core.counting import counted
 from tailrace.core.errors import SetAsideError
-from tailrace.lab.export import (
-    Destination,
-    ExportReport,
-    Format,
-    StateOptions,
-    export_snapshot,
-    export_state,
-    export_topics,
-)
+from tailrace.lab import export as lab
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
 
@@ -52,8 +46,23 @@ _FORMATS = ("parquet",)
     metavar="URI[#ID]",
     help="Export the state in this snapshot, the latest if no id or name is given, not that of the log.",
 )
+@click.option(
+    "--as-of",
+    "as_of_ms",
+    type=TimeType(),
+    metavar="TIME",
+    help="Export the state right before anything later than this event time was handled.",
+)
+@click.option(
+    "--at",
+    "points",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Export, for each row of this Parquet file with key and time, the state of the key as of the time.",
+)
 @click.option("--actor", "actors", multiple=True, help="Only this actor; may be repeated.")
 @click.option("--timers", is_flag=True, help="Also export the pending timers.")
+@any_environment_option
 @any_log_option
 @json_option
 def export(
@@ -62,8 +71,11 @@ def export(
     to: tuple[str, Path],
     topics: tuple[str, ...],
     snapshot: str | None,
+    as_of_ms: int | None,
+    points: Path | None,
     actors: tuple[str, ...],
     timers: bool,
+    any_environment: bool,
     folder: Path | str,
     as_json: bool,
 ) -> None:
@@ -72,27 +84,34 @@ def export(
     The service may run meanwhile. The folder appears when all tables are written.
     """
     outside_of_log(to[1], folder, "--to")
+    if sum(map(bool, (topics, snapshot, as_of_ms is not None, points))) > 1:
+        raise click.UsageError("Give one of --topic, --snapshot, --as-of and --at.")
+    if (topics and actors) or (timers and (topics or points)):
+        raise click.UsageError("--actor and --timers are about state: --topic takes neither, --at no timers.")
     plan = find_app(app).plan()
-    destination = Destination(to[1], cast("Format", to[0]))
-    if topics and (snapshot or actors or timers):
-        raise click.UsageError("--topic exports records: leave out --snapshot, --actor and --timers.")
+    destination = lab.Destination(to[1], cast("lab.Format", to[0]))
+    options = lab.StateOptions(actors, timers, any_environment)
     if snapshot:
         uri, _, which = snapshot.partition("#")
         found = Snapshots(uri, plan.app).open(which or "latest")
-        report = export_snapshot(plan, found, destination, StateOptions(actors, timers))
+        report = lab.export_snapshot(plan, found, destination, options)
     else:
         with opened_log(folder) as log:
             if topics:
-                report = export_topics(plan, log, destination, topics)
+                report = lab.export_topics(plan, log, destination, topics)
+            elif as_of_ms is not None:
+                report = lab.export_as_of(plan, log, destination, options, as_of_ms)
+            elif points is not None:
+                report = lab.export_points(plan, log, destination, options, points)
             else:
-                report = export_state(plan, log, destination, StateOptions(actors, timers))
+                report = lab.export_state(plan, log, destination, options)
     with piped():
         click.echo(msgspec.json.encode(report) if as_json else "\n".join(_lines(report)))
     if report.skipped:
         raise SetAsideError(f"{counted(report.skipped, 'record')} cannot be decoded and are left out")
 
 
-def _lines(report: ExportReport) -> list[str]:
+def _lines(report: lab.ExportReport) -> list[str]:
     lines = [
         f"{one.name}: {counted(one.rows, 'row')} in {counted(one.files, 'file')}" for one in report.tables
     ]

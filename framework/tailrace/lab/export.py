@@ -1,12 +1,17 @@
 """Exports state, topics and snapshots of an app as natural tables: ``tailrace export``.
 
 The state in a log is exported through a snapshot that is taken for it, so all tables stand at one commit.
+
+Functions here raise, besides what they name:
+
+    UsageError, OptionError, UnknownTopicError    there is no such actor or topic, or something is in the folder
+    ExportError                                   the folder cannot be written
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,11 +19,17 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.history.reading.same_topics import check_same_topics, note_of_topics
+from tailrace.core.errors import UsageError
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab.files import MANIFEST, TableReport, TableWriter, published
-from tailrace.lab.state_tables import View, check_actors, tables_of, write_state
+from tailrace.lab.passes import AllKeys, Points, Taker, pass_over
+from tailrace.lab.points import point_columns, point_values, read_points
+from tailrace.lab.state_tables import RowBatches, View, check_actors, stored_actors, tables_of, write_state
 from tailrace.lab.topic_tables import TopicTable
 from tailrace.log.interface import OneCommitLog
 from tailrace.state.snapshots import Snapshot, Snapshots
@@ -34,8 +45,9 @@ class ExportReport(msgspec.Struct, kw_only=True):
     format: int = _FORMAT
     app: str
     source: str
-    """``state``, ``topics``, or ``snapshot`` and its id."""
+    """``state``, ``topics``, ``points``, or ``snapshot`` and its id."""
     written_as: Format
+    as_of_ms: int | None = None
     tables: list[TableReport] = []
     notes: list[str] = []
     skipped: int = 0
@@ -55,16 +67,12 @@ class StateOptions(msgspec.Struct, frozen=True):
     actors: tuple[str, ...] = ()
     """All if none is named."""
     timers: bool = False
+    any_environment: bool = False
+    """As of a time: history is also run under other versions of Python and msgspec than those of the first run."""
 
 
 def export_state(plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions) -> ExportReport:
-    """Export the state of an app as of the last commit of its log.
-
-    Raises:
-        UsageError, OptionError: There is no such actor; or there is something in the folder.
-        ExportError: The folder cannot be written.
-        SnapshotMismatchError, UnknownTopicError: The app has never run on this log.
-    """
+    """Export the state of an app as of the last commit of its log. Raises SnapshotMismatchError: it has never committed."""
     check_actors(plan, options.actors)
     with _exporting(plan, "state", to) as (report, folder):
         snapshots = Snapshots(str(folder / _WORK), plan.app)
@@ -74,7 +82,7 @@ def export_state(plan: Plan, log: OneCommitLog, to: Destination, options: StateO
 
 
 def export_snapshot(plan: Plan, snapshot: Snapshot, to: Destination, options: StateOptions) -> ExportReport:
-    """Export the state in a snapshot. Raises SnapshotError, and what ``export_state`` raises."""
+    """Export the state in a snapshot. Raises SnapshotError."""
     check_actors(plan, options.actors)
     with _exporting(plan, f"snapshot {snapshot.manifest.id}", to) as (report, folder):
         _write_state(plan, View.of_snapshot(snapshot), options, report, folder)
@@ -84,10 +92,7 @@ def export_snapshot(plan: Plan, snapshot: Snapshot, to: Destination, options: St
 def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequence[str]) -> ExportReport:
     """Export topics up to one commit of the log.
 
-    Raises:
-        UnknownTopicError: The app does not declare a topic, or the log does not have it.
-        UsageError, OptionError, ExportError: As ``export_state``.
-        OffsetGoneError, TopicReplacedError: Retention, or another topic of the name, has overtaken the export.
+    Raises OffsetGoneError or TopicReplacedError: retention, or another topic of the name, has overtaken the export.
     """
     tables = [TopicTable(plan, one) for one in topics]
     noted = note_of_topics(log, topics)
@@ -107,6 +112,69 @@ def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequen
             report.notes += table.notes
         check_same_topics(log, noted, topics)
     return report
+
+
+def export_as_of(
+    plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions, time_ms: int
+) -> ExportReport:
+    """Export the state of an app as of a time. Raises what ``pass_over`` raises; what the time means: see ``passes``."""
+    check_actors(plan, options.actors)
+    with _exporting(plan, "state", to) as (report, folder):
+        report.as_of_ms = time_ms
+        actors = [one for one in plan.actors if not options.actors or one.name in options.actors]
+        takers = {number: AllKeys(time_ms, actors) for number in range(plan.partitions)}
+        schemas = _pass_over(plan, log, takers, report, options)
+        rows_of = {number: one.rows for number, one in takers.items()}
+        view = View(RowBatches(rows_of), schemas, dict.fromkeys(takers, time_ms))
+        _write_state(plan, view, options, report, folder)
+        if not any(one.has_all() for one in takers.values()):
+            report.notes.append("nothing later than this time has been handled: this is the last state")
+    return report
+
+
+def export_points(
+    plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions, path: Path
+) -> ExportReport:
+    """Export the state of an actor for each row of a file of keys and times: see ``points``. Raises what ``pass_over`` raises."""
+    check_actors(plan, options.actors)
+    actors = [one for one in plan.actors if not options.actors or one.name in options.actors]
+    if len(actors) != 1:
+        known = ", ".join(one.name for one in plan.actors)
+        raise UsageError("points are of one actor", hint=f"Name it (--actor): {known}.")
+    actor = actors[0]
+    read = read_points(path, actor, plan.partitions)
+    with _exporting(plan, "points", to) as (report, folder):
+        takers = {number: Points(some, actor) for number, some in read.points.items()}
+        schemas = _pass_over(plan, log, takers, report, options)
+        (stored,) = stored_actors(plan, View(RowBatches({}), schemas, {}), [actor.name])
+        found = {place: (number, some) for number, one in takers.items() for place, some in one.found}
+        writer = TableWriter(folder, actor.name, point_columns(read.table, stored))
+        for values in point_values(read.table, stored, [found[place] for place in range(len(found))]):
+            writer.write(values, actor.name)
+        report.tables.append(writer.close())
+        if after := sum(one.after for one in takers.values()):
+            report.notes.append(
+                f"{counted(after, 'row')} after all that was handled: the last state of the key"
+            )
+        if without := sum(not some for _, some in found.values()):
+            report.notes.append(f"{counted(without, 'row')} without state at the time: nulls")
+    return report
+
+
+def _pass_over(
+    plan: Plan, log: OneCommitLog, takers: Mapping[int, Taker], report: ExportReport, options: StateOptions
+) -> dict[int, bytes]:
+    """Drive each task along its tape. Returns the schemas of the actors by task."""
+    history = AppHistory(plan, log)
+    topics = topics_of(plan, log)
+    noted = note_of_topics(log, topics)
+    check_history(plan.app, log, plan.inputs)
+    schemas: dict[int, bytes] = {}
+    for number, taker in sorted(takers.items()):
+        schemas[number], notes = pass_over(history, number, taker, any_environment=options.any_environment)
+        report.notes += [one for one in notes if one not in report.notes]
+    check_same_topics(log, noted, topics)
+    return schemas
 
 
 def _write_state(plan: Plan, view: View, options: StateOptions, report: ExportReport, folder: Path) -> None:

@@ -29,6 +29,8 @@ from tailrace.state.columns import Column, as_json, column, plain
 from tailrace.state.snapshots import STATE, TIMERS, Snapshot
 from tailrace.state.snapshots.actors import Entry, StoredActor, actor_of
 from tailrace.state.snapshots.arrow import compute, pa
+from tailrace.state.snapshots.reading import ROWS_IN_A_CHUNK, narrowed
+from tailrace.state.snapshots.tables import state_tables
 
 TIMERS_TABLE = "timers"
 _LAST_MS = ((1 << 63) - 1) // 1000
@@ -69,6 +71,22 @@ class View(NamedTuple):
                 for number, mark in marks.items()
             },
         )
+
+
+class RowBatches:
+    """Tables of stored rows that are in memory, by task."""
+
+    def __init__(self, rows_of: Mapping[int, Mapping[bytes, bytes | None]]) -> None:
+        self._rows = rows_of
+
+    def batches(
+        self, table: Any, partition: int, columns: Sequence[str] | None, filter: Any, /
+    ) -> Iterator[Any]:
+        """See ``Batches``."""
+        kept = sorted((row, value) for row, value in self._rows[partition].items() if value is not None)
+        for start in range(0, len(kept), ROWS_IN_A_CHUNK):
+            keys, values = map(list, zip(*kept[start : start + ROWS_IN_A_CHUNK], strict=True))
+            yield from narrowed([state_tables(keys, values)[table != STATE]], columns, filter)
 
 
 class StateTable(NamedTuple):

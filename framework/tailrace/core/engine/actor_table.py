@@ -381,6 +381,10 @@ class Table(ActorTimers):
             elif len(encoded) != len(image):
                 self._weight += 3 * (len(encoded) - len(image))
 
+    def is_bare(self, instance: Any, encoded: bytes) -> bool:
+        """Whether a commit stores no row for an instance with this encoding; see ``instance_cache``."""
+        return encoded == self._blank and (instance._tr_parts is None or instance._tr_parts.is_empty())
+
     def committed(self, limit: int) -> None:
         """Note that the rows are stored. Drop the older generation if instances exceed ``limit`` bytes."""
         self.dirty.clear()

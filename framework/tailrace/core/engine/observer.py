@@ -92,12 +92,14 @@ class Watch:
     observer: Observer | None = None
     keys: Collection[Any] | None = None
     new_failures: NewFailures | None = None
+    on_time: Callable[[InstanceCache, ActorPlan, int], None] | None = None
+    """Called with the event time of each event, timer and expiry, before an actor handles it."""
     met: set[Any] = field(default_factory=set[Any], kw_only=True)
     """The keys of ``keys`` that had a record or a timer."""
 
     def units(self, *of_units: Any) -> Units:
         """The units of a watched task. With all keys and no observer, they are as fast as a service's."""
-        watched = self.observer is not None or self.keys is not None
+        watched = self.observer is not None or self.keys is not None or self.on_time is not None
         units = _WatchedUnits(self, *of_units) if watched else Units(*of_units)
         units.new_failures = self.new_failures
         return units
@@ -114,6 +116,30 @@ def rows_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
             else:
                 found[row[len(prefix) :]] = value
     return found
+
+
+def stored_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
+    """The fields and entries that a key would have in its rows after a commit now; none if it has no state.
+
+    It takes the time of this key alone. Which timers are in the rows means nothing.
+    """
+    table: Table = cells.tables[actor.index]
+    instance = table.live.get(key, table.old.get(key))
+    parts = None if instance is None else instance._tr_parts
+    if (instance is None and key in table.dirty) or (instance is not None and table.is_absent(instance)):
+        return {}
+    prefix = table.prefix + rows.escaped(actor.key_codec.encode(key))
+    found: dict[bytes, bytes | None] = {}
+    if parts is None or not parts.fresh:
+        found.update(cells.state.scan(prefix, rows.prefix_end(prefix)))
+    for entries in () if parts is None else parts.collections():
+        entries.collect(found)
+    if instance is not None:
+        encoded = table.encode(instance)
+        found[prefix] = None if table.is_bare(instance, encoded) else rows.PLAIN + encoded
+    if found.get(prefix) is None:
+        return {}
+    return {row[len(prefix) :]: one for row, one in found.items() if one is not None}
 
 
 class _WatchedUnits(Units):
@@ -156,6 +182,8 @@ class _WatchedUnits(Units):
         super().record(number, offset, record, to, key, event, mark)
 
     def invoke(self, route: Route, table: Table | None, key: Any, event: Any) -> None:
+        if self._watch.on_time is not None and table is not None:
+            self._watch.on_time(self.cells, table.plan, self.context.event_time)
         if self._watch.observer is None:
             super().invoke(route, table, key, event)
             return
@@ -168,6 +196,8 @@ class _WatchedUnits(Units):
 
     def invoke_timer(self, route: Route, table: Table, instance: Any, timer: tuple[int, bytes]) -> None:
         self._at_timer(timer[0])
+        if self._watch.on_time is not None and timer[0] == rows.EVENT_TIME:
+            self._watch.on_time(self.cells, table.plan, self.context.event_time)
         if self._watch.keys is not None:
             self._watch.met.add(self.context.key)
         if self._watch.observer is None:
@@ -178,6 +208,8 @@ class _WatchedUnits(Units):
         )
 
     def expire(self, table: Table, instance: Any, domain: int, time_ms: int, name: bytes) -> bool:
+        if self._watch.on_time is not None and domain == rows.EVENT_TIME:
+            self._watch.on_time(self.cells, table.plan, time_ms)
         expired = super().expire(table, instance, domain, time_ms, name)
         if expired and self._watch.observer is not None:
             self._input, self._at, self._event, self._timer = TIMER, time_ms, None, (None, domain)

@@ -133,6 +133,12 @@ class StoredActor:
             return [column("entry", field.key), column("value", field.type)]
         return [Column("position", pa.int64()), column("value", field.type)]
 
+    def collection_column(self, field: FieldSchema) -> Column:
+        """The column of a whole collection: a list of its values, or a map."""
+        place, value = self.entry_columns(field)
+        type_ = pa.list_(value.type) if field.kind == "list" else pa.map_(place.type, value.type)
+        return Column(field.name, type_)
+
     def entry_decoder(self, field: FieldSchema, number: int) -> Callable[[Entry], Any]:
         """What makes a plain value of an entry of a task."""
         decode = msgspec.msgpack.Decoder[Any](stored_type(self._in_task(field, number).type)).decode

@@ -1,0 +1,213 @@
+"""The state as of a time, from one run of the history of a task along its tape.
+
+The state of an actor as of a time is the one right before its task handles the first event, timer or expiry of that
+actor that is later. So it has nothing that is later, and all that had been handled until then: what the service knew.
+An event that is not later, but came after that moment, is not in it.
+
+A *taker* is called before each of these, with its time. It copies what it needs, and says when it has all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.durations import is_instant
+from tailrace.core.engine import tape
+from tailrace.core.engine.describe_rows import instant as shown_instant
+from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.observer import Watch, stored_now
+from tailrace.core.engine.task import Task
+from tailrace.core.engine.value_rows import KeyRows
+from tailrace.core.errors import UsageError
+from tailrace.core.storage import StateReader
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import Beginning, taped_beginning
+from tailrace.history.reading.driving import Step, TapeSink, drive_along_tape, other_version, replay_of
+from tailrace.history.reading.replayable import check_kept
+from tailrace.history.rebuilding.request import task_settings
+from tailrace.history.replay.replaying import seldom_collected
+from tailrace.state import MemoryStore
+
+_ELSEWHERE = (
+    "Rebuild the app from an archive (tailrace rebuild --archive URI --as-of TIME), and export that snapshot."
+)
+
+
+class Taker(Protocol):
+    """Takes from the state of a task what is asked for."""
+
+    first_ms: int
+    """The earliest time that is asked for."""
+
+    def take(self, cells: InstanceCache, actor: ActorPlan, time_ms: int, /) -> None:
+        """An actor is about to handle something of this time."""
+        ...
+
+    def has_all(self) -> bool:
+        """Whether the rest of the history does not matter."""
+        ...
+
+    def end(self, state: StateReader, /) -> None:
+        """The history has ended, or the taker has all."""
+        ...
+
+
+class _HasAllError(Exception):
+    """Ends a pass."""
+
+
+class _Pass(TapeSink):
+    def __init__(self, taker: Taker) -> None:
+        super().__init__(MemoryStore())
+        self.taker = taker
+        self.versions: list[str] = []
+
+    def other_code(self, version: str, /) -> None:
+        self.versions.append(version)
+
+    def step_done(self, task: Task, step: Step, /) -> None:
+        if self.taker.has_all():
+            if not step.last:
+                self.commit(task)  # so the store has the schemas
+            raise _HasAllError
+
+
+def pass_over(
+    history: AppHistory, number: int, taker: Taker, *, any_environment: bool = False
+) -> tuple[bytes, list[str]]:
+    """Drive a task along its tape. Returns the schemas of its actors, none if it has never committed; and notes.
+
+    Raises:
+        UsageError: What is asked for lies before the history of the task.
+        OffsetGoneError, ReplayDivergedError, EnvironmentMismatchError: The history cannot be replayed.
+    """
+    cut = history.committed(number).cut
+    if cut is None:
+        taker.end(MemoryStore())
+        return b"", []
+    end = tape.decode_cut(cut)
+    begun = taped_beginning(history, number, end)
+    check_kept(history.log, number, begun.positions, end.positions, "history", _ELSEWHERE)
+    _check_after(history.plan, begun, taker.first_ms)
+    sink = _Pass(taker)
+    begun.load(sink.store)
+    replay = replay_of(
+        history.plan,
+        number,
+        sink.store,
+        begun.cut,
+        history.source(number),
+        lineage=end.lineage,
+        watch=Watch(on_time=taker.take),
+        settings=task_settings(),
+        any_environment=any_environment,
+    )
+    with seldom_collected():
+        try:
+            drive_along_tape(replay, history.tapes(number, end.tape), end.tape, sink)
+        except _HasAllError:
+            pass
+    taker.end(sink.store)
+    return sink.store.get(rows.SCHEMA_ROW) or b"", [
+        other_version(one, history.plan.version) for one in sink.versions
+    ]
+
+
+def _check_after(plan: Plan, begun: Beginning, first_ms: int) -> None:
+    """Refuse a time at which the snapshot that the history begins with may have events that are later."""
+    if begun.decoded is None:
+        return
+    lags = {one.name: one.out_of_order_ms for one in plan.inputs}
+    marks = begun.decoded.watermarks.items()
+    latest_ms = max(
+        (mark + lags.get(name, 0) + 1 for name, mark in marks if is_instant(mark)), default=first_ms
+    )
+    if first_ms < latest_ms:
+        raise UsageError(
+            f"the history of app {plan.app!r} partition {begun.partition} begins with a snapshot that may have events up to "
+            f"{shown_instant(latest_ms)}, and the state as of {shown_instant(first_ms)} is asked for",
+            hint="Ask for a later time, or use the log with the history before.",
+        )
+
+
+class AllKeys:
+    """Takes the rows of actors as of one time."""
+
+    def __init__(self, time_ms: int, actors: Sequence[ActorPlan]) -> None:
+        self.first_ms = time_ms
+        self._left = {one.name for one in actors}
+        self.rows: dict[bytes, bytes | None] = {}
+
+    def take(self, cells: InstanceCache, actor: ActorPlan, time_ms: int, /) -> None:
+        """See ``Taker.take``."""
+        if time_ms > self.first_ms and actor.name in self._left:
+            self._left.remove(actor.name)
+            self._add(cells.state, actor.name)
+            prefix = rows.actor_prefix(actor.name)
+            self.rows.update(one for one in cells.collect()[0].items() if one[0].startswith(prefix))
+
+    def has_all(self) -> bool:
+        """See ``Taker.has_all``."""
+        return not self._left
+
+    def end(self, state: StateReader, /) -> None:
+        """See ``Taker.end``."""
+        for name in self._left:
+            self._add(state, name)
+
+    def _add(self, state: StateReader, actor: str) -> None:
+        prefix = rows.actor_prefix(actor)
+        self.rows.update(state.scan(prefix, rows.prefix_end(prefix)))
+
+
+class Point(NamedTuple):
+    """A key at a time, by its number among all points."""
+
+    time_ms: int
+    number: int
+    key: Any
+
+
+class Points:
+    """Takes the rows of some keys of an actor, each as of its own time. ``found``: by the number of the point."""
+
+    def __init__(self, points: Sequence[Point], actor: ActorPlan) -> None:
+        self._points = sorted(points, key=lambda one: one.time_ms)
+        self._actor = actor
+        self._next = 0
+        self.first_ms = self._points[0].time_ms
+        self._due_ms = self.first_ms
+        self.found: list[tuple[int, KeyRows]] = []
+        self.after = 0
+        """Number of points after the last that the task has handled."""
+
+    def take(self, cells: InstanceCache, actor: ActorPlan, time_ms: int, /) -> None:
+        """See ``Taker.take``."""
+        if time_ms > self._due_ms and actor is self._actor and not self.has_all():
+            self._take(partial(stored_now, cells, actor), time_ms)
+
+    def has_all(self) -> bool:
+        """See ``Taker.has_all``."""
+        return self._next == len(self._points)
+
+    def end(self, state: StateReader, /) -> None:
+        """See ``Taker.end``."""
+        self.after = len(self._points) - self._next
+        self._take(partial(_stored, state, self._actor), None)
+
+    def _take(self, rows_of: Callable[[Any], KeyRows], before_ms: int | None) -> None:
+        while not self.has_all():
+            self._due_ms, number, key = self._points[self._next]
+            if before_ms is not None and self._due_ms >= before_ms:
+                return
+            self.found.append((number, rows_of(key)))
+            self._next += 1
+
+
+def _stored(state: StateReader, actor: ActorPlan, key: Any) -> KeyRows:
+    prefix = rows.actor_prefix(actor.name) + rows.escaped(actor.key_codec.encode(key))
+    return {row[len(prefix) :]: value for row, value in state.scan(prefix, rows.prefix_end(prefix))}

@@ -1,0 +1,299 @@
+"""State as of a time, compared with plain Python that knows what was known when."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
+import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
+import pytest
+
+import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.observer import rows_now, stored_now
+from tailrace.core.errors import OffsetGoneError, UsageError
+from tailrace.core.storage import StateReader
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.lab.export import (
+    Destination,
+    ExportReport,
+    StateOptions,
+    export_as_of,
+    export_points,
+    export_state,
+)
+from tailrace.lab.passes import pass_over
+from tailrace.runtime.preparing import prepare_log
+from tailrace.testing import Harness
+from tests.history.sales import random_service
+from tests.lab import yard
+from tests.runtime.state_world import KEYS, ROUNDS, World
+from tests.runtime.tallies import ticks
+
+ANY = StateOptions(any_environment=True)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MINUTE_MS = 60_000
+
+
+def in_ms(at: datetime) -> int:
+    return (at - EPOCH) // timedelta(milliseconds=1)
+
+
+def as_of(h: Harness, folder: Path, at_ms: int) -> ExportReport:
+    return export_as_of(h.plan, h.log, Destination(folder), ANY, at_ms)
+
+
+def at_points(
+    h: Harness, folder: Path, table: Any, actor: str = ""
+) -> tuple[ExportReport, list[dict[str, Any]]]:
+    """The rows for some points."""
+    folder.mkdir()
+    pq.write_table(table, folder / "points.parquet")
+    options = msgspec.structs.replace(ANY, actors=(actor,) if actor else ())
+    report = export_points(h.plan, h.log, Destination(folder / "out"), options, folder / "points.parquet")
+    return report, pq.read_table(folder / "out" / report.tables[0].name).to_pylist()
+
+
+@pytest.mark.one_seed_in(20)
+def test_state_as_of_a_time_is_what_was_known_before_anything_later(tmp_path: Path, seeds: range) -> None:
+    for seed in seeds:
+        h, events = yard.lived(seed, 220)
+        with h:
+            for minutes in (-10, 0, 13, 61, 200):
+                at = yard.BEGIN + timedelta(minutes=minutes)
+                report = as_of(h, tmp_path / f"{seed}-{minutes}", in_ms(at))
+                found = {
+                    (row["key_1"], row["key_2"]): (
+                        row["count"],
+                        row["took"],
+                        row["last"],
+                        row["share"],
+                        row["as_of"],
+                    )
+                    for row in pq.read_table(tmp_path / f"{seed}-{minutes}" / "Slot").to_pylist()
+                }
+                known = yard.lives(events, at)
+                assert found == {
+                    key: (one["count"], one["took"], one["last"], one["share"], at)
+                    for key, one in known.items()
+                }
+                assert bool(report.notes) is (minutes == 200)
+                entries = pq.read_table(tmp_path / f"{seed}-{minutes}" / "Slot_by").to_pylist()
+                assert sum(row["value"] for row in entries) == sum(one["count"] for one in known.values())
+
+
+def points_of(seed: int, count: int) -> list[tuple[str, int, datetime, int]]:
+    random = Random(seed)
+    return [
+        (
+            random.choice(("Riga", "Bergen", "Ö", "nowhere")),
+            random.randrange(-2, 3),
+            yard.BEGIN
+            + timedelta(milliseconds=random.randrange(-60_000, 80 * MINUTE_MS, random.choice((1, 10_000)))),
+            number,
+        )
+        for number in range(count)
+    ]
+
+
+def table_of(points: list[tuple[str, int, datetime, int]]) -> Any:
+    names = ("key_1", "key_2", "time", "label")
+    return pa.table(
+        {name: list(column) for name, column in zip(names, zip(*points, strict=True), strict=True)}
+    )
+
+
+@pytest.mark.one_seed_in(20)
+def test_each_point_has_the_state_of_its_key_at_its_time(tmp_path: Path, seeds: range) -> None:
+    for seed in seeds:
+        h, events = yard.lived(seed, 220)
+        points = points_of(seed, 60)
+        with h:
+            report, found = at_points(h, tmp_path / str(seed), table_of(points))
+        missing = 0
+        for (name, slot, at, number), row in zip(points, found, strict=True):
+            assert (row.pop("key_1"), row.pop("key_2"), row.pop("time"), row.pop("label")) == (
+                name,
+                slot,
+                at,
+                number,
+            )
+            known = yard.lives(events, at).get((name, slot))
+            missing += known is None
+            if known is None:
+                assert set(row.values()) == {None}
+                continue
+            by = {(key["_1"], key["_2"]): value for key, value in row.pop("by")}
+            assert {**row, "weight": Decimal(row["weight"]), "by": by} == known
+        assert f"{missing} rows without state at the time: nulls" in report.notes
+
+
+def test_a_point_after_all_events_has_the_last_state(tmp_path: Path) -> None:
+    h, events = yard.lived(3, 50)
+    with h:
+        points = [("Riga", slot, yard.BEGIN + timedelta(days=1), slot) for slot in range(-2, 3)]
+        report, found = at_points(h, tmp_path / "at", table_of(points))
+    known = yard.lives(events)
+    assert [row["count"] for row in found] == [
+        known.get(("Riga", slot), {}).get("count") for slot in range(-2, 3)
+    ]
+    assert "5 rows after all that was handled: the last state of the key" in report.notes
+
+
+class Beat(msgspec.Struct, frozen=True):
+    who: tr.Key[str]
+    at: tr.EventTime[int]
+
+
+def beats(order: Literal["arrival", "event-time"]) -> tuple[tr.App, Any, Any]:
+    app = tr.App("beats", partitions=1)
+    one, other = (app.topic(name, Beat, out_of_order="1m") for name in ("one", "other"))
+
+    @app.actor
+    class Heart(tr.Actor, order=order):
+        count: int = 0
+        last: int = tr.field(default=0, ttl="10m")
+        seen: tr.MapState[str, int] = tr.field(ttl="10m")
+
+        @tr.process(one, other)
+        def beat(self, event: Beat, ctx: tr.Context[str]) -> None:
+            self.count += 1
+            self.last = event.at
+            self.seen["here"] = event.at
+
+    return app, one, other
+
+
+def test_what_expires_later_is_there(tmp_path: Path) -> None:
+    """The expiry comes by the watermark alone, without an event that is later."""
+    app, one, _ = beats("arrival")
+    with Harness(app) as h:
+        h.send(one, Beat("a", MINUTE_MS))
+        h.advance_watermark(60 * MINUTE_MS)
+        h.commit()
+        times = [at * MINUTE_MS for at in (1, 10, 11, 12)]
+        _, found = at_points(h, tmp_path / "at", pa.table({"key": ["a"] * 4, "time": times}))
+    assert [(row["count"], row["last"], row["seen"]) for row in found] == [
+        (1, MINUTE_MS, [("here", MINUTE_MS)]),
+        (1, MINUTE_MS, [("here", MINUTE_MS)]),
+        (1, 0, []),
+        (1, 0, []),
+    ]
+
+
+def test_events_that_wait_for_their_turn_are_handled_by_then(tmp_path: Path) -> None:
+    """An ordered actor has all events up to the time, although one input was read far ahead of the other."""
+    app, one, other = beats("event-time")
+    with Harness(app) as h:
+        h.send(one, *(Beat("a", at * MINUTE_MS) for at in range(0, 40, 2)))
+        h.send(other, *(Beat("a", at * MINUTE_MS) for at in range(1, 40, 2)))
+        h.commit()
+        _, found = at_points(
+            h, tmp_path / "at", pa.table({"key": ["a"] * 3, "time": [0, 7 * MINUTE_MS, 20 * MINUTE_MS]})
+        )
+    assert [row["count"] for row in found] == [1, 8, 21]
+
+
+class _Compares:
+    """Compares the rows of a key with those of all keys, which are collected each time."""
+
+    first_ms = 0
+
+    def __init__(self) -> None:
+        self.compared = 0
+        self.names: set[Any] = set()
+
+    def take(self, cells: InstanceCache, actor: ActorPlan, time_ms: int, /) -> None:
+        self.names.add(cells.context.key)
+        for key in self.names:
+            one, other = stored_now(cells, actor, key), rows_now(cells, actor, key)
+            assert _without_timers(one) == _without_timers(other)
+            self.compared += bool(one)
+
+    def has_all(self) -> bool:
+        return False
+
+    def end(self, state: StateReader, /) -> None:
+        assert self.compared
+
+
+def _without_timers(found: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    return {
+        rest: value if rest else value[rows.start_of_fields(value) :]
+        for rest, value in found.items()
+        if rest[:1] != b"t"
+    }
+
+
+@pytest.mark.one_seed_in(5)
+def test_the_rows_of_one_key_are_those_among_all(seeds: range) -> None:
+    for seed in seeds:
+        with random_service(seed) as h:
+            for number in range(2):
+                pass_over(AppHistory(h.plan, h.log), number, _Compares(), any_environment=True)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"key_1": ["a"], "time": [1]}, r"key_2.*key_1, key_2 \(the key of Slot\)"),
+        ({"key_1": ["a"], "key_2": [1]}, "time"),
+        ({"key_1": ["a", "a"], "key_2": [1, None], "time": [1, 2]}, "row 2 .* has no key of Slot"),
+        ({"key_1": ["a"], "key_2": [1], "time": pa.array([None], pa.int64())}, "row 1 .* or no time"),
+        ({"key_1": [1], "key_2": [1], "time": [1]}, "row 1 .* has no key of Slot"),
+    ],
+)
+def test_points_that_make_no_sense_are_refused(tmp_path: Path, table: dict[str, Any], said: str) -> None:
+    h, _ = yard.lived(1, 5)
+    with h, pytest.raises(UsageError, match=said):
+        at_points(h, tmp_path / "at", pa.table(table))
+    assert [one.name for one in (tmp_path / "at").iterdir()] == ["points.parquet"]
+
+
+def test_a_time_before_the_snapshot_that_history_begins_with_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with closing(world.log):
+        world.live()
+        world.take()
+        other = world.app.renamed("other").plan()
+        prepare_log(world.log, other, create_declared=True)
+        world.run(other, start=world.start())
+        world.log.append_all(ticks(KEYS, ROUNDS, ROUNDS))
+        world.run(other)
+        with pytest.raises(
+            UsageError, match=r"begins with a snapshot that may have events up to .* is asked for"
+        ):
+            export_as_of(other, world.log, Destination(tmp_path / "early"), ANY, 0)
+        assert not (tmp_path / "early").exists()
+        export_as_of(other, world.log, Destination(tmp_path / "late"), ANY, 10**12)
+        export_state(other, world.log, Destination(tmp_path / "now"), ANY)
+    for table in (tmp_path / "now").iterdir():
+        if table.is_dir():
+            late = pq.read_table(tmp_path / "late" / table.name)
+            assert late.drop_columns("as_of").equals(pq.read_table(table).drop_columns("as_of"))
+
+
+def test_history_whose_beginning_is_deleted_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h, _ = yard.lived(1, 30)
+    with h:
+        start_offset = h.log.start_offset
+        monkeypatch.setattr(
+            h.log,
+            "start_offset",
+            lambda topic, number: 3 if topic == "moves" else start_offset(topic, number),
+        )
+        with pytest.raises(
+            OffsetGoneError, match=r"deleted offsets 0 to 2, which the history begins with.*--archive"
+        ):
+            as_of(h, tmp_path / "out", 0)
+    assert list(tmp_path.iterdir()) == []
