@@ -31,8 +31,9 @@ class Given(msgspec.Struct, frozen=True):
     kind: str
 
 
-def service() -> tr.App:
-    app = tr.App("rooms", partitions=2)
+def service(*, fails: bool = False) -> tr.App:
+    """``fails``: some results are refused, and dead letters."""
+    app = tr.App("rooms", partitions=2, on_error="dead-letter" if fails else "stop")
     readings = app.topic("readings", Reading, out_of_order=100)
     given = app.topic("given", Given)
     moving = app.window("moving", readings, windows.sliding(40, every=15), agg.mean(lambda r: r.value))
@@ -40,6 +41,13 @@ def service() -> tr.App:
     app.window(
         "corrected", readings, windows.tumbling(50), agg.total(lambda r: r.value), lateness=60, into=given
     )
+    sums = app.window("sums", readings, windows.tumbling(30), agg.count())
+
+    @app.process(sums)
+    def refuse(one: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+        if fails and one.start % 90 == 0:
+            raise ValueError("not this one")
+
     return app
 
 
@@ -90,14 +98,16 @@ def test_two_nights_give_what_one_gives(tmp_path: Path, disorder: int) -> None:
         assert [values(task) for task in rows[0]] == [values(task) for task in rows[1]]
 
 
+@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("disorder", [100, 400])
-def test_a_rebuild_is_what_has_lived(tmp_path: Path, disorder: int) -> None:
-    app = any_app.place(service())
+def test_a_rebuild_is_what_has_lived(tmp_path: Path, disorder: int, fails: bool) -> None:
+    app = any_app.place(service(fails=fails))
     for night in (events(1, disorder)[:100], events(1, disorder)[100:]):
         append(tmp_path, outputs(night), {"readings": 2})
         live_on(tmp_path, app, ends=False)
-    lived = [task.rows for task in live(tmp_path, service().plan())]
+    lived = [task.rows for task in live(tmp_path, service(fails=fails).plan())]
     assert any(lived)
+    assert bool(read(tmp_path, "rooms.dead-letters")) == fails
     for split in (1, 3):
         _, snapshot = done(tmp_path, app, store="memory", any_environment=True, split=split, order="tape")
         assert [task.rows for task in rebuilt(snapshot)] == lived
