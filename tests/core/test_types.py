@@ -215,7 +215,7 @@ def test_a_type_is_spelled_as_it_is_written() -> None:
     assert [spell(one) for one in (int, dict[str, int], Frozen | None, Literal["a", 1], Any, None)] == [
         "int",
         "dict[str, int]",
-        "tests.core.durable.Frozen | None",
+        "Frozen | None",
         "Literal['a', 1]",
         "Any",
         "None",

@@ -19,7 +19,14 @@ def add_lookup(
     app: App, name: str, edge: Edge[Any, Any], table: Topic[Any, Any], by: Any
 ) -> Stream[Any, Any]:
     """Add the operator of ``App.lookup``; see there."""
-    field, where = shared(table), f"the operator {name!r}"
+    where = f"the operator {name!r}"
+    given: Any = table
+    if not isinstance(given, Topic) or not given.settings.broadcast:
+        raise DefinitionError(
+            f"{where} looks up in {getattr(table, 'name', table)!r}, which is not a broadcast topic",
+            hint="Declare it with app.topic(..., broadcast=True).",
+        )
+    field = shared(table)
     stream = result_stream(app, name, pair_type((edge.type, table.type), "left"), edge)
     key_type, key_of = (table.key_type, by) if callable(by) else _reader(where, edge, by)
     if key_type not in (table.key_type, table.key_type | None):

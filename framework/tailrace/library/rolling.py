@@ -37,6 +37,7 @@ from tailrace.core.declare.topic_declaration import value_reader
 from tailrace.core.durations import duration, spelled
 from tailrace.core.errors import DefinitionError, DurableValueError, UsageError
 from tailrace.core.handling.collections import MapState
+from tailrace.core.values.key_paths import key_type_of
 from tailrace.core.values.map_keys import map_key_codec_for
 from tailrace.core.values.types import spell
 from tailrace.library import agg
@@ -68,7 +69,12 @@ def add_dedupe(
     """Add the operator of ``App.dedupe``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
-    id_type, id_of = typed_value(where, edge, by, by_type)
+    try:
+        id_type, id_of = typed_value(where, edge, by, by_type)
+    except DefinitionError as error:
+        raise DefinitionError(
+            error.what, hint=f'{error.hint} The default is by="id".' if by == "id" else error.hint
+        ) from None
     within_ms = milliseconds(where, "within", within)
     lateness_ms = milliseconds(where, "lateness", lateness, zero=True)
     hold_ms, leave_out = within_ms + lateness_ms, late_events(where, edge, late)
@@ -236,6 +242,10 @@ def add_top(
     at_least_one(where, "n", n)
     name_type, name_of = typed_value(where, edge, by, by_type)
     number_of, encode = untyped_value(where, edge, "of", of), map_key_codec_for(name_type).encode
+    if not callable(of) and (found := key_type_of(edge.type, of)) not in (int, float):
+        raise DefinitionError(
+            f"{where} adds of={of!r}, which is {spell(found)}", hint="Name a field with a number."
+        )
 
     def rank(one: tuple[Any, Any]) -> tuple[float, bytes]:
         number = rounded(one[1])

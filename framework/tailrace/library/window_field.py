@@ -21,6 +21,7 @@ from tailrace.core.declare.components import Component, context_of
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.handlers import ResultRole, TimerRole, add_role, roles_of
 from tailrace.core.errors import DefinitionError, UsageError
+from tailrace.core.suggestions import refuse_unknown
 from tailrace.library.agg import Aggregate
 from tailrace.library.operators import timer
 from tailrace.library.panes import EMPTY, Machine, Rules, machine
@@ -31,7 +32,9 @@ from tailrace.library.windowed import (
     operators,
     pane_fields,
     rules_of,
+    sure_type,
     timers,
+    windowed_type,
 )
 from tailrace.library.windows import AnyWindows
 
@@ -53,6 +56,7 @@ class Windows(Component, Generic[E, V]):
     def __init__(self, rules: Rules) -> None:
         self.spec, self._rules = meaning(rules), rules
         self._types = rules.aggregate.types(None)
+        self.result_type = windowed_type(Any, sure_type(self._types[1]))
         self._kept: Machine | None = None
         self.revised: dict[str, str] = {}
         """Methods that take early results or corrections, and of what."""
@@ -252,7 +256,13 @@ def windowed(
     Raises:
         DefinitionError: The arguments do not go together.
     """
-    return Windows(rules_of("a field of windows", windows, aggregate, options))
+    where = "a field of windows"
+    for name in ("late", "into"):
+        if name in options:
+            hint = "add returns False for an event that no window takes: emit it. The method with @tr.on_window emits results."
+            raise DefinitionError(f"{where} has no option {name!r}", hint=hint)
+    refuse_unknown(where, options, FieldOptions.__annotations__)
+    return Windows(rules_of(where, windows, aggregate, options))
 
 
 def on_window(field: Windows[E, V], /) -> Callable[[Result[S, K, V]], Result[S, K, V]]:

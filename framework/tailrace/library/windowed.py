@@ -10,12 +10,14 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 import msgspec
 
 from tailrace.core import rows
+from tailrace.core.declare.annotations import members_of
 from tailrace.core.declare.app import App
 from tailrace.core.declare.handlers import process
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.durations import duration, spelled
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.handling.collections import MapState
+from tailrace.core.suggestions import refuse_unknown
 from tailrace.library.agg import Aggregate
 from tailrace.library.filling import Get, filler
 from tailrace.library.operators import add_operator, handler, key_type_of, opened, result_stream, timer
@@ -69,6 +71,7 @@ def add_window(
 ) -> Edge[Any, Any]:
     """Add the operator of ``App.window``; see there."""
     where = f"the window {name!r}"
+    refuse_unknown(where, options, (*FieldOptions.__annotations__, "late", "into"))
     late: Topic[Any, Any] | None = options.get("late")
     rules = rules_of(where, windows, aggregate, options)
     _check_input(where, app, edge, rules, late)
@@ -117,8 +120,8 @@ def _results(
     more = "corrections" if rules.lateness_ms else "early results" if rules.is_early else ""
     key_type = key_type_of(name, edge)
     if into is None:
-        out: Edge[Any, Any] = result_stream(app, name, Windowed, edge)
-        operators(app)[name] = _Known(_windowed(key_type, value_type), more)
+        out: Edge[Any, Any] = result_stream(app, name, windowed_type(key_type, sure_type(value_type)), edge)
+        operators(app)[name] = _Known(windowed_type(key_type, value_type), more)
         return out, lambda result, _, __: result
     if into.is_table and isinstance(rules.windows, Sessions) and more:
         raise DefinitionError(
@@ -127,7 +130,7 @@ def _results(
             hint="Give a topic, or leave early=, early_clock= and lateness= out.",
         )
     parts = [(attrgetter("value"), value_type)]
-    made = filler(f"the window {name!r}", into, edge, _windowed(key_type, value_type), parts, sure=False)
+    made = filler(f"the window {name!r}", into, edge, windowed_type(key_type, value_type), parts, sure=False)
     if more:
         operators(app)[into.name] = _Known(into.type, more)
     return into, made
@@ -146,7 +149,13 @@ def operators(app: App) -> dict[str, _Known]:
     return found
 
 
-def _windowed(key_type: Any, value_type: Any) -> Any:
+def sure_type(value_type: Any) -> Any:
+    """The type of values, as handlers are compared with it: of several, such as the int | float of sums, it is not known which."""
+    return Any if value_type is None or len(members_of(value_type)) > 1 else value_type
+
+
+def windowed_type(key_type: Any, value_type: Any) -> Any:
+    """The type of results with such keys and values."""
     return Windowed[key_type, value_type]
 
 
@@ -204,7 +213,8 @@ def rules_of(
     given = aggregate
     if not isinstance(given, Aggregate):
         raise DefinitionError(
-            f"{where} is given {aggregate!r}, which is no aggregate", hint="Write agg.count()."
+            f"{where} is given {aggregate!r}, which is no aggregate",
+            hint="Write agg.count(), or derive a class from agg.Aggregate.",
         )
     ordered = aggregate.ordered or (isinstance(windows, Sessions) and windows.at_most_ms is not None)
     if not aggregate.merges and (
@@ -233,7 +243,10 @@ def rules_of(
         (is_early and counted and not is_global, "early results of windows.count"),
         (is_global and not is_early, "global windows, which never end, without early= or early_clock="),
         (lateness_ms and counted, "lateness= for windows without a time"),
-        (lateness_ms and ordered, "lateness= and events in the order of event time"),
+        (
+            lateness_ms and ordered,
+            f"lateness=, and {aggregate.spec if aggregate.ordered else 'at_most='} needs its events in the order of event time, which has no late ones",
+        ),
         ("late" in options and counted and not ordered, "late= for windows without a time"),
         (fill and not is_fixed, "fill= for other windows than tumbling, daily, weekly and monthly ones"),
         (fill and (lateness_ms or is_early), "fill= together with lateness= or early results"),

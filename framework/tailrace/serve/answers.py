@@ -111,7 +111,10 @@ class Questions:
             return Question(plan, found, partition, name, query.converted(given))
         known = fields_of(plan)
         if name and name not in known:
-            all_of_them = [*known, *self.queries[plan.name]]
+            parts = [
+                one for one in known if one.startswith(f"{name}__")
+            ]  # of a composite field, by its own name
+            all_of_them = parts or [*known, *self.queries[plan.name]]
             raise Unanswered(
                 f"{plan.name} has no field or query {name!r}",
                 status=NOT_FOUND,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.topic import Table, Topic
+from tailrace.core.declare.topic import Stream, Table, Topic
 from tailrace.core.errors import EmittedTypeError, UsageError
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.app_history import Origin, origin_of
@@ -44,13 +44,19 @@ class Emitted(list[Out]):
     __slots__ = ()
 
     def to(self, topic: Topic[E, Any]) -> list[E]:
-        """The events that were emitted to one topic, in this order; of a table, without the deletions."""
-        try:
-            name = topic.name
-        except AttributeError:
+        """The events that were emitted to one topic, in this order; of a table, without the deletions.
+
+        Raises UsageError for anything else, also for a stream, whose events are in no log.
+        """
+        edge: Any = topic
+        if isinstance(edge, Stream):
             raise UsageError(
-                f"{topic!r} is not a topic", hint="Give a topic, as app.topic returned it."
-            ) from None
+                f"{edge.name!r} is a stream, whose events are in no log",
+                hint="Let the operator write to a topic (into=), or a function that takes the stream.",
+            )
+        if not isinstance(edge, Topic):
+            raise UsageError(f"{topic!r} is not a topic", hint="Give a topic, as app.topic returned it.")
+        name = edge.name
         return [out.event for out in self if out.topic == name and out.event is not None]
 
     def deleted(self, table: Table[Any, K]) -> list[K]:

@@ -41,7 +41,10 @@ class View(ABC):
         """Start the service, if it is down."""
 
     def emitted(self, topic: Topic[E, Any]) -> list[E]:
-        """All committed events emitted to a topic so far, in the order in which they became visible."""
+        """All committed events emitted to a topic so far, in the order in which they became visible.
+
+        Raises UsageError for a stream, whose events are in no log.
+        """
         return Emitted(self._service.visible).to(topic)
 
     def table(self, table: Table[E, K]) -> dict[K, E]:

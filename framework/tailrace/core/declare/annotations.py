@@ -112,7 +112,7 @@ def members_of(annotation: Any) -> tuple[Any, ...]:
 
 
 def accepts(annotation: Any, offered: Any) -> bool:
-    """Whether a parameter with this annotation accepts every value of the type ``offered``."""
+    """Whether a parameter with this annotation accepts every value of the type ``offered``, as far as that is known (Any)."""
     allowed = members_of(annotation)
     if any(a is Any or a is object or isinstance(a, TypeVar) for a in allowed):
         return True
@@ -120,7 +120,7 @@ def accepts(annotation: Any, offered: Any) -> bool:
 
 
 def _takes(allowed: Any, member: Any) -> bool:
-    if allowed == member or (allowed is float and member is int):
+    if allowed == member or member is Any or (allowed is float and member is int):
         return True
     if isinstance(allowed, type) and isinstance(member, type) and not get_args(allowed):
         return issubclass(member, allowed)

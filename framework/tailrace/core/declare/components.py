@@ -34,6 +34,8 @@ class Component:
     place: int = 0
     """Its place among the components of the actor, in the order of declaration."""
     spec: str = ""
+    result_type: Any = Any
+    """The type of its results, as far as it is known."""
 
     def parts(self) -> Mapping[str, tuple[Any, Any]]:
         """The durable fields by name, each with its type and its default (None for a ``MapState`` or ``ListState``)."""

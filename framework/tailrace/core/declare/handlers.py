@@ -138,6 +138,13 @@ class Handler:
             self._check_message(names[0], hints)
         elif isinstance(self.roles[0], TimerRole):
             self._check_payloads(names[0], hints)
+        elif isinstance(self.roles[0], ResultRole) and names[0] in hints:
+            given = self.roles[0].component.result_type
+            if not accepts(hints[names[0]], given):
+                raise DefinitionError(
+                    f"{self.where} takes {spell(hints[names[0]])}, but gets {spell(given)}",
+                    hint=f"Declare {names[0]!r} with it.",
+                )
         self.scope = None
         return True
 

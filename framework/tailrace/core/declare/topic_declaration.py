@@ -127,7 +127,8 @@ def value_reader(
         found = key_type if found is None else found
         codec_for(found)
     except DefinitionError as error:
-        raise DefinitionError(f"{where}: {error.what}", hint=error.hint) from None
+        what = error.what if option == "key" else re.sub("^the key ", f"{option}=", error.what)
+        raise DefinitionError(f"{where}: {what}", hint=error.hint) from None
     return found, key_of
 
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import Flag
-from types import UnionType
-from typing import Any, Final, get_origin
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -68,6 +68,13 @@ def spell(declared: Any) -> str:
         name: str | None = getattr(declared, "__qualname__", None)
         if name is not None:
             return name
+    origin, args = get_origin(declared), get_args(declared)
+    if origin in (Union, UnionType):
+        return " | ".join("None" if one is NoneType else spell(one) for one in args)
+    if isinstance(origin, type) and args and not any(isinstance(one, list) for one in args):
+        room = "tr." if origin.__module__.startswith("tailrace.library.") else ""
+        inner = ("..." if one is ... else "None" if one is NoneType else spell(one) for one in args)
+        return f"{room}{origin.__qualname__}[{', '.join(inner)}]"
     return str(declared).replace("typing.", "")
 
 
