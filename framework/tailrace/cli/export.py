@@ -22,10 +22,11 @@ from tailrace.cli.value_types import TimeType
 from tailrace.core.counting import counted
 from tailrace.core.errors import SetAsideError
 from tailrace.lab import export as lab
+from tailrace.lab.formats import Format
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
 
-_FORMATS = ("parquet",)
+_FORMATS = ("parquet", "delta", "iceberg")
 
 
 @click.command(cls=Command, short_help="Export state, topics or a snapshot as tables.")
@@ -36,7 +37,7 @@ _FORMATS = ("parquet",)
     type=(click.Choice(_FORMATS), click.Path(path_type=Path, file_okay=False)),
     required=True,
     metavar="FORMAT FOLDER",
-    help=f"The format, {' or '.join(_FORMATS)}, and a new or empty folder.",
+    help=f"The format, {', '.join(_FORMATS)}, and a new or empty folder.",
 )
 @click.option(
     "--topic", "topics", multiple=True, help="Export this topic of the app, not its state; may be repeated."
@@ -89,7 +90,7 @@ def export(
     if (topics and actors) or (timers and (topics or points)):
         raise click.UsageError("--actor and --timers are about state: --topic takes neither, --at no timers.")
     plan = find_app(app).plan()
-    destination = lab.Destination(to[1], cast("lab.Format", to[0]))
+    destination = lab.Destination(to[1], cast("Format", to[0]))
     options = lab.StateOptions(actors, timers, any_environment)
     if snapshot:
         uri, _, which = snapshot.partition("#")

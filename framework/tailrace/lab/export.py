@@ -15,7 +15,6 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -27,6 +26,7 @@ from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab.files import MANIFEST, TableReport, TableWriter, published
+from tailrace.lab.formats import FINISH, Format, check_installed
 from tailrace.lab.passes import AllKeys, Points, Taker, pass_over
 from tailrace.lab.points import point_columns, point_values, read_points
 from tailrace.lab.state_tables import RowBatches, View, check_actors, stored_actors, tables_of, write_state
@@ -34,7 +34,6 @@ from tailrace.lab.topic_tables import TopicTable
 from tailrace.log.interface import OneCommitLog
 from tailrace.state.snapshots import Snapshot, Snapshots
 
-Format: TypeAlias = Literal["parquet", "delta", "iceberg"]
 _FORMAT = 1
 _WORK = "_work"
 
@@ -186,7 +185,12 @@ def _write_state(plan: Plan, view: View, options: StateOptions, report: ExportRe
 def _exporting(plan: Plan, source: str, to: Destination) -> Generator[tuple[ExportReport, Path]]:
     """The report of an export, and the folder to write into. At the end the manifest is written, and all is published."""
     report = ExportReport(app=plan.app, source=source, written_as=to.written_as)
-    with published(to.folder) as folder:
+    check_installed(to.written_as)
+
+    def finish(making: Path, folder: Path) -> None:
+        FINISH[to.written_as](making, folder, [one.name for one in report.tables], plan.app)
+
+    with published(to.folder, finish) as folder:
         yield report, folder
         shutil.rmtree(folder / _WORK, ignore_errors=True)
         (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")

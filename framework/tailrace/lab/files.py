@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -126,8 +126,8 @@ def _array(column: Column, given: Any, type_: Any, where: str) -> Any:
 
 
 @contextmanager
-def published(folder: Path) -> Generator[Path]:
-    """A folder to write into, which becomes ``folder`` at the end of the block, and is removed after an error.
+def published(folder: Path, finish: Callable[[Path, Path], None]) -> Generator[Path]:
+    """A folder to write into. At the end of the block ``finish`` makes it ``folder``. It is removed after an error.
 
     Raises:
         OptionError: There is something in the folder, or another export is at it.
@@ -151,7 +151,7 @@ def published(folder: Path) -> Generator[Path]:
         raise _failed(error, folder) from error
     try:
         yield making
-        making.replace(folder)
+        finish(making, folder)
     except OSError as error:
         raise _failed(error, folder) from error
     finally:
