@@ -34,13 +34,15 @@ class B(msgspec.Struct, tr.Keyed[str], frozen=True):
     n: int
 
 
-class C(msgspec.Struct, tr.Keyed[str]):
-    """Not frozen, and with a list: it has no fixed point."""
+class C(msgspec.Struct, tr.Keyed[str], frozen=True):
+    """With a method that runs when it is decoded: it has no fixed point."""
 
     key: tr.Key[str]
     at: tr.EventTime[int]
     n: int
-    tags: list[str] = msgspec.field(default_factory=list)
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None: ...
 
 
 class Given(msgspec.Struct, frozen=True):

@@ -58,9 +58,9 @@ def window(aggregate: Any, **options: Any) -> None:
     [
         (lambda: agg.reduce(counted, Count()), "Count, which can change in place"),
         (lambda: agg.reduce(lambda acc, _: acc, []), "type list, which can change in place"),
-        (lambda: window(Times()), r"Times has the type list\[int\], which can"),
-        (lambda: window(agg.several(times=Times())), r"Times has the type list\[int\], which can"),
-        (lambda: tr.windowed(windows.tumbling(9), Times()), r"Times has the type list\[int\], which can"),
+        (lambda: window(Times()), r"Times has the type .*list\[int\].*, which can"),
+        (lambda: window(agg.several(times=Times())), r"Times has the type .*list\[int\].*, which can"),
+        (lambda: tr.windowed(windows.tumbling(9), Times()), r"Times has the type .*list\[int\].*, which can"),
     ],
 )
 def test_an_accumulator_that_can_change_in_place_is_refused(make: Callable[[], Any], message: str) -> None:

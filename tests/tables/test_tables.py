@@ -395,7 +395,7 @@ def test_a_window_emits_its_results_and_their_corrections_to_a_table() -> None:
         h.send(numbers, Change("a", 300, 4))
         assert {key: one.value for key, one in h.table(sums).items()} == {("a", 0): 7, ("a", 1_000): 3}
         h.replay()
-    with pytest.raises(tr.DefinitionError, match="would stay in the table 'sums'"):
+    with pytest.raises(tr.DefinitionError, match="the table 'sums' keeps the last of each key"):
         app.window("s", numbers, tr.windows.sessions("1s"), tr.agg.count(), early=1, into=sums)
 
 

@@ -103,7 +103,7 @@ class Aggregate(Generic[E_contra, A, V_co]):
                 f"the aggregate {self.spec} does not say what it holds",
                 hint="Annotate what its methods start and result return.",
             )
-        unchanging(self.spec, hints[0])
+        unchanging(f"the accumulator of {self.spec}", hints[0])
         return hints
 
     @property
@@ -454,7 +454,7 @@ def reduce(step: Callable[[A, E], A], start: A) -> Aggregate[E, A, A]:
     The accumulator has the type that ``step`` is annotated to return, else that of ``start``: a tuple, not a list.
     """
     held = get_type_hints(step).get("return", type(start))
-    unchanging("reduce", held)
+    unchanging("the accumulator of reduce", held)
     return _Made(
         "reduce", lambda _: (held, held), start, lambda acc, e, _: step(acc, e), None, _same, ordered=True
     )

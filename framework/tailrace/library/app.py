@@ -113,7 +113,8 @@ class App(WithJoins):
           dates, enums, or tuples of them. The event of another id, such as None, fails.
         - ``lateness``: how late an event may be and still be passed on. Ids are kept for so much longer. An event that is later
           is not passed on, since its id may be forgotten: it is counted as dropped, or written to the topic ``late``.
-        - ``order``: ``"event-time"`` makes the first event by event time the one that is passed on. By default it is the first to arrive.
+        - ``order``: ``"event-time"`` makes the first event by event time the one that is passed on. By default it is the first to arrive,
+          unless an operator in the order of event time, such as a join, takes the stream; ``"arrival"`` refuses such an operator.
 
         Raises:
             DefinitionError: An argument is not allowed, the type of the ids is not known, or the name is taken.

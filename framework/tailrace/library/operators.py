@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, Final
+
+from msgspec import inspect
 
 from tailrace.core import rows
 from tailrace.core.declare.actor import Actor, ActorMeta, declaration_of
@@ -12,10 +14,12 @@ from tailrace.core.declare.handlers import ProcessRole, TimerRole, add_role, che
 from tailrace.core.declare.topic import Edge, Order, Stream, Topic
 from tailrace.core.declare.topic_declaration import legal_name
 from tailrace.core.errors import DefinitionError
-from tailrace.core.values.types import spell
+from tailrace.core.values.guards import struct_class
+from tailrace.core.values.types import parts_of, spell
 
 Body = Mapping[str, Any]
 """The body of an actor class: its fields, with ``__annotations__``, and its decorated handlers."""
+_CHANGING: Final = (inspect.ListType, inspect.DictType, inspect.SetType, inspect.ByteArrayType)
 
 
 def result_stream(app: App, name: str, type: Any, *inputs: Edge[Any, Any]) -> Stream[Any, Any]:
@@ -106,12 +110,21 @@ def opened(counts: Callable[[Any, int], Mapping[str, int]]) -> Any:
 
 
 def unchanging(what: str, held: Any) -> None:
-    """Refuse an accumulator that can change in place: windows and keys would share it."""
-    config = getattr(held, "__struct_config__", None)
-    if (get_origin(held) or held) in (list, dict, set, bytearray) or (config and not config.frozen):
-        raise DefinitionError(
-            f"the accumulator of {what} has the type {spell(held)}, which can change in place",
-            hint="Take a tuple or a frozen struct, and return a new one each time.",
-        )
-    for part in get_args(held):
-        unchanging(what, part)
+    """Refuse what is kept, by its type, if it can change in place: other handlers of an event, windows and keys share it."""
+    try:
+        parts = list(parts_of(inspect.type_info(held), set()))
+    except (TypeError, NameError):
+        return  # it is refused where it is stored
+    for part in parts:
+        if isinstance(part, inspect.StructType):
+            changes, why = (
+                not struct_class(part).__struct_config__.frozen,
+                f": {spell(part.cls)} is not frozen",
+            )
+        else:
+            changes, why = isinstance(part, _CHANGING), ""
+        if changes:
+            raise DefinitionError(
+                f"{what} has the type {spell(held)}, which can change in place{why}",
+                hint="Take structs with frozen=True, and tuples instead of lists and dicts.",
+            )

@@ -12,7 +12,7 @@ from tailrace.core.declare.app import App
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.durations import duration
 from tailrace.core.errors import DefinitionError, UsageError
-from tailrace.library.operators import key_type_of
+from tailrace.library.operators import key_type_of, unchanging
 from tailrace.library.sides import Side
 from tailrace.library.windowed import operators
 
@@ -90,6 +90,8 @@ class Inputs:
                 f"the operator {self.where!r} takes {edge.name!r}, which has {known.more}: each would be joined",
                 hint="Take the final results only: without early=, early_clock= and lateness= there.",
             )
+        if known is None:
+            unchanging(f"the input {edge.name!r} of the operator {self.where!r}", edge.type)
         return edge.type if known is None else known.type
 
     def _late(self, edge: Edge[Any, Any], topic: Topic[Any, Any] | None) -> TakeLate:

@@ -23,7 +23,7 @@ from tailrace.core.declare.handlers import ResultRole, TimerRole, add_role, role
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.core.suggestions import refuse_unknown
 from tailrace.library.agg import Aggregate
-from tailrace.library.operators import timer
+from tailrace.library.operators import timer, unchanging
 from tailrace.library.panes import EMPTY, Machine, Rules, machine
 from tailrace.library.windowed import (
     FieldOptions,
@@ -57,6 +57,7 @@ class Windows(Component, Generic[E, V]):
         self.spec, self._rules = meaning(rules), rules
         self._types = rules.aggregate.types(None)
         self.result_type = windowed_type(Any, sure_type(self._types[1]))
+        unchanging(f"the accumulator of {rules.aggregate.spec}", self._types[0])
         self._kept: Machine | None = None
         self.revised: dict[str, str] = {}
         """Methods that take early results or corrections, and of what."""

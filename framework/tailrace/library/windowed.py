@@ -20,7 +20,15 @@ from tailrace.core.handling.collections import MapState
 from tailrace.core.suggestions import refuse_unknown
 from tailrace.library.agg import Aggregate
 from tailrace.library.filling import Get, filler
-from tailrace.library.operators import add_operator, handler, key_type_of, opened, result_stream, timer
+from tailrace.library.operators import (
+    add_operator,
+    handler,
+    key_type_of,
+    opened,
+    result_stream,
+    timer,
+    unchanging,
+)
 from tailrace.library.panes import EMPTY, Machine, Rules, machine
 from tailrace.library.windows import AnyWindows, Calendar, Count, Sessions, Sliding, Tumbling
 
@@ -77,6 +85,8 @@ def add_window(
     _check_input(where, app, edge, rules, late)
     known = operators(app).get(edge.name)
     holds, value_type = aggregate.types(edge.type if known is None else known.type)
+    if known is None:
+        unchanging(f"the accumulator of {rules.aggregate.spec}", holds)
     out, made = _results(app, name, edge, into, rules, value_type)
     result = aggregate.result
 
@@ -123,11 +133,15 @@ def _results(
         out: Edge[Any, Any] = result_stream(app, name, windowed_type(key_type, sure_type(value_type)), edge)
         operators(app)[name] = _Known(windowed_type(key_type, value_type), more)
         return out, lambda result, _, __: result
-    if into.is_table and isinstance(rules.windows, Sessions) and more:
+    grows, key = isinstance(rules.windows, Sessions), into.settings.key
+    has_start = callable(key) or not {"start", "end"}.isdisjoint(
+        (key,) if isinstance(key, str) else key or ()
+    )
+    if into.is_table and more and (grows or not (has_start or isinstance(rules.windows, Count))):
         raise DefinitionError(
-            f"the window {name!r} has {more} of sessions, which may replace results of another start and end: these "
-            f"would stay in the table {into.name!r}",
-            hint="Give a topic, or leave early=, early_clock= and lateness= out.",
+            f"the window {name!r} has {more}, which must replace its own results before, and the table {into.name!r} keeps the last "
+            f"of each key: {'a session that grows has another start' if grows else 'there, it replaces that of any window'}",
+            hint=f"Give a topic, or leave early=, early_clock= and lateness= out{'' if grows else ', or add start to the key'}.",
         )
     parts = [(attrgetter("value"), value_type)]
     made = filler(f"the window {name!r}", into, edge, windowed_type(key_type, value_type), parts, sure=False)
