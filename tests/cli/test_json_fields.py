@@ -43,6 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("command", sorted(documented()))
 def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, command: str) -> None:
     arguments: dict[str, list[object]] = {
+        "ab": [SHOP, SHOP, "--to", tmp_path / "ab", "--workers", 1],
         "archive": ["--to", tmp_path / "archive"],
         "compare": [SHOP, place / "log", place / "state"],
         "dead-letters list": ["shop"],

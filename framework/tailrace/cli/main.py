@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import click
 
+from tailrace.cli.ab import ab
 from tailrace.cli.archive import archive
 from tailrace.cli.commands import Commands, exit_code_of
 from tailrace.cli.compare import compare
@@ -60,6 +61,7 @@ tailrace.add_command(serve)
 tailrace.add_command(replay)
 tailrace.add_command(explore)
 tailrace.add_command(compare)
+tailrace.add_command(ab)
 tailrace.add_command(rebuild)
 tailrace.add_command(archive)
 tailrace.add_command(export)

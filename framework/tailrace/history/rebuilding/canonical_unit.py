@@ -48,18 +48,27 @@ _OUTPUTS_AT_ONCE = 10_000
 """Most outputs held in memory."""
 
 
-def run_canonical(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
-    """Replay the past of one partition, or of all partitions together."""
+def run_canonical(
+    unit: Unit, past: HistorySource, work: WorkFolder, attempt: str, watch: Watch | None = None
+) -> UnitResult:
+    """Replay the past of one partition, or of all partitions together; of the keys of a watch with its observer."""
     with ExitStack() as closing:
-        return _Run(unit, past, work, attempt, closing).run()
+        return _Run(unit, past, work, attempt, closing, watch or Watch()).run()
 
 
 class _Run:
     """The tasks of a unit, each with its sink, and their shared data."""
 
     def __init__(
-        self, unit: Unit, past: HistorySource, work: WorkFolder, attempt: str, closing: ExitStack
+        self,
+        unit: Unit,
+        past: HistorySource,
+        work: WorkFolder,
+        attempt: str,
+        closing: ExitStack,
+        watch: Watch,
     ) -> None:
+        self.watch = watch
         self.unit, self.job, self.past, self.plan = unit, unit.job, past, past.plan
         self.attempt, self.work, self.closing = attempt, work, closing
         self._begun_s = time.perf_counter()
@@ -122,7 +131,7 @@ class _TaskSink(Sink):
         )
         super().__init__(self._folder.store, CommitPolicy(entries=None, moved=_COMMIT_EVERY))
         keys = run.job.request.keys
-        self._keys = named_keys(run.plan, keys).keys if keys else None
+        self._keys = named_keys(run.plan, keys).keys if keys else run.watch.keys
         self.task = self._task()
         self._marking = Marking(self.task) if marks_wanted(run.job) else None
 
@@ -132,7 +141,9 @@ class _TaskSink(Sink):
         # An app that sends to itself runs all keys, since any of them may send to those that are wanted.
         keys = None if job.delivers_sends else self._keys
         begun.load(self.store, rows_of_keys(plan, keys))
-        watch = Watch(None, keys, None if request.failures.on_error == "stop" else failed.decide)
+        watch = Watch(
+            self._run.watch.observer, keys, None if request.failures.on_error == "stop" else failed.decide
+        )
         task = Task(
             plan,
             number,

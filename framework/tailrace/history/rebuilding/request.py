@@ -27,6 +27,7 @@ import msgspec
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.replay import Limit, Limits
 from tailrace.core.engine.settings import TaskSettings
+from tailrace.log.interface import Ends
 from tailrace.processes.environment import timezones_version
 
 Order: TypeAlias = Literal["auto", "tape", "canonical"]
@@ -46,6 +47,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Id or name of the base."""
     after_deleted: bool = False
     """Skip the records that the log has deleted."""
+    ends: Ends | None = None
+    """The ends of all topics that are read; None: those at the beginning of the rebuild."""
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,14 +39,16 @@ from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import StateMemory
 
 
-def run_task(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -> UnitResult:
-    """Run a task to its end. Raises TailraceError: see ``Replay.take`` and ``Failed``."""
+def run_task(
+    unit: Unit, past: HistorySource, work: WorkFolder, attempt: str, watch: Watch | None = None
+) -> UnitResult:
+    """Run a task to its end, of the keys of a watch with its observer. Raises TailraceError: see ``Replay.take`` and ``Failed``."""
     result = UnitResult(unit=unit.name, attempt=attempt)
     if unit.job.targets[unit.partition].cut is None:
         result.tasks = (task_without_history(unit.job, past, unit.partition),)
         return result
     with TaskFolder(unit.job, unit.partition, work.tasks, attempt, StateMemory()) as folder:
-        _TaskRun(unit, past, work, result, folder).run()
+        _TaskRun(unit, past, work, result, folder, watch or Watch()).run()
     return result
 
 
@@ -57,7 +59,7 @@ def run_sends(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
         result.tasks = (task_without_history(job, past, unit.partition),)
         return result
     with TaskFolder(job, unit.partition, work.tasks, attempt, StateMemory()) as folder:
-        _SendsRun(replace(unit, job=job), past, work, result, folder).run()
+        _SendsRun(replace(unit, job=job), past, work, result, folder, Watch()).run()
     return UnitResult(unit=unit.name, attempt=attempt, tasks=result.tasks)
 
 
@@ -65,7 +67,13 @@ class _TaskRun(TapeSink):
     """One attempt at the task of a partition."""
 
     def __init__(
-        self, unit: Unit, past: HistorySource, work: WorkFolder, result: UnitResult, folder: TaskFolder
+        self,
+        unit: Unit,
+        past: HistorySource,
+        work: WorkFolder,
+        result: UnitResult,
+        folder: TaskFolder,
+        watch: Watch,
     ) -> None:
         self._unit, self._job, self._number = unit, unit.job, unit.partition
         self._past, self._plan, self._work = past, past.plan, work
@@ -73,7 +81,8 @@ class _TaskRun(TapeSink):
         self._target = self._job.targets[self._number]
         self._failed = Failed(self._job.request.failures.on_error)
         keys = self._job.request.keys
-        self._keys = named_keys(self._plan, keys).keys if keys else None
+        self._keys = named_keys(self._plan, keys).keys if keys else watch.keys
+        self._observer = watch.observer
         self.settles = self._keys is None
         self._sends = Sends(self._plan) if compares_sends(self._job, self._plan) else None
         self._more_outputs = 0
@@ -95,7 +104,7 @@ class _TaskRun(TapeSink):
             self._folder.cut,
             self._source(),
             lineage=self._end.lineage,
-            watch=Watch(None, self._keys, self._failed.decide),
+            watch=Watch(self._observer, self._keys, self._failed.decide),
             settings=task_settings(),
             limit=request.limit(self._number),
             lenient=self._job.lenient,

@@ -25,6 +25,7 @@ from tailrace.history.rebuilding.job import Settled, SettledOrder, Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.tape_targets import settle_along_tape
+from tailrace.log.interface import Ends
 from tailrace.state.snapshots import Snapshot, Snapshots
 
 
@@ -44,7 +45,7 @@ def settle(request: Request, past: HistorySource) -> Settled:
     if request.order != "canonical":
         check_history(plan.app, past.log, plan.inputs)
     order, notes = _order(request, past)
-    settled = msgspec.structs.replace(_last_commits(past, order), notes=notes)
+    settled = msgspec.structs.replace(_last_commits(past, order, request.source.ends), notes=notes)
     if base is not None:
         settled = msgspec.structs.replace(settled, base=base.manifest.id)
     if order == "canonical":
@@ -53,13 +54,13 @@ def settle(request: Request, past: HistorySource) -> Settled:
         return settle_along_tape(request, past, base, settled)
 
 
-def _last_commits(past: HistorySource, order: SettledOrder) -> Settled:
+def _last_commits(past: HistorySource, order: SettledOrder, given: Ends | None) -> Settled:
     """The last commits of all tasks as of one commit of the log, and the ends of all topics then."""
     plan = past.plan
     with past.compaction_paused():
         read = topics_of(plan, past.log)
         topics = note_of_topics(past.log, read)
-        position, ends = past.ends(read)
+        position, ends = past.ends(read) if given is None else given
         targets: list[Target] = []
         for number in range(plan.partitions):
             if plan.changelog_topic not in ends:

@@ -1,0 +1,77 @@
+"""``tailrace ab``: two versions of an app, compared on the same history."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from tailrace.cli.arguments import json_option, outside_of_log, piped, workers_option
+from tailrace.cli.commands import Command
+from tailrace.cli.console import progress
+from tailrace.cli.rebuild_options import source_options
+from tailrace.core.counting import counted
+from tailrace.history.rebuilding.request import Source
+from tailrace.lab.ab import AbReport, Wanted, compare_versions
+
+NOISY = 2
+
+
+@click.command(cls=Command, short_help="Compare two versions of an app on the same history.")
+@click.argument("a")
+@click.argument("b")
+@source_options
+@click.option("--to", required=True, metavar="FOLDER", help="A new or empty folder for the results.")
+@click.option(
+    "--python-b", metavar="PATH", help="The interpreter of B, with its packages (default: this one)."
+)
+@click.option(
+    "--first-events",
+    type=click.IntRange(0),
+    default=1000,
+    show_default=True,
+    help="Number of keys, those that differ most, whose first event is searched.",
+)
+@click.option("--noisy", is_flag=True, help="Exit 0 even if A differs from itself or from the service.")
+@workers_option(None, "Processes of this machine.")
+@json_option
+def ab(
+    *,
+    a: str,
+    b: str,
+    source: Source,
+    to: str,
+    python_b: str | None,
+    first_events: int,
+    noisy: bool,
+    workers: int | None,
+    as_json: bool,
+) -> int:
+    """Rebuild versions A and B of an app from the same history, and compare states and outputs.
+
+    A and B are each package.module:app, path/to/file.py:app, or either after a git revision: main:package.module:app.
+    """
+    outside_of_log(to, source.log, "--to")
+    wanted = Wanted(
+        a=a, b=b, source=source, to=to, python_b=python_b, workers=workers, first_events=first_events
+    )
+    with progress() as report_progress:
+        report = compare_versions(wanted, lambda said: report_progress(said, 0, 0))
+    with piped():
+        click.echo(msgspec.json.encode(report) if as_json else "\n".join(_lines(report)))
+    return NOISY if report.noise and not noisy else 0
+
+
+def _lines(report: AbReport) -> list[str]:
+    counts, noise = report.counts, "; ".join(report.noise)
+    order = "along the tape" if report.order == "tape" else f"in canonical order: {report.why}"
+    return [
+        f"NOISE: {noise}" if noise else f"no noise: A was compared with {report.noise_measured}",
+        f"A: {report.a}",
+        f"B: {report.b}",
+        f"both {order}",
+        f"{counts.keys_differ:,} of {counted(counts.keys, 'key')} differ",
+        f"{counts.outputs_differ:,} outputs differ, of {counts.outputs[0]:,} of A and {counts.outputs[1]:,} of B",
+        *(f"    {one.actor}.{one.field}: {counted(one.keys, 'key')}" for one in report.fields),
+        *(f"note: {one}" for one in (*counts.notes, *report.notes)),
+        f"results in {report.folder} ({report.seconds:.1f} s)",
+    ]

@@ -1,0 +1,321 @@
+"""``tailrace ab``: two versions of an app compared on the same history.
+
+1. Noise     A is rebuilt. Along the tape, its rows and outputs are compared with what the service has stored.
+             In canonical order a second process, with other hashes, rebuilds a first part of history once more.
+2. B         is rebuilt in the same order, over the same history. If it sends itself other records than are
+             recorded, both are rebuilt in canonical order.
+3. Results   the differences of states and outputs, the first event of each key, metrics, and a page.
+
+Everything is made in a folder beside the destination, which is renamed at the end. After an interruption, what
+is there of the same command and code is used again.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+from filelock import FileLock, Timeout
+from msgspec.structs import replace
+
+from tailrace.core.counting import counted
+from tailrace.core.engine.replay import Limits
+from tailrace.core.errors import (
+    EnvironmentMismatchError,
+    InputsChangedError,
+    OptionError,
+    ReplayDivergedError,
+    UnknownTopicError,
+)
+from tailrace.history.rebuilding.checked_request import checked
+from tailrace.history.rebuilding.output_files import PARQUET
+from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
+from tailrace.lab.differences import Counts, Made
+from tailrace.lab.side import About, Rebuilt
+from tailrace.lab.tables import Field, fields_of, items_to_trace, write_tables
+from tailrace.lab.trail import First
+from tailrace.lab.versions import Place, Version, placed
+from tailrace.log.interface import Ends
+
+Say = Callable[[str], None]
+_FIRST_PART = 50_000
+"""Records of the part of history that measures noise in canonical order."""
+
+_NOT_ALONG_TAPE = (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError, UnknownTopicError)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be compared, and how."""
+
+    a: str
+    b: str
+    source: Source
+    to: str
+    python_b: str | None = None
+    workers: int | None = None
+    first_events: int = 1000
+    """Number of differing keys, and of output keys, whose first event is searched."""
+
+
+class AbReport(msgspec.Struct, kw_only=True):
+    """The result of a comparison of versions."""
+
+    app: str
+    a: str
+    b: str
+    order: Order = "auto"
+    """The order that both were rebuilt in."""
+    why: str = ""
+    """Why the order is not that of the tape."""
+    noise: list[str] = []
+    """How A differs from itself, or from the service; empty if it does not."""
+    noise_measured: str = ""
+    """What A was compared with."""
+    counts: Counts = msgspec.field(default_factory=Counts)
+    fields: list[Field] = []
+    folder: str
+    notes: list[str] = []
+    seconds: float = 0.0
+
+
+def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
+    """Compare two versions, and publish the results.
+
+    Raises:
+        OptionError: There is something in the destination, or the versions cannot be compared.
+        TailraceError: What a rebuild raises, with the version's name before it.
+    """
+    begun_s, to = time.perf_counter(), Path(wanted.to).absolute()
+    making = to.with_name(f".{to.name}.ab")
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise OptionError(f"there is something in {wanted.to!r}", hint="Name a new or an empty folder.")
+    making.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(making.with_suffix(".lock"), timeout=0), ExitStack() as closing:
+            _keep_if_same(wanted, making)
+            report = _Run(wanted, making, closing, say).run()
+            report.seconds = time.perf_counter() - begun_s
+            shutil.rmtree(making / "work")
+            (making / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+            making.replace(to)
+    except Timeout:
+        raise OptionError(f"another comparison into {wanted.to!r} is running", hint="Wait for it.") from None
+    making.with_suffix(".lock").unlink(missing_ok=True)
+    return report
+
+
+def _keep_if_same(wanted: Wanted, making: Path) -> None:
+    """Empty the folder, unless the same command was interrupted in it."""
+    file, command = making / "work" / "command.json", msgspec.json.encode(wanted)
+    if not file.is_file() or file.read_bytes() != command:
+        shutil.rmtree(making)
+        file.parent.mkdir(parents=True)
+        file.write_bytes(command)
+
+
+class _Run:
+    def __init__(self, wanted: Wanted, making: Path, closing: ExitStack, say: Say) -> None:
+        self._wanted, self._folder, self._work, self._say = wanted, making, making / "work", say
+        self._closing = closing
+        self._ends: Ends | None = None
+        self._places = [placed(one, closing) for one in (wanted.a, wanted.b)]
+        python_b = wanted.python_b or sys.executable
+        self._a = self._started("A", self._places[0])
+        self._b = self._started("B", self._places[1], python_b)
+        self._about = [
+            one.ask("about", About, request=self._request(one, "auto")) for one in (self._a, self._b)
+        ]
+        one, other = (each.app for each in self._about)
+        if one != other:
+            raise OptionError(
+                f"A and B are not versions of one app: the app is {one!r} in A, {other!r} in B",
+                hint="An app under another name is compared as module:app@name.",
+            )
+        self._ends = self._ends_of_history()
+        self.report = AbReport(
+            app=self._about[0].app,
+            a=f"{wanted.a} ({self._places[0].note})",
+            b=f"{wanted.b} ({self._places[1].note}, interpreter {python_b})",
+            folder=wanted.to,
+        )
+
+    def _started(self, name: str, place: Place, python: str = sys.executable, seed: int = 0) -> Version:
+        version = Version(name, place, python, hash_seed=seed)
+        self._closing.callback(version.close)
+        return version
+
+    def _ends_of_history(self) -> Ends:
+        """Where history ends, for both versions and for a run that continues this one."""
+        file = self._work / "ends.json"
+        if file.is_file():
+            return msgspec.json.decode(file.read_bytes(), type=Ends)
+        topics = sorted({*self._about[0].topics, *self._about[1].topics})
+        found = self._a.ask("ends", Ends, request=self._request(self._a, "auto"), topics=topics)
+        file.write_bytes(msgspec.json.encode(found))
+        return found
+
+    def run(self) -> AbReport:
+        """See ``compare_versions``."""
+        report = self.report
+        made = self._rebuilt()
+        report.order = "tape" if made[0].report.order == "tape" else "canonical"
+        for name, one in zip("AB", made, strict=True):
+            report.notes += [f"{name}: {note}" for note in one.report.notes]
+        self._say("comparing")
+        compared = self._work / "compared"
+        report.counts = self._a.ask(
+            "compared", Counts, one=made[0].made, other=made[1].made, folder=str(compared)
+        )
+        write_tables(compared, self._first_events(compared, report.order), self._folder)
+        report.fields = fields_of(self._folder)
+        return report
+
+    # --- the rebuilds
+
+    def _rebuilt(self) -> tuple[Rebuilt, Rebuilt]:
+        """Both versions, in one order."""
+        report = self.report
+        one = self._rebuilt_a()
+        if one.report.order == "tape":
+            self._measure_by_service(one)
+            try:
+                other = self._make(self._b, "tape", lenient=True)
+            except _NOT_ALONG_TAPE as error:
+                report.why = f"along the tape, {error.what}"
+                one, other = self._make(self._a, "canonical"), self._make(self._b, "canonical")
+        else:
+            report.why = report.why or "there is no tape, or its beginning is deleted"
+            other = self._make(self._b, "canonical")
+        if not report.noise_measured:
+            self._measure_again()
+        return one, other
+
+    def _rebuilt_a(self) -> Rebuilt:
+        report = self.report
+        try:
+            return self._make(self._a, "auto")
+        except ReplayDivergedError as error:
+            report.noise_measured = "what the service has stored"
+            report.noise.append(f"{error.what}: A is not the code that ran, or it is not deterministic")
+        try:
+            return self._make(self._a, "auto", lenient=True)
+        except ReplayDivergedError as error:
+            report.why = f"along the tape, {error.what}"
+            return self._make(self._a, "canonical")
+
+    def _make(self, version: Version, order: Order, *, lenient: bool = False) -> Rebuilt:
+        self._say(f"rebuilding {version.name}")
+        folder = self._work / f"{version.name}-{order}{'-lenient' * lenient}"
+        return version.ask(
+            "make",
+            Rebuilt,
+            request=self._request(version, order, folder, lenient=lenient),
+            workers=self._wanted.workers,
+            folder=str(folder),
+        )
+
+    def _request(
+        self,
+        version: Version,
+        order: Order,
+        folder: Path | None = None,
+        *,
+        lenient: bool = False,
+        until: Limits | None = None,
+    ) -> Request:
+        place = folder or self._work
+        return checked(
+            Request(
+                app=version.place.reference,
+                source=replace(self._wanted.source, ends=self._ends),
+                to=Destination(uri=str(place), outputs=f"{PARQUET}{place / 'outputs'}"),
+                order=order,
+                until=until or Limits(),
+                failures=Failures(lenient=lenient),
+            )
+        )
+
+    # --- noise
+
+    def _measure_by_service(self, one: Rebuilt) -> None:
+        """Compare A along the tape with what the service has stored, if its rows were."""
+        report, rows = self.report, one.report
+        if not rows.same_rows + rows.other_rows:
+            return
+        self._say("comparing A with the service")
+        report.noise_measured = "what the service has stored"
+        request = self._request(self._a, "tape")
+        outputs = self._a.ask("outputs_as_stored", int, request=request, made=one.made)
+        for count, what in ((rows.other_rows, "row"), (outputs, "output")):
+            if count:
+                report.noise.append(f"{counted(count, what)} of A are not those of the service")
+
+    def _measure_again(self) -> None:
+        """Compare A with A in another process with other hashes, over a first part of history."""
+        report, again = self.report, self._started("A again", self._places[0], seed=1)
+        of_history = self._ends_of_history().offsets
+        ends = {name: of_history[name] for name in self._about[0].inputs}
+        request = self._request(self._a, "canonical")
+        starts = self._a.ask("starts", dict[str, list[int]], request=request, topics=[*ends])
+        records = sum(sum(ends[name]) - sum(starts[name]) for name in ends)
+        share = min(1.0, _FIRST_PART / max(records, 1))
+        limits = Limits(
+            {
+                name: {
+                    at: first + math.ceil((end - first) * share)
+                    for at, (first, end) in enumerate(zip(starts[name], ends[name], strict=True))
+                }
+                for name in ends
+            }
+        )
+        made: list[Made] = []
+        for version in (self._a, again):
+            self._say(f"measuring noise: rebuilding {version.name}")
+            folder = self._work / f"noise-{len(made)}"
+            request = self._request(version, "canonical", folder, until=limits)
+            given = {"request": request, "workers": self._wanted.workers, "folder": str(folder)}
+            made.append(version.ask("make", Rebuilt, **given).made)
+        report.noise_measured = (
+            f"a second run of A over {min(records, _FIRST_PART):,} records, with other hashes"
+        )
+        into = str(self._work / "noise")
+        found = self._a.ask("compared", Counts, one=made[0], other=made[1], folder=into)
+        for count, what in ((found.keys_differ, "key"), (found.outputs_differ, "output")):
+            if count:
+                report.noise.append(f"{counted(count, what)} of A differ between two runs of A")
+
+    # --- the first events
+
+    def _first_events(self, compared: Path, order: Order) -> list[First]:
+        """The first events of the keys that differ most."""
+        items, (one, other) = items_to_trace(compared, self._wanted.first_events), self._about
+        if not items:
+            return []
+        same = {name for name, schema in one.schemas.items() if other.schemas.get(name) == schema}
+        both = {
+            name: sorted({*fields} & {*other.fields.get(name, ())})
+            for name, fields in one.fields.items()
+            if name not in same
+        }
+        firsts: list[First] = []
+        for version, place in ((self._a, "trail-a"), (self._b, "trail-b")):
+            self._say(f"finding first events in {version.name}")
+            folder = self._work / place
+            shutil.rmtree(folder, ignore_errors=True)
+            firsts = version.ask(
+                "first_events",
+                list[First],
+                request=self._request(version, order, folder, lenient=True),
+                items=items,
+                both=both,
+                folder=str(folder),
+                trail=str(self._work / "trail"),
+                second=version is self._b,
+            )
+        return firsts

@@ -1,0 +1,233 @@
+"""The process of a version: it has the version's code, and does tasks for its parent.
+
+A task is a line of JSON on standard input: its name and its arguments. The answer, a failure or a value, goes to
+what was standard output when the process began. What the app prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec.structs import replace
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.observer import Watch
+from tailrace.core.errors import TailraceError
+from tailrace.history.reading.app_history import hash_of
+from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.rebuilding.canonical_unit import run_canonical
+from tailrace.history.rebuilding.code_digest import code_of
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.job import Job, Unit
+from tailrace.history.rebuilding.output_files import PARQUET, read_outputs
+from tailrace.history.rebuilding.past import HistorySource, opened_past
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.results import Failure
+from tailrace.history.rebuilding.tape_unit import run_task
+from tailrace.history.rebuilding.targets import settle
+from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.lab.differences import Counts, Made, compare
+from tailrace.lab.trail import (
+    AllParted,
+    Fields,
+    First,
+    Item,
+    Tracer,
+    decode_trail,
+    encode_trail,
+    items_of,
+    watched_keys,
+)
+from tailrace.log.interface import Ends
+from tailrace.processes.app_loading import find_app
+from tailrace.state.snapshots import Place
+
+_TRAIL = "trail"
+
+
+class About(msgspec.Struct):
+    """A version of an app."""
+
+    app: str
+    version: str
+    partitions: int
+    topics: list[str]
+    """The topics of the log that it reads or writes."""
+    inputs: list[str]
+    """Those that it reads from outside."""
+    fields: dict[str, list[str]]
+    """By actor."""
+    schemas: dict[str, str]
+    """By actor, the digest of its schema."""
+
+
+def about(plan: Plan, request: Request) -> About:
+    """Describe this version. Raises the errors of ``opened_past``."""
+    own = plan.written
+    with opened_past(request, plan, taped=False) as past:
+        return About(
+            app=plan.app,
+            version=plan.version,
+            partitions=plan.partitions,
+            topics=topics_of(plan, past.log),
+            inputs=[one.name for one in plan.inputs if not one.is_inbox and one.name not in own],
+            fields={one.name: [field.name for field in one.schema.fields] for one in plan.actors},
+            schemas={one.name: _digest(one.schema) for one in plan.actors},
+        )
+
+
+def ends(plan: Plan, request: Request, topics: list[str]) -> Ends:
+    """Where topics end now."""
+    with opened_past(request, plan, taped=False) as past:
+        return past.ends(topics)
+
+
+def starts(plan: Plan, request: Request, topics: list[str]) -> dict[str, list[int]]:
+    """Where topics begin."""
+    with opened_past(request, plan, taped=False) as past:
+        return {
+            one: [past.log.start_offset(one, number) for number in range(plan.partitions)] for one in topics
+        }
+
+
+class Rebuilt(msgspec.Struct):
+    """A rebuild that was made, and by what."""
+
+    code: str
+    report: RebuildReport
+    made: Made
+
+
+def make(plan: Plan, request: Request, workers: int | None, folder: str) -> Rebuilt:
+    """Rebuild, unless ``folder`` holds the result of the same code and request."""
+    code, file = _digest((request, sorted(code_of(request.app, plan).items()))), Path(folder) / "rebuilt.json"
+    if file.is_file():
+        done = msgspec.json.decode(file.read_bytes(), type=Rebuilt)
+        if done.code == code:
+            return done
+    report = rebuild(request, LocalEngine(workers))
+    outputs = Path(Place.at(request.to.outputs.removeprefix(PARQUET)).path) / plan.app / report.snapshot
+    outputs.mkdir(parents=True, exist_ok=True)
+    done = Rebuilt(code, report, Made(request.to.uri, report.snapshot, str(outputs)))
+    file.with_suffix(".new").write_bytes(msgspec.json.encode(done))
+    file.with_suffix(".new").replace(file)
+    return done
+
+
+def outputs_as_stored(plan: Plan, request: Request, made: Made) -> int:
+    """The number of outputs that are not what the log has of them; without those that it has deleted."""
+    differ = 0
+    with opened_past(request, plan, taped=True) as past:
+        emitted, in_part = past.emitted(range(plan.partitions))
+        for file in Path(made.outputs).glob("outputs-*.parquet"):
+            hashes = emitted[int(file.name.split("-")[1])].hashes
+            for number, one in read_outputs(Place.at(str(file))):
+                found = hashes[number] if number < len(hashes) else 0
+                differ += found != hash_of(one) and not (found == 0 and one.topic in in_part)
+    return differ
+
+
+def compared(plan: Plan, one: Made, other: Made, folder: str) -> Counts:
+    """See ``differences.compare``."""
+    return compare(plan, one, other, Path(folder))
+
+
+# --- the first events
+
+
+def first_events(
+    plan: Plan, request: Request, items: list[Item], both: Fields, folder: str, trail: str, second: bool
+) -> list[First]:
+    """Run the keys of items again. The first side writes its ``trail``; the second returns what it finds by that."""
+    firsts: list[First] = []
+    with opened_past(request, plan, taped=False) as past:
+        job = _job(plan, request, past, Path(folder))
+        if not second:
+            shutil.rmtree(trail, ignore_errors=True)
+            Path(trail).mkdir(parents=True)
+        for number in (0,) if job.delivers_sends else range(plan.partitions):
+            here = items if job.delivers_sends else items_of(items, number, plan.partitions)
+            if not here:
+                continue
+            file = Path(trail) / str(number)
+            other = decode_trail(file.read_bytes()) if second else None
+            tracer = Tracer(plan, here, None if job.delivers_sends else number, both, other)
+            _run(Unit(job=job, kind="task", partition=number), past, tracer, watched_keys(plan, here))
+            firsts += tracer.firsts
+            if not second:
+                file.write_bytes(encode_trail(tracer.trail))
+    return firsts
+
+
+def _job(plan: Plan, request: Request, past: HistorySource, folder: Path) -> Job:
+    return Job(
+        **msgspec.structs.asdict(settle(request, past)),
+        id=_TRAIL,
+        code={},
+        request=replace(request, to=replace(request.to, outputs="none")),
+        app=plan.app,
+        version=plan.version,
+        partitions=plan.partitions,
+        work=str(folder / "work"),
+        snapshot=_TRAIL,
+        folder=Place.at(str(folder / "snapshot")).uri,
+        created_ms=0,
+    )
+
+
+def _run(unit: Unit, past: HistorySource, tracer: Tracer, keys: frozenset[Any]) -> None:
+    work, watch = WorkFolder(Path(unit.job.work)), Watch(tracer, keys)
+    work.make()
+    run = run_task if unit.job.order == "tape" else run_canonical
+    try:
+        run(unit, past, work, _TRAIL, watch)
+        tracer.end()
+    except AllParted:
+        pass
+
+
+# --- the process
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.msgpack.encode(value)).hexdigest()
+
+
+TASKS: dict[str, Callable[..., Any]] = {
+    one.__name__: one for one in (about, ends, starts, make, outputs_as_stored, compared, first_events)
+}
+
+
+def answer(reference: str, line: bytes) -> bytes:
+    """Do a task of the app that ``module:app`` names."""
+    name, given = msgspec.json.decode(line, type=tuple[str, dict[str, msgspec.Raw]])
+    task, failure, value = TASKS[name], None, None
+    hints = get_type_hints(task)
+    try:
+        plan = find_app(reference).plan()
+        value = task(plan, **{one: msgspec.json.decode(each, type=hints[one]) for one, each in given.items()})
+    except TailraceError as error:
+        failure = Failure.of(error)
+    return msgspec.json.encode((failure, value))
+
+
+def main() -> None:
+    """Do tasks until there are no more."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    for line in sys.stdin.buffer:
+        answers.write(answer(sys.argv[1], line) + b"\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

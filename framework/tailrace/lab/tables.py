@@ -1,0 +1,122 @@
+"""The tables of a comparison of versions, from what was compared and the first events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from tailrace.lab.differences import duckdb, quoted
+from tailrace.lab.trail import First, Item
+from tailrace.state.snapshots.arrow import pa
+
+Kind = Literal["state", "output"]
+_STEPS = 10
+"""Bars of a histogram."""
+_DIFFERENCE: Final = "try_cast(b as double) - try_cast(a as double)"
+_WORST: Final[Mapping[Kind, str]] = {
+    "state": """
+select actor, key_bytes, count(*) as fields, max(abs({difference})) as most from {file}
+group by actor, key_bytes order by most desc nulls last, fields desc, actor, key_bytes limit {limit}
+""",
+    "output": """
+select topic, key_bytes, count(*) as outputs, min(time) as since from {file} where key_bytes is not null
+group by topic, key_bytes order by outputs desc, since, topic, key_bytes limit {limit}
+""",
+}
+_FIRST: Final = ", ".join(
+    f'"first".{one} as first_{one}' for one in ("topic", "partition", "offset", "timer", "time")
+)
+_TABLES: Final[Mapping[str, str]] = {
+    "differences": """
+select actor, one.key, field, a, b, {difference} as difference, {first}
+from {states} as one left join firsts as "first"
+    on "first".kind = 'state' and "first".name = actor and "first".key = key_bytes
+order by abs(difference) desc nulls last, actor, one.key, field
+""",
+    "outputs_differences": """
+select one.topic, one.key, one.time, number_a, number_b, one.kind, a, b, {first}
+from {outputs} as one left join firsts as "first"
+    on "first".kind = 'output' and "first".name = one.topic and "first".key = key_bytes
+order by one.time, one.topic, one.key, number_a, number_b
+""",
+}
+_FIELDS: Final = """
+with one as (
+    select actor, split_part(field, '[', 1) as field, key, difference,
+        min(difference) over w as least, max(difference) over w as most
+    from {file} window w as (partition by actor, split_part(field, '[', 1))
+)
+select actor, field, count(distinct key), count(difference), avg(difference), any_value(least), any_value(most),
+    histogram(case when difference is null then null when most = least then 0
+        else least({steps} - 1, cast(floor({steps} * (difference - least) / (most - least)) as int)) end)
+from one group by actor, field order by 3 desc, 1, 2
+"""
+
+
+class Field(msgspec.Struct):
+    """How a field of the keys of an actor differs: by B less A, where both are numbers."""
+
+    actor: str
+    field: str
+    """Its name; of a map or a list the name without the entry."""
+    keys: int
+    """Number of keys in which it differs."""
+    numbers: int
+    """Number of differences between numbers; the following are of these."""
+    mean: float | None
+    least: float | None
+    most: float | None
+    histogram: list[int]
+    """Number of differences in ten steps of equal size, from ``least`` to ``most``."""
+
+
+def items_to_trace(compared: Path, limit: int) -> list[Item]:
+    """The keys that differ most, and the output keys with most differences."""
+    found = list[Item]()
+    files: Mapping[Kind, Path] = {"state": compared / "states", "output": compared / "outputs"}
+    for kind, file in files.items():
+        query = _WORST[kind].format(difference=_DIFFERENCE, file=quoted(file), limit=limit)
+        found += (Item(kind, row[0], row[1]) for row in rows_of(query))
+    return found
+
+
+def rows_of(query: str) -> list[tuple[Any, ...]]:
+    """The rows of a query over files."""
+    rows: list[tuple[Any, ...]] = duckdb.connect().execute(query).fetchall()
+    return rows
+
+
+def write_tables(compared: Path, firsts: Sequence[First], folder: Path) -> None:
+    """Write ``differences.parquet`` and ``outputs_differences.parquet``, with the first events."""
+    items, causes = [one for one, _ in firsts], [one for _, one in firsts]
+    columns = {
+        "kind": pa.array([one.kind for one in items], pa.string()),
+        "name": pa.array([one.name for one in items], pa.string()),
+        "key": pa.array([one.key for one in items], pa.binary()),
+        "topic": pa.array([one.topic for one in causes], pa.string()),
+        "partition": pa.array([one.partition for one in causes], pa.int32()),
+        "offset": pa.array([one.offset for one in causes], pa.int64()),
+        "timer": pa.array([one.timer for one in causes], pa.string()),
+        "time": pa.array([one.time_ms for one in causes], pa.timestamp("ms", "UTC")),
+    }
+    database = duckdb.connect()
+    database.execute("set timezone = 'UTC'")
+    database.register("firsts", pa.table(columns))
+    names = {"states": quoted(compared / "states"), "outputs": quoted(compared / "outputs")}
+    for name, query in _TABLES.items():
+        said = query.format(difference=_DIFFERENCE, first=_FIRST, **names)
+        database.execute(f"copy ({said}) to {quoted(folder / name)} (compression zstd)")
+
+
+def fields_of(folder: Path) -> list[Field]:
+    """How each field differs, those of most keys first."""
+    query = _FIELDS.format(file=quoted(folder / "differences"), steps=_STEPS)
+    names, found = Field.__struct_fields__, list[Field]()
+    for row in rows_of(query):
+        counts: dict[int, int] = row[-1] or {}
+        histogram = [counts.get(at, 0) for at in range(_STEPS)]
+        found.append(msgspec.convert(dict(zip(names, (*row[:-1], histogram), strict=True)), Field))
+    return found

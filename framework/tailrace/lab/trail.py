@@ -1,0 +1,208 @@
+"""The first events from which two versions part: both run again, of the keys that differ alone.
+
+Each side keeps a trail: for each key, the causes of its calls in their order, each with a digest of the key's
+rows after it and of what the calls have emitted. Of an output's key, the causes are those that emitted it. The
+first side writes its trail. The second compares its own with that as it goes, and stops when every key has
+parted. State is compared as each version reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.engine.as_read import ReadAs
+from tailrace.core.engine.observer import Call, Moment
+from tailrace.core.engine.units import TIMER
+from tailrace.core.engine.value_rows import KeyRows, raw_fields
+from tailrace.core.errors import TailraceError
+from tailrace.core.records import RawOutput
+from tailrace.core.values.defaults import are_same
+from tailrace.core.values.keys import KeyCodec
+from tailrace.core.values.partitioner import partition_of
+
+Fields: TypeAlias = dict[str, list[str]]
+"""By actor, the fields that both versions declare; of an actor with one schema in both, nothing."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """What differs: a key of an actor, or the outputs of a key in a topic."""
+
+    kind: Literal["state", "output"]
+    name: str
+    """Of the actor or the topic."""
+    key: bytes
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """Why a handler was called: a record, or a timer (then ``topic`` is its actor, ``offset`` is None)."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    timer: str | None
+    time_ms: int
+    """Its event time."""
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True):
+    """What a key was after a cause, and all that was sent."""
+
+    cause: Cause
+    state: bytes
+    sent: bytes
+
+
+Trail: TypeAlias = dict[Item, list[Step]]
+First: TypeAlias = tuple[Item, Cause]
+
+
+class AllParted(BaseException):
+    """Ends a run: nothing is left to find."""
+
+
+class Tracer:
+    """The observer of a run of one partition, or of all of them together (``partition`` is None then).
+
+    ``other``: the trail of the other side, to compare with.
+    """
+
+    def __init__(
+        self, plan: Plan, items: Sequence[Item], partition: int | None, both: Fields, other: Trail | None
+    ) -> None:
+        self._plan, self._partition, self._other = plan, partition, other
+        self.trail: Trail = {one: [] for one in items}
+        self.firsts: list[First] = []
+        self._open = set(items)
+        self._passed = dict.fromkeys(items, 0)
+        self._content = {one.name: _reader(one, both.get(one.name)) for one in plan.actors}
+
+    def begins(self, _call: Call, /) -> None:
+        """See ``Observer``."""
+
+    def call(self, _call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:
+        """See ``Observer``."""
+        handler(*arguments)
+
+    def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
+        """See ``Observer``."""
+        if call.actor is not None:
+            item = Item("state", call.actor.name, call.actor.key_codec.encode(call.moment.key))
+            if item in self._open:
+                self._take(item, call, self._content[call.actor.name](call.rows()), outputs)
+        sent_to: dict[Item, list[RawOutput]] = {}
+        for one in outputs:
+            sent_to.setdefault(Item("output", one[0], one[1] or b""), []).append(one)
+        for item, sent in sent_to.items():
+            if item in self._open:
+                self._take(item, call, None, sent)
+
+    def passed_over(self, _moment: Moment, _why: str, /) -> None:
+        """See ``Observer``."""
+
+    def expired(self, _moment: Moment, _actor: ActorPlan, _what: bytes, /) -> None:
+        """See ``Observer``."""
+
+    def end(self) -> None:
+        """Compare the last steps, and what only the other side has."""
+        for item in list(self._open) if self._other is not None else ():
+            self._settle(item, last=True)
+
+    def _take(self, item: Item, call: Call, content: object, sent: Sequence[RawOutput]) -> None:
+        """Add a step; calls of one cause are one step."""
+        cause, steps, digest = self._cause(item, call), self.trail[item], b""
+        if steps and steps[-1].cause == cause:
+            digest = steps.pop().sent
+        elif self._other is not None:
+            self._settle(item, last=False)
+        for one in sent:
+            digest = _hash((digest, *one[:4]))
+        steps.append(Step(cause, _hash(content), digest))
+
+    def _settle(self, item: Item, *, last: bool) -> None:
+        """Compare the step that is complete now."""
+        assert self._other is not None
+        mine, theirs, at = self.trail[item], self._other.get(item, []), self._passed[item]
+        pairs = [(mine[at] if at < len(mine) else None, theirs[at] if at < len(theirs) else None)]
+        if last and at < len(mine):
+            pairs.append((None, theirs[at + 1] if at + 1 < len(theirs) else None))
+        for one, other in pairs if mine or last else ():
+            if one != other:
+                self._open.discard(item)
+                causes = [each.cause for each in (other, one) if each is not None]
+                self.firsts.append((item, min(causes, key=lambda cause: cause.time_ms)))
+                if not self._open:
+                    raise AllParted
+                return
+            self._passed[item] += one is not None
+
+    def _cause(self, item: Item, call: Call) -> Cause:
+        moment, actor = call.moment, call.actor
+        number = self._partition
+        if number is None:
+            key = item.key if actor is None else actor.key_codec.encode(moment.key)
+            number = partition_of(key, self._plan.partitions)
+        if moment.input == TIMER:
+            return Cause("" if actor is None else actor.name, number, None, moment.timer or "", moment.at)
+        return Cause(self._plan.inputs[moment.input].name, number, moment.at, None, moment.event_time)
+
+
+def _reader(actor: ActorPlan, both: list[str] | None) -> Callable[[KeyRows], object]:
+    """What makes of a key's rows what can be compared with the other version's: its values without their defaults.
+
+    ``both``: the fields that both versions have; None: their rows have one form.
+    """
+    if both is None:
+        return lambda found: sorted(found.items())
+    reader, common = ReadAs(actor.schema), {*both}
+
+    def read(found: KeyRows) -> object:
+        kept = dict(reader.read(found))
+        plain = raw_fields(kept.pop(b"")[1:]) if b"" in kept else {}
+        shown = {
+            name: value
+            for name, value in plain.items()
+            if name in common or not ((default := reader.fields[name].default) and are_same(value, default))
+        }
+        return sorted(shown.items()), sorted(kept.items())
+
+    return read
+
+
+def watched_keys(plan: Plan, items: Sequence[Item]) -> frozenset[Any]:
+    """The keys to run, as handlers know them; without those of actors and topics that this version does not have."""
+    codecs: Mapping[tuple[str, str], KeyCodec] = {
+        **{("state", one.name): one.key_codec for one in plan.actors},
+        **{("output", one.name): one.key_codec for one in plan.topics.values()},
+    }
+    found: set[Any] = set()
+    for one in items:
+        codec = codecs.get((one.kind, one.name))
+        try:
+            found |= set() if codec is None else {codec.decode(one.key)}
+        except (TailraceError, ValueError):
+            continue
+    return frozenset(found)
+
+
+def items_of(items: Sequence[Item], partition: int, partitions: int) -> list[Item]:
+    """The items of a partition, as far as the partition of their keys says."""
+    return [one for one in items if partition_of(one.key, partitions) == partition]
+
+
+def encode_trail(trail: Trail) -> bytes:
+    """A trail as bytes, for the other side."""
+    return msgspec.msgpack.encode(list(trail.items()))
+
+
+def decode_trail(data: bytes) -> Trail:
+    """The trail in the bytes of ``encode_trail``."""
+    return dict(msgspec.msgpack.decode(data, type=list[tuple[Item, list[Step]]]))
+
+
+def _hash(content: object) -> bytes:
+    return blake2b(msgspec.msgpack.encode(content), digest_size=16).digest()

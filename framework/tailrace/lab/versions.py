@@ -1,0 +1,132 @@
+"""A version of an app, in a process of its own: ``module:app``, ``path/to/file.py:app``, or either after ``REV:``.
+
+A revision of the repository of the current folder is checked out into a temporary work tree. Its process runs
+there, with that folder first on the path. It has the interpreter and the installed packages of this process,
+unless another interpreter is named: those that the revision asks for are not installed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from tailrace.core.errors import UnknownAppError, UsageError, WorkerLostError
+from tailrace.history.rebuilding.results import Failure
+
+T = TypeVar("T")
+_REQUIREMENTS = ("*requirements*", "*.lock", "pyproject.toml", "setup.py", "setup.cfg")
+
+
+class Place(NamedTuple):
+    """Where the code of a version is."""
+
+    reference: str
+    """``module:app``"""
+    root: Path
+    """The folder that is first on its path."""
+    note: str
+
+
+def placed(text: str, closing: ExitStack) -> Place:
+    """Find a version; a revision is checked out until ``closing`` closes.
+
+    Raises:
+        UnknownAppError: The text names no app, or there is no such file.
+        UsageError: There is no such revision, or the current folder is in no repository.
+    """
+    revision, place, attribute = ["", *text.split(":")][-3:] if text.count(":") in (1, 2) else ("", "", "")
+    if not place or not attribute or (not revision and text.count(":") == 2):
+        raise UnknownAppError(
+            f"{text!r} names no version of an app",
+            hint="Write package.module:app, path/to/file.py:app, or a revision before it: main:package.module:app.",
+        )
+    root, note = Path.cwd(), f"from {Path.cwd().name}"
+    if revision:
+        root, note = _checked_out(revision, closing)
+    if not place.endswith(".py"):
+        return Place(f"{place}:{attribute}", root, note)
+    file = root / place
+    if not file.is_file():
+        raise UnknownAppError(f"there is no file {place!r} {note}", hint="Correct the path.")
+    names, folder = [file.stem], file.resolve().parent
+    while (folder / "__init__.py").is_file():
+        names, folder = [folder.name, *names], folder.parent
+    return Place(f"{'.'.join(names)}:{attribute}", folder, note)
+
+
+def _checked_out(revision: str, closing: ExitStack) -> tuple[Path, str]:
+    """The folder of a revision that is the current folder here, and a note about it."""
+    top = Path(_git(["rev-parse", "--show-toplevel"], "the current folder is in no git repository"))
+    missing = f"there is no revision {revision!r}"
+    commit = _git(["rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"], missing)
+    tree = Path(closing.enter_context(TemporaryDirectory(prefix="tailrace-ab-"))) / top.name
+    _git(["worktree", "add", "--quiet", "--detach", str(tree), commit], f"{revision!r} cannot be checked out")
+    closing.callback(_git, ["worktree", "remove", "--force", str(tree)], "the work tree cannot be removed")
+    root = tree / Path.cwd().resolve().relative_to(top.resolve())
+    if not root.is_dir():
+        raise UsageError(f"the current folder is not in {revision!r}", hint="Start in one that it has.")
+    differ = _git(["diff", "--name-only", commit, "--", *_REQUIREMENTS], missing).split()
+    note = f"revision {commit[:12]} in a temporary work tree"
+    if differ:
+        note += f"; {', '.join(differ)} of it differ from those here, and its requirements were not installed"
+    return root, note
+
+
+def _git(arguments: list[str], failed: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)  # noqa: S603, S607
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = (getattr(error, "stderr", "") or str(error)).strip()
+        raise UsageError(failed, hint=f"git reports: {said}" if said else "git has no such commit.") from None
+    return done.stdout.strip()
+
+
+class Version:
+    """The process of a version; it answers one task after the other. The caller must close it."""
+
+    def __init__(self, name: str, place: Place, python: str = sys.executable, *, hash_seed: int = 0) -> None:
+        self.name, self.place = name, place
+        try:
+            self._process = subprocess.Popen(  # noqa: S603
+                [python, "-m", "tailrace.lab.side", place.reference],
+                cwd=place.root,
+                env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise UsageError(f"{python!r} cannot be started: {error}", hint="Name an interpreter.") from error
+
+    def ask(self, task: str, answer: type[T], **given: Any) -> T:
+        """Have a task of ``side`` done. Raises its TailraceError, with the version's name before it."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode((task, given)) + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        if not line:
+            raise WorkerLostError(
+                f"the process of {self.name} ended with exit code {self._process.wait()}",
+                hint="See its messages above. An interpreter must have Tailrace installed.",
+            )
+        failure, value = msgspec.json.decode(line, type=tuple[Failure | None, msgspec.Raw])
+        if failure is not None:
+            error = failure.error()
+            error.what = f"{self.name}: {error.what}"
+            raise error
+        return msgspec.json.decode(value, type=answer)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()

@@ -1,0 +1,64 @@
+"""Comparisons of versions whose sides are in this process: their modules have different names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from tailrace.history.rebuilding.request import Source
+from tailrace.history.rebuilding.results import Failure
+from tailrace.lab import ab
+from tailrace.lab.ab import AbReport, Wanted, compare_versions
+from tailrace.lab.side import answer
+from tailrace.lab.versions import Place
+from tailrace.state.snapshots.arrow import parquet
+
+T = TypeVar("T")
+
+
+class Here:
+    """A version in this process."""
+
+    tasks: list[str]
+    """What all of them were asked."""
+
+    def __init__(self, name: str, place: Place, _python: str = "", *, hash_seed: int = 0) -> None:
+        self.name, self.place, self.hash_seed = name, place, hash_seed
+
+    def ask(self, task: str, expected: type[T], **given: Any) -> T:
+        """See ``Version.ask``."""
+        Here.tasks.append(f"{self.name} {task}")
+        sys.path.insert(0, str(self.place.root))
+        try:
+            line = answer(self.place.reference, msgspec.json.encode((task, given)))
+        finally:
+            sys.path.remove(str(self.place.root))
+        failure, value = msgspec.json.decode(line, type=tuple[Failure | None, msgspec.Raw])
+        if failure is not None:
+            error = failure.error()
+            error.what = f"{self.name}: {error.what}"
+            raise error
+        return msgspec.json.decode(value, type=expected)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def comparison(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, a: str, b: str, **options: Any
+) -> tuple[AbReport, list[dict[str, Any]], list[dict[str, Any]]]:
+    """Compare two versions over the log of a folder: the report, and the rows of both tables."""
+    monkeypatch.setattr(ab, "Version", Here)
+    Here.tasks = []
+    to = Path(options.pop("to", folder / f"ab-{sum(1 for _ in folder.glob('ab-*'))}"))
+    wanted = Wanted(a=a, b=b, source=Source(log=str(folder / "log")), to=str(to), workers=1, **options)
+    report = compare_versions(wanted)
+    tables = [
+        parquet.read_table(to / f"{one}.parquet").to_pylist()
+        for one in ("differences", "outputs_differences")
+    ]
+    return report, tables[0], tables[1]

@@ -1,0 +1,200 @@
+"""``tailrace ab``: what differs between two versions, and from which event on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tailrace.core.errors import HandlerError, OptionError, TailraceError
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Request
+from tailrace.lab import side
+from tests.history.rebuilding import lived, payments, shops
+from tests.lab.in_process import comparison
+from tests.lab.selling import version
+
+SELLING = "tests.lab.selling:app"
+PAYMENTS = "tests.history.rebuilding.payments:app"
+SOLD = "self.cents += event.cents"
+SALES = 120
+
+
+@pytest.fixture(scope="module")
+def sold(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of a service that has run."""
+    folder = tmp_path_factory.mktemp("sold")
+    lived.append(folder, shops.sales(SALES), {"sales": 2})
+    lived.live_on(folder, SELLING)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def unsold(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that no service has read."""
+    folder = tmp_path_factory.mktemp("unsold")
+    lived.append(folder, shops.sales(SALES), {"sales": 2, "totals": 2})
+    return folder
+
+
+def planted(at: int, code: str) -> str:
+    """A line that does something else at one event."""
+    return f"{SOLD}\n        if event.at == {at}:\n            {code}"
+
+
+@pytest.mark.parametrize("history", ["sold", "unsold"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_planted_change_is_found_at_its_event(
+    history: str, seed: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder: Path = request.getfixturevalue(history)
+    at = 1_000 + 10 * Random(seed).randrange(SALES)
+    sale = next(
+        (number, one) for number in range(2) for one in lived.read(folder, "sales") if one.timestamp_ms == at
+    )[1]
+    assert sale.key is not None
+    b = version(folder, f"planted_{history}_{seed}", (SOLD, planted(at, "self.cents += 1000")))
+    report, keys, outputs = comparison(monkeypatch, folder, SELLING, b)
+    assert report.noise == []
+    assert report.order == ("tape" if history == "sold" else "canonical")
+    assert [(one["actor"], one["key"], one["field"], one["difference"]) for one in keys] == [
+        ("Shop", sale.key.decode(), "cents", 1000.0)
+    ]
+    expected = [one for one in lived.read(folder, "sales") if one.key == sale.key and one.timestamp_ms >= at]
+    assert [one["time"].timestamp() * 1000 for one in outputs] == [one.timestamp_ms for one in expected]
+    assert {one["kind"] for one in outputs} == {"changed"}
+    for one in (*keys, *outputs):
+        assert (one["first_topic"], one["first_offset"]) == ("sales", sale.offset)
+        assert one["first_time"].timestamp() * 1000 == at
+
+
+def test_the_same_version_does_not_differ(sold: Path, unsold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in (sold, unsold):
+        report, keys, outputs = comparison(monkeypatch, folder, SELLING, SELLING)
+        assert (report.noise, keys, outputs) == ([], [], [])
+        assert report.counts.keys == 8
+        assert report.counts.outputs == (SALES, SALES)
+
+
+def test_a_version_with_more_fields_and_outputs_differs_in_what_it_reads(
+    sold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field that only B has, at its default, is no difference; nor is it a first event."""
+    b = version(
+        sold,
+        "wider",
+        ("    count: int = 0", "    count: int = 0\n    large: int = 0"),
+        (SOLD, planted(1_500, 'self.large += 1\n            ctx.emit(totals, Total("more", 1))')),
+    )
+    report, keys, outputs = comparison(monkeypatch, sold, SELLING, b)
+    sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
+    assert report.order == "tape"
+    assert [(one["field"], one["b"], one["first_offset"]) for one in keys] == [
+        ("large (not declared)", "1", sale.offset)
+    ]
+    assert [(one["kind"], one["key"]) for one in outputs] == [("only-b", "more")]
+
+
+def test_what_an_app_sends_to_itself_puts_both_in_canonical_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived.append(tmp_path, payments.outputs(payments.payments(60)), {"paid": 2})
+    lived.live_on(tmp_path, PAYMENTS)
+    large = '1 if wrong() == "topic" else event.amount'
+    paid = next(one for one in payments.payments(60)[20:] if one.amount >= payments.LARGE)
+    more = f'event.amount + ((event.customer, event.at) == ("{paid.customer}", {paid.at}))'
+    b = version(tmp_path, "sends_more", (large, more), of=payments.__file__)
+    report, keys, _ = comparison(monkeypatch, tmp_path, PAYMENTS, PAYMENTS)
+    assert (report.order, keys) == ("tape", [])
+    report, keys, outputs = comparison(monkeypatch, tmp_path, PAYMENTS, b)
+    assert report.order == "canonical"
+    assert report.why.startswith("along the tape, B: what partition ")
+    assert report.noise == []
+    firsts = {(one["topic"], one["key"], one["first_topic"], one["first_timer"] is None) for one in outputs}
+    region = payments.region_of(paid.customer)
+    assert firsts == {("large", region, "paid", True), ("windows", region, "Desk", False)}
+    assert {one["first_time"].timestamp() * 1000 for one in outputs if one["topic"] == "large"} == {paid.at}
+    assert {one["first_topic"] for one in keys} <= {"large"}
+
+
+def test_code_that_is_not_what_ran_is_noise(sold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = version(sold, "not_what_ran", (SOLD, planted(1_500, "self.cents += 1")))
+    report, keys, outputs = comparison(monkeypatch, sold, other, other)
+    sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
+    later = [one for one in lived.read(sold, "sales") if one.key == sale.key and one.timestamp_ms >= 1_500]
+    assert report.noise == [
+        "1 row of A are not those of the service",
+        f"{len(later)} outputs of A are not those of the service",
+    ]
+    assert (keys, outputs) == ([], [])
+
+
+REFUSED = [
+    ("nothing", "names no version of an app"),
+    ("a:b:c:d", "names no version of an app"),
+    ("nowhere.py:app", "there is no file 'nowhere.py'"),
+    ("no_such_module:app", "B: there is no module 'no_such_module'"),
+    ("tests.lab.selling:shop", "B: the module 'tests.lab.selling' has no 'shop'"),
+    ("no-such-revision:tests.lab.selling:app", "there is no revision 'no-such-revision'"),
+    (PAYMENTS, "the app is 'selling' in A, 'payments' in B"),
+]
+
+
+@pytest.mark.parametrize(("b", "said"), REFUSED)
+def test_what_cannot_be_compared_is_refused(
+    sold: Path, monkeypatch: pytest.MonkeyPatch, b: str, said: str
+) -> None:
+    with pytest.raises(TailraceError, match=re.escape(said)):
+        comparison(monkeypatch, sold, SELLING, b)
+
+
+BROKEN = [
+    (("partitions=2", "partitions=3"), "B: the app 'selling' has 3 partitions, and ran with 2"),
+    (
+        ("import tailrace as tr", "import tailrace as tr\nimport no_such"),
+        "B: the module 'broken_1' cannot be imported",
+    ),
+    ((SOLD, planted(1_500, "raise ValueError('no')")), "B: "),
+    (('app.topic("sales"', 'app.topic("sold"'), "B: the log has no such topic, and the app reads it"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BROKEN)))
+def test_a_version_that_cannot_be_rebuilt_is_refused(
+    number: int, sold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, said = BROKEN[number]
+    b = version(sold, f"broken_{number}", change)
+    with pytest.raises(TailraceError, match=re.escape(said)):
+        comparison(monkeypatch, sold, SELLING, b)
+
+
+def test_what_was_done_is_not_done_again(sold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = version(tmp_path, "resumed", (SOLD, planted(1_500, "raise ValueError('no')")))
+    folder = shutil.copytree(sold / "log", tmp_path / "log").parent
+    with pytest.raises(HandlerError, match="B: "):
+        comparison(monkeypatch, folder, SELLING, fails)
+    made = next(folder.glob(".ab-0.ab/work/A-auto/selling/*/manifest.json")).stat().st_mtime_ns
+    version(tmp_path, "resumed", (SOLD, planted(1_500, "self.cents += 2")))
+    sys.modules.pop("resumed")
+    begun: list[str] = []
+
+    def rebuilt(request: Request, *rest: Any) -> RebuildReport:
+        begun.append(request.app)
+        return rebuild(request, *rest)
+
+    monkeypatch.setattr(side, "rebuild", rebuilt)
+    report, keys, _ = comparison(monkeypatch, folder, SELLING, fails)
+    assert begun == ["resumed:app"]
+    assert made
+    assert [one["difference"] for one in keys] == [2.0]
+    assert not list(folder.glob(".ab*"))
+    assert report.counts.keys_differ == 1
+    with pytest.raises(OptionError, match="there is something in"):
+        comparison(monkeypatch, folder, SELLING, fails, to=str(folder / "ab-0"))

@@ -1,0 +1,104 @@
+"""``tailrace ab`` as a command: versions in processes of their own, revisions, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import done, run
+from tests.history.rebuilding import lived, shops
+from tests.lab import selling
+
+SOLD = "self.cents += event.cents"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository whose first revision has run; the second adds a cent to one sale; the folder holds a third."""
+    folder = tmp_path_factory.mktemp("repository")
+    lived.append(folder, shops.sales(60), {"sales": 2})
+    lived.live_on(folder, "tests.lab.selling:app")
+
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *who, *arguments], cwd=folder / "code", check=True)
+
+    changes = [(), ((SOLD, f"{SOLD} + (event.at == 1_500)"),), ((SOLD, f"{SOLD} + 2 * (event.at == 1_500)"),)]
+    for number, some in enumerate(changes):
+        selling.version(folder / "code", "shop", *some)
+        if number == 0:
+            git("init", "--quiet", "--initial-branch", "first")
+        if number < 2:
+            (folder / "code" / "requirements.txt").write_text("msgspec\n" * number)
+            git("add", ".")
+            git("commit", "--quiet", "-m", f"number {number}")
+            git("tag", f"number-{number}")
+    return folder
+
+
+def compared(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
+) -> tuple[int, dict[str, Any]]:
+    monkeypatch.chdir(repository / "code")
+    ended = run("ab", *arguments, "--log", repository / "log", "--workers", 1, "--json")
+    return ended.code, json.loads(ended.out)
+
+
+def test_revisions_and_the_folder_are_compared(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, report = compared(
+        repository, monkeypatch, "number-0:shop:app", "number-1:shop.py:app", "--to", tmp_path / "one"
+    )
+    assert (code, report["noise"], report["order"]) == (0, [], "tape")
+    assert [(one["field"], one["keys"], one["mean"]) for one in report["fields"]] == [("cents", 1, 1.0)]
+    assert "requirements.txt" in str(report["a"])
+    assert "requirements.txt" not in str(report["b"])
+    code, report = compared(
+        repository, monkeypatch, "number-0:shop:app", "shop:app", "--to", tmp_path / "two"
+    )
+    assert [(one["field"], one["keys"], one["mean"]) for one in report["fields"]] == [("cents", 1, 2.0)]
+    trees = subprocess.run(
+        ["git", "worktree", "list"], cwd=repository / "code", capture_output=True, text=True, check=True
+    )
+    assert len(trees.stdout.splitlines()) == 1
+
+
+def test_noise_is_the_first_line_and_exit_code_2(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository / "code")
+    arguments = ("ab", "shop:app", "number-0:shop:app", "--log", repository / "log", "--workers", 1)
+    ended = run(*arguments, "--to", tmp_path / "one")
+    assert ended.code == 2
+    assert ended.out.startswith("NOISE: 1 row of A are not those of the service")
+    assert "1 of 8 keys differ" in ended.out
+    assert done(*arguments, "--to", tmp_path / "two", "--noisy").out.startswith("NOISE: ")
+
+
+def test_code_that_depends_on_hashes_is_noise_without_a_tape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived.append(tmp_path, shops.sales(60), {"sales": 2, "totals": 2})
+    set_order = 'self.cents += int(next(iter({"1", "2", "3", str(event.cents)})))'
+    selling.version(tmp_path / "code", "hashes", (SOLD, set_order))
+    monkeypatch.chdir(tmp_path / "code")
+    where = ("--log", tmp_path / "log", "--to", tmp_path / "out", "--workers", 1, "--json")
+    ended = run("ab", "hashes:app", "hashes:app", *where)
+    report = json.loads(ended.out)
+    assert (ended.code, report["order"]) == (2, "canonical")
+    assert report["counts"]["keys_differ"] == 0
+    assert "keys of A differ between two runs of A" in report["noise"][0]
+
+
+def test_an_interpreter_without_tailrace_is_named(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository / "code")
+    arguments = ("ab", "shop:app", "shop:app", "--log", repository / "log", "--to", tmp_path / "out")
+    assert "cannot be started" in run(*arguments, "--python-b", tmp_path / "nothing").err
+    assert "the process of B ended with exit code" in run(*arguments, "--python-b", "/bin/false").err
