@@ -91,6 +91,12 @@ MUTATIONS = {
         "fired_ms = ctx.watermark",
         tests=("tests/library/test_windows_options.py -k over_windows",),
     ),
+    "an-event-of-the-only-window-that-counts-as-in-time": Mutation(
+        "library.panes:Machine.taker.take",
+        "fresh >= 0",
+        "True",
+        tests=("tests/library/test_windows_options.py -k only_window",),
+    ),
     "late-events-that-an-ordered-operator-takes": Mutation(
         "library.panes:Machine.is_refused", "self.rules.ordered and ctx.is_late", "False", tests=_ORACLE
     ),

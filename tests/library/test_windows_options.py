@@ -215,6 +215,20 @@ def test_an_event_that_comes_out_of_order_makes_an_empty_window_one_with_events(
         assert found == [(0, 1), (10, -1), (30, 1), (40, 1), (50, 1), (60, -1)]
 
 
+def test_an_event_of_the_only_window_of_a_key_counts_if_the_window_was_empty_or_has_closed() -> None:
+    app, readings, given = rooms(out_of_order=15)
+    app.window("f", readings, windows.tumbling(10), agg.count(), fill=-1.0, fill_windows=2, into=given)
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 3, 1.0), Reading("other", 30, 1.0), Reading("a", 17, 1.0))
+        h.send(readings, Reading("other", 36, 1.0))
+        assert [(one.start, one.value) for one in h.emitted(given)] == [(0, 1), (10, 1)]
+    app, readings, given = rooms()
+    app.window("w", readings, windows.tumbling(10), agg.count(), lateness=50, into=given)
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 3, 1.0), Reading("other", 30, 1.0), Reading("a", 4, 1.0))
+        assert [(one.value, one.kind) for one in h.emitted(given)] == [(1, "final"), (2, "correction")]
+
+
 @pytest.mark.parametrize("lateness", [0, 5])
 @pytest.mark.parametrize("kind", ["tumbling", "sliding", "sessions"])
 def test_an_event_is_late_for_a_window_at_the_instant_at_which_it_is_freed(kind: str, lateness: int) -> None:

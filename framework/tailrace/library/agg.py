@@ -169,8 +169,11 @@ def total(of: Callable[[E], N]) -> Aggregate[E, Any, N]:
 def mean(of: Callable[[E], float]) -> Aggregate[E, Any, float]:
     """The exact sum of numbers, rounded to a float, divided by their count. NaN without events."""
 
-    def add(acc: tuple[int, Sum], event: E, _: int) -> tuple[int, Sum]:
-        return (acc[0] + 1, plus(acc[1], of(event)))
+    def add(acc: tuple[int, Any], event: E, _: int) -> tuple[int, Sum]:
+        (count, exact), number = acc, of(event)
+        if int is type(number) is type(exact):  # a common case, without a call
+            return (count + 1, exact + number)
+        return (count + 1, plus(exact, number))
 
     def merge(a: tuple[int, Sum], b: tuple[int, Sum]) -> tuple[int, Sum]:
         return (a[0] + b[0], joined(a[1], b[1]))
@@ -199,11 +202,9 @@ def plus(acc: Sum, number: Any) -> Sum:
         whole = first + number
         back = whole - first
         rest = (first - (whole - back)) + (number - back)
-        if rest == 0.0:
-            return (whole,) if whole else ()
-        if rest == rest:  # NaN only if the sum is not finite
-            return (whole, rest)
-        return parts
+        if rest:  # NaN if the sum is not finite
+            return (whole, rest) if rest == rest else parts
+        return (whole,) if whole else ()
     return _canonical([*parts, number]) if parts else ((number,) if number else ())
 
 
@@ -211,8 +212,7 @@ def joined(a: Sum, b: Sum) -> Sum:
     """The exact sum of two."""
     if isinstance(a, int) and isinstance(b, int):
         return a + b
-    first = a if isinstance(a, tuple) else _parts(a)
-    second = b if isinstance(b, tuple) else _parts(b)
+    first, second = (one if isinstance(one, tuple) else _parts(one) for one in (a, b))
     for one, other in ((first, second), (second, first)):
         if other and not isfinite(other[0]):
             return _special(one, other[0])

@@ -102,11 +102,7 @@ def add_window(
             ctx.emit(late, event)
 
     kept = machine(msgspec.structs.replace(rules, late=too_late, gives=give))
-
-    def take(actor: Any, event: Any, ctx: Any) -> None:
-        kept.add(actor, event, ctx)
-
-    body: dict[str, Any] = {"__annotations__": {}, "add": handler(take, process(edge))}
+    body: dict[str, Any] = {"__annotations__": {}, "add": handler(kept.taker(), process(edge))}
     for part, (annotation, default) in pane_fields(holds).items():
         body["__annotations__"][part] = annotation
         if default is not None:

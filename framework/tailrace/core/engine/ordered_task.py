@@ -29,15 +29,6 @@ NOT_TOUCHED: Final[bytes | None] = b""
 """Instead of an image: the instance has not been touched."""
 
 
-class _Stretch:
-    """The index of the next head to take."""
-
-    __slots__ = ("at",)
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-
-
 class OrderedTask(TaskState):
     """The part of a task that concerns ordered operators."""
 
@@ -66,12 +57,13 @@ class OrderedTask(TaskState):
         slept, marks.idle[number] = marks.idle[number], False
         unhandled, others = totals.refused + totals.for_others, totals.for_others
         firing.budget = self.settings.firing_budget
-        stretch = _Stretch(start)
+        unit = self._unit
+        unit.taken = start
         try:
-            while stretch.at < len(heads) and not firing.draining:
-                if one.turns and self._take_turns(one, heads, stretch):
+            while unit.taken < len(heads) and not firing.draining:
+                if one.turns and self._take_turns(one, heads):
                     continue
-                head = heads[stretch.at]
+                head = heads[unit.taken]
                 time_ms = head[1]
                 if time_ms is None:
                     self._units.unhandled(number, head[3], head[4])
@@ -80,10 +72,10 @@ class OrderedTask(TaskState):
                     if time_ms - one.lag > marks.of_source[number]:
                         marks.of_source[number] = time_ms - one.lag
                         marks.advance(plan.moves)
-                stretch.at += 1
+                unit.taken += 1
                 firing.drain()
         finally:
-            taken = stretch.at
+            taken = unit.taken
             totals.records += taken - start - (totals.refused + totals.for_others - unhandled)
             if taken - start == totals.for_others - others:
                 marks.idle[number] = slept  # no record was taken that could have woken the input
@@ -92,7 +84,7 @@ class OrderedTask(TaskState):
                 self.positions[plan.name] = heads[taken - 1][0] + 1
                 self._tape.run(number, self.positions[plan.name] - before)
                 self._bound_memory(heads[taken - 1])
-            self._unit.leave()
+            unit.leave()
         return taken
 
     def _bound_memory(self, last: Head) -> None:
@@ -185,32 +177,27 @@ class OrderedTask(TaskState):
 
     # --- the short way
 
-    def _take_turns(self, one: BoundInput, heads: Sequence[Head], stretch: _Stretch) -> bool:
+    def _take_turns(self, one: BoundInput, heads: Sequence[Head]) -> bool:
         """Take heads as long as they only wait, and do what has its turn. Returns whether it took any.
 
         It ends before a head that is late or refused, and with one after which the sweep has to do something rare.
         """
-        units, start = self._units, stretch.at
+        units, start = self._units, self._unit.taken
         (operator,) = one.waits
         units.operator, self._context.is_late = operator, False
-        turns = self._in_turn(one, heads, stretch, operator)
+        turns = self._in_turn(one, heads, operator)
         try:
             self._handle(turns)
         finally:
             turns.close()  # if a handler has failed, its exception may keep the generator
             units.operator = tape.ALL
-        if stretch.at == start:
+        if self._unit.taken == start:
             return False
         self._firing.drain()
         return True
 
-    def _in_turn(
-        self, one: BoundInput, heads: Sequence[Head], stretch: _Stretch, operator: int
-    ) -> Generator[Waiter]:
-        """Let heads wait, one by one, and yield those that are ready: each is handled before the next is asked for.
-
-        Timers that are due before them fire in between.
-        """
+    def _in_turn(self, one: BoundInput, heads: Sequence[Head], operator: int) -> Generator[Waiter]:
+        """Let heads wait, and yield those that are ready: each is handled before the next is asked for. Fires the timers between them."""
         marks, sweep, totals = self._watermarks, self._sweep, self.totals
         context, unit, units = self._context, self._unit, self._units
         number, lag, group, inputs = one.plan.index, one.lag, one.plan.moves, self._inputs
@@ -228,7 +215,7 @@ class OrderedTask(TaskState):
         left = min(sweep.budget, sweep.stop_after - totals.drained)
         done: Waiter | None = None
         try:
-            for at in range(stretch.at, len(heads)):
+            for at in range(unit.taken, len(heads)):
                 head = heads[at]
                 time_ms = head[1]
                 if time_ms is None or time_ms <= own or time_ms <= mark:
@@ -241,7 +228,7 @@ class OrderedTask(TaskState):
                     waiting.push_apart(number, head, time_ms)
                 if time_ms < waiting.due_ms:
                     waiting.due_ms = time_ms
-                stretch.at = at + 1
+                unit.taken = at + 1
                 if time_ms - lag <= own:
                     continue
                 of_source[number] = own = time_ms - lag
