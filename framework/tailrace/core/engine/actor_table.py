@@ -357,23 +357,24 @@ class Table(ActorTimers):
 
     def collect(self, batch: Rows, index: Rows) -> None:
         """Add the rows that have changed since the last commit, and the matching changes of the index."""
-        heads = self.collect_timers(batch, index)
-        live, encode, blank = self.live, self.encode, self._blank
+        live, encode, blank, moved = self.live, self.encode, self._blank, self.moved
         self._bare.clear()
-        for key, image in self.dirty.items():
-            instance = live.get(key)
+        self._then.clear()
+        self._exact.clear()
+        for key, image in self.dirty.items():  # what has moved is dirty, too, unless it was undone
+            instance, first = live.get(key), moved.get(key)
+            parts: Parts | None = None if instance is None else instance._tr_parts
+            head = None if first is None else self.collect_timers(first, parts, batch, index)
             if instance is None:
                 if image is not None:
                     batch[self.prefix + rows.escaped(self.encode_key(key))] = None
                 continue
             encoded = encode(instance)
-            parts: Parts | None = instance._tr_parts
             if encoded == blank and (parts is None or parts.is_empty()):
                 self._bare.append((instance, image))
                 if image is not None:
                     batch[instance._tr_row] = None
                 continue
-            head = heads.get(key)
             if encoded != image or head is not None:
                 batch[instance._tr_row] = (head or (rows.PLAIN if parts is None else parts.head())) + encoded
             if image is None:

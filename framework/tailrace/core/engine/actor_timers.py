@@ -126,31 +126,29 @@ class ActorTimers:
         domain, name = timer
         return self._index_prefixes[domain] + rows.time_bytes(time_ms) + parts.prefix[self._length :] + name
 
-    def collect_timers(self, batch: Rows, index: Rows) -> dict[Any, bytes]:
-        """Add the rows of timers, and their changes of the index. Returns the heads of value rows that change."""
-        heads: dict[Any, bytes] = {}
-        self._then.clear()
-        self._exact.clear()
-        for key, first in self.moved.items():
-            instance = self.live.get(key)
-            parts: Parts | None = None if instance is None else instance._tr_parts
-            timers = {} if parts is None else parts.timers
-            changed = False
-            for timer, old in first.was.items():
-                new = timers.get(timer)
-                if new != old:
-                    changed = True
-                elif new is not None or not (parts and parts.indexed and timer in parts.indexed):
-                    continue
-                self._collect_index(index, parts or first, timer, old, new)
-            if changed:
-                heads[key] = head = rows.value_head(timers)
-                have_rows = head == rows.WITH_TIMER_ROWS
-                if have_rows or first.have_rows:
-                    self._collect_rows(batch, first, timers, have_rows=have_rows)
-                if parts is not None and parts.have_rows != have_rows:
-                    self._then.append((parts, have_rows))
-        return heads
+    def collect_timers(self, first: Parts, parts: Parts | None, batch: Rows, index: Rows) -> bytes | None:
+        """Add the rows of a key's timers, and their changes of the index. Returns the head of its value row, if it changes.
+
+        ``first``: of ``moved``; ``parts``: those that the key has now.
+        """
+        timers = {} if parts is None else parts.timers
+        changed = False
+        for timer, old in first.was.items():
+            new = timers.get(timer)
+            if new != old:
+                changed = True
+            elif new is not None or not (parts and parts.indexed and timer in parts.indexed):
+                continue
+            self._collect_index(index, parts or first, timer, old, new)
+        if not changed:
+            return None
+        head = rows.value_head(timers)
+        have_rows = head == rows.WITH_TIMER_ROWS
+        if have_rows or first.have_rows:
+            self._collect_rows(batch, first, timers, have_rows=have_rows)
+        if parts is not None and parts.have_rows != have_rows:
+            self._then.append((parts, have_rows))
+        return head
 
     def _collect_index(
         self, index: Rows, parts: Parts, timer: TimerId, old: rows.Timer | None, new: rows.Timer | None
