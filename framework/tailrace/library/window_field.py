@@ -155,7 +155,8 @@ class Windows(Component, Generic[E, V]):
         by = next(one for one in declaration.handlers if one.method == name.rpartition(".")[2])
         if by.method in self.revised:
             raise _counts_again(
-                f"{by.where} adds to {self.attr!r} while it handles {self.revised[by.method]}"
+                f"{by.where} adds to {self.attr!r} while it handles {self.revised[by.method]}",
+                "Take them from a stream, to which an @app.process function emits final results only",
             )
         for role in by.roles:
             if not isinstance(role, TimerRole) or role.domain != rows.EVENT_TIME:
@@ -191,7 +192,8 @@ class _View:
             self._field.judge(actor.__class__, route.name)
         if _revising and id(actor) in _revising:
             raise _counts_again(
-                f"an early result or a correction of {route.name} is added to {self._field.attr!r}"
+                f"an early result or a correction of {route.name} is added to {self._field.attr!r}",
+                "Add final results only",
             )
         return self._kept.add(actor, event, ctx)
 
@@ -201,10 +203,8 @@ class _View:
         return {start: result(acc) for start, _, acc, fresh in panes if fresh >= 0 or self._kept.lateness_ms}
 
 
-def _counts_again(what: str) -> UsageError:
-    return UsageError(
-        f"{what}: its events would count again", hint='Add final results only: if window.kind == "final".'
-    )
+def _counts_again(what: str, instead: str) -> UsageError:
+    return UsageError(f"{what}: its events would count again", hint=f'{instead}: if window.kind == "final".')
 
 
 def _fields(cls: Any) -> list[Windows[Any, Any]]:

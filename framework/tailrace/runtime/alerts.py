@@ -83,7 +83,12 @@ class Alerts:
         about: dict[str, object] = {"app": self.plan.app, "partition": task.partition}
         stored, dropped = task.stored, self._dropped
         if kept := [name for name in stored.orphans if name not in dropped]:
-            _log.info("state that is no longer declared is kept", extra={**about, "kept": kept})
+            of_declared = tuple(f"{one.name}." for one in self.plan.actors)
+            if all(name.startswith(of_declared) for name in kept):
+                _log.info("state that is no longer declared is kept", extra={**about, "kept": kept})
+            else:
+                what = "the state of an actor that is no longer declared is kept: its timers do not fire, its windows have no results"
+                _log.warning(what, extra={**about, "kept": kept})
         for notice in stored.notices:
             if notice not in self._noticed:
                 self._noticed.add(notice)
