@@ -27,7 +27,7 @@ MUTATIONS = {
         "runtime.worker:Worker.start", "self.phase == STARTING", "False", law=10, tests=_WORKER
     ),
     "sends-of-other-code-that-are-not-compared": Mutation(
-        "history.rebuilding.recorded_sends:Sends.take", "one.topic in self.topics", "False", law=10, tests=_CORRECTED
+        "history.rebuilding.recorded_sends:Sends.take", "found[0] < until", "False", law=10, tests=_CORRECTED
     ),
     "a-digest-of-the-code-without-its-modules": Mutation(
         "history.rebuilding.code_digest:code_of", "parts[f'module {name}'] = _module_digest(name)", "pass", law=10, tests=_CODE

@@ -350,7 +350,7 @@ MUTATIONS: dict[str, Mutation] = {
         "runtime.slices:Slices._read", "any((head[3] is not FOR_OTHERS for head in heads))", "heads", law=9, tests=_REDRIVEN
     ),
     "recorded-sends-taken-for-those-of-the-code": Mutation(
-        "history.rebuilding.recorded_sends:first_difference", "sends.sent.get(place) != recorded.get(place)", "False", law=9, tests=_CORRECTED
+        "history.rebuilding.recorded_sends:Sends.take", "_content(found[1]) != _content(one)", "False", law=9, tests=_CORRECTED
     ),
     "own-sends-that-are-not-delivered": Mutation(
         "core.engine.delivery:Delivery.send", "to is not None:", "to is not None and (not to.is_inbox):", law=9, tests=_CORRECTED

@@ -415,6 +415,10 @@ class ReplayDivergedError(TailraceError):
     """A replay differs from the first run: code was changed, or a handler depends on unrecorded input."""
 
 
+class SendsDifferError(ReplayDivergedError):
+    """Along the tape, an app sends itself other records than are recorded: rebuild in canonical order."""
+
+
 class UnsplittableError(TailraceError):
     """A task cannot be split by key, or its parts' results do not add up to the whole: run it whole."""
 

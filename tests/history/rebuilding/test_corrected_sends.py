@@ -5,12 +5,13 @@ wrong.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tailrace.core.errors import ReplayDivergedError
+from tailrace.core.errors import ReplayDivergedError, SendsDifferError
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshot
 from tests.history.rebuilding import lived, payments
@@ -84,6 +85,46 @@ def test_along_the_tape_it_is_refused_with_the_place_where_they_differ(
         ReplayDivergedError, match=r"sends to 'payments.inbox' partition \d is not what is recorded"
     ):
         done(tmp_path, APP)
+
+
+@pytest.mark.parametrize(("then", "now"), [("amount", ""), ("", "none"), ("none", ""), ("topic", "")])
+def test_it_stops_in_the_commit_of_the_first_record_that_differs_and_shows_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, now: str
+) -> None:
+    third = len(EVENTS) // 3
+    for first in range(0, len(EVENTS), third):
+        monkeypatch.setenv("PAYMENTS_WRONG", then if first else "")
+        lived.append(tmp_path, payments.outputs(EVENTS[first : first + third]), {} if first else {"paid": 2})
+        lived.live_on(tmp_path, APP, ends=False)
+    monkeypatch.setenv("PAYMENTS_WRONG", "")
+    handled: list[str] = []
+
+    def counted() -> str:
+        handled.append("")
+        return now
+
+    monkeypatch.setattr(payments, "wrong", counted)
+    with pytest.raises(SendsDifferError) as caught:
+        done(tmp_path, CORRECTED)
+    # One partition at most has come to its end: the first one if nothing of its differs.
+    asked = sum(1 + (one.amount >= payments.LARGE) for one in EVENTS)
+    assert 0 < len(handled) < asked * 5 // 6
+    sent, sends = re.findall(r"(nothing more|key .*?, value .*?)(?:, and now|$)", said(caught.value))
+    message = r"value Region Share {'amount': (\d+)}"
+    if then == "amount":
+        (before,), (after,) = re.findall(message, sent), re.findall(message, sends)
+        assert int(before) == 2 * int(after)
+    elif then == "topic":
+        assert '"amount":1}' in sent
+        assert '"amount":1}' not in sends
+    else:
+        assert (sends if now else sent) == "nothing more"
+        assert re.search(message, sent if now else sends)
+
+
+def said(error: SendsDifferError) -> str:
+    _, _, both = error.what.partition("It sent ")
+    return both.replace("and now sends ", "and now ", 1)
 
 
 @pytest.mark.parametrize("split", [1, 2])

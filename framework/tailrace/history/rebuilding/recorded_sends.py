@@ -3,9 +3,9 @@
 Theory. A rebuild along the tape reads the app's messages and its own topics as they were recorded. They are
 effects of the earlier code. The present code would send the same if and only if each task, given the recorded
 records, sends the same again: to every partition of every own input, the same records in the same order. So
-each task keeps, for each destination, a chained digest of the records that it sends there. Each partition of
-an own input has the digests of its recorded records, by sender. The driver compares the two. No digest of the
-code is needed, and a change that does not alter the sends is accepted.
+each task reads, next to what it sends, the records that it has sent there before, and stops at the first that differs.
+A record that is no longer sent is noticed at the end of the commit that has sent it. No digest of the code is
+needed, and a change that does not alter the sends is accepted.
 
 A rebuild of a part (some keys, or up to a limit) gets records that other keys have sent, or other tasks from behind
 their limits. So before such a rebuild, units of their own (``sends``) run the whole history, and only compare.
@@ -13,8 +13,8 @@ their limits. So before such a rebuild, units of their own (``sends``) run the w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator
+from typing import NoReturn, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -24,46 +24,70 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.task import ORIGIN_HEADER
+from tailrace.core.errors import SendsDifferError
 from tailrace.core.records import InputRecord, Output
+from tailrace.core.rows import decode_envelope
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.reading.app_history import origin_of
-from tailrace.history.reading.stretches import scan
+from tailrace.history.reading.stretches import batches
 from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.rebuilding.results import SendDigests, TaskResult
 
-
-class Chains:
-    """Digests of records by destination, ``topic/partition``."""
-
-    def __init__(self) -> None:
-        self.digests: dict[str, bytes] = {}
-
-    def add(self, topic: str, partition: int, record: Output | InputRecord) -> None:
-        """Add a record to the digest of its destination."""
-        headers = [one for one in record.headers if one[0] != ORIGIN_HEADER]
-        place = f"{topic}/{partition}"
-        content = msgspec.msgpack.encode((record.key, record.value, record.timestamp_ms, headers))
-        self.digests[place] = blake2b(self.digests.get(place, b"") + content, digest_size=16).digest()
+_Recorded: TypeAlias = tuple[int, InputRecord]
+"""The running number of an output of the task, and its record."""
+_AT_ONCE = 1_000
+"""Records read at once from each destination."""
 
 
 class Sends:
-    """The records that one task sends to its app."""
+    """Compares what the task of one partition sends to its app with what the same task has sent before."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.topics = frozenset(own_inputs(plan))
-        self.chains = Chains()
+    def __init__(self, job: Job, past: HistorySource, number: int) -> None:
+        plan, self._sender = past.plan, number
+        self._topics = {name: one.is_inbox for name, one in own_inputs(plan).items()}
         self._partitions = plan.partitions
+        self._recorded = {
+            (topic, partition): _recorded(job, past, number, topic, partition)
+            for topic in sorted(self._topics)
+            if topic in job.ends
+            for partition in range(plan.partitions)
+        }
+        self._next = {place: next(found, None) for place, found in self._recorded.items()}
+        """By destination: the recorded record that the task has to send next."""
 
-    def take(self, outputs: Iterable[Output]) -> None:
-        """Add the outputs that the app itself reads."""
+    def take(self, outputs: Iterable[Output], until: int | None = None) -> None:
+        """Compare outputs. Recorded ones with numbers below ``until`` must not be left then.
+
+        Raises:
+            SendsDifferError: The app is sent another record than is recorded.
+        """
+        topics, waiting = self._topics, self._next
         for one in outputs:
-            if one.topic in self.topics:
-                self.chains.add(one.topic, partition_of(one.key or b"", self._partitions), one)
+            if one.topic not in topics:
+                continue
+            place = one.topic, partition_of(one.key or b"", self._partitions)
+            found = waiting.get(place)
+            if found is None or _content(found[1]) != _content(one):
+                self._differs(place, found, one)
+            waiting[place] = next(self._recorded[place], None)
+        if until is not None:
+            for place, found in waiting.items():
+                if found is not None and found[0] < until:
+                    self._differs(place, found, None)
 
-    def digests(self, job: Job, past: HistorySource, number: int) -> SendDigests:
-        """The digests of the task's sends, and of the records in its partition of the app's own inputs."""
-        return SendDigests(self.chains.digests, _recorded(job, past, number))
+    def end(self) -> None:
+        """Compare the end: no recorded record may be left. Raises what ``take`` raises."""
+        self.take((), 1 << 62)
+
+    def _differs(self, place: tuple[str, int], then: _Recorded | None, now: Output | None) -> NoReturn:
+        topic, partition = place
+        offset = "" if then is None else f" at offset {then[1].offset}"
+        before = "nothing more" if then is None else _shown(then[1], message=self._topics[topic])
+        here = "nothing more" if now is None else _shown(now, message=self._topics[topic])
+        raise SendsDifferError(
+            f"what partition {self._sender} sends to {topic!r} partition {partition} is not what is recorded{offset}, and "
+            f"along the tape the recorded messages and own topics are read. It sent {before}, and now sends {here}",
+            hint="Rebuild with --order canonical, where they come from this code.",
+        )
 
 
 def compares_sends(job: Job, plan: Plan) -> bool:
@@ -83,38 +107,31 @@ def whole(job: Job) -> Job:
     return replace(job, request=request)
 
 
-def task_without_history(job: Job, past: HistorySource, number: int) -> TaskResult:
-    """The result of a task that has never committed."""
-    sends = Sends(past.plan).digests(job, past, number) if compares_sends(job, past.plan) else None
-    return TaskResult(partition=number, sends=sends)
+def _recorded(job: Job, past: HistorySource, number: int, topic: str, partition: int) -> Iterator[_Recorded]:
+    """The records that a task has sent to one partition, with their running numbers, from its beginning to its target."""
+    cut, begin = job.targets[number].cut, past.beginning(job, number).outputs
+    stop = 0 if cut is None else tape.decode_cut(cut).totals.outputs
+    sender = f"{past.plan.app}/{number}/".encode()
+    for some in batches(past.log, topic, partition, stop=job.ends[topic][partition], at_once=_AT_ONCE):
+        for record in some:
+            headers = record.headers
+            if headers and headers[-1][0] == ORIGIN_HEADER and headers[-1][1].startswith(sender):
+                running = int(headers[-1][1][len(sender) :])
+                if begin <= running < stop:
+                    yield running, record
 
 
-def first_difference(tasks: Sequence[TaskResult]) -> str | None:
-    """The first destination with sends other than recorded, as text; None if no compared one differs."""
-    compared = {one.partition: one.sends for one in tasks if one.sends is not None}
-    for sender, sends in compared.items():
-        recorded: dict[str, bytes] = {}
-        for one in compared.values():
-            recorded |= one.recorded.get(sender, {})
-        for place in sorted(sends.sent.keys() | recorded.keys()):
-            if sends.sent.get(place) != recorded.get(place):
-                topic, _, partition = place.rpartition("/")
-                return f"what partition {sender} sends to {topic!r} partition {partition}"
-    return None
+def _content(one: InputRecord | Output) -> tuple[object, ...]:
+    headers = one.headers
+    if headers and headers[-1][0] == ORIGIN_HEADER:
+        headers = headers[:-1]
+    return one.key, one.value, one.timestamp_ms, tuple(headers)
 
 
-def _recorded(job: Job, past: HistorySource, number: int) -> dict[int, dict[str, bytes]]:
-    """The digests of each task's recorded sends in one partition of the app's own inputs."""
-    plan = past.plan
-    begins = [past.beginning(job, sender).outputs for sender in range(plan.partitions)]
-    stops = [0 if one.cut is None else tape.decode_cut(one.cut).totals.outputs for one in job.targets]
-    found: dict[int, Chains] = {}
-    app = plan.app.encode()
-    for topic in sorted(own_inputs(plan)):
-        if topic not in job.ends:
-            continue
-        for record in scan(past.log, topic, number, stop=job.ends[topic][number]):
-            origin = origin_of(record, app)
-            if origin is not None and begins[origin[0]] <= origin[1] < stops[origin[0]]:
-                found.setdefault(origin[0], Chains()).add(topic, number, record)
-    return {sender: chains.digests for sender, chains in found.items()}
+def _shown(one: InputRecord | Output, *, message: bool) -> str:
+    """A record as text for an error."""
+    value = repr(one.value)
+    if message and one.value is not None:
+        actor, name, encoded = decode_envelope(one.value)
+        value = f"{actor} {name} {msgspec.msgpack.decode(encoded)}"
+    return f"key {one.key!r}, time {one.timestamp_ms} ms, value {value:.300}"

@@ -11,7 +11,6 @@ each of which is filled in one place::
         StateFiles     its rows in the snapshot
         RowComparison  the comparison of these rows with the service's
         OutputFiles    its outputs
-        SendDigests    the digests by which its sends are compared with the recorded ones
 """
 
 from __future__ import annotations
@@ -70,15 +69,6 @@ class OutputFiles(msgspec.Struct, frozen=True):
     """Marks of the commits that the outputs belong to; see ``output_watermarks``."""
 
 
-class SendDigests(msgspec.Struct, frozen=True):
-    """Digests of records that the app sends to itself, by ``topic/partition``; from ``recorded_sends``."""
-
-    sent: dict[str, bytes] = {}
-    """What the task sends."""
-    recorded: dict[int, dict[str, bytes]] = {}
-    """By sender: what is recorded in the task's partition."""
-
-
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """A task at the end of the rebuild. Without a cut it has never committed, and has no rows."""
 
@@ -92,8 +82,6 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     state: StateFiles = StateFiles()
     rows: RowComparison = RowComparison()
     outputs: OutputFiles = OutputFiles()
-    sends: SendDigests | None = None
-    """None: the sends are not compared."""
     handled: dict[str, list[int]] = {}
     """See ``TaskEntry.handled``."""
 

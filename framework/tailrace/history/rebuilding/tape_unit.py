@@ -24,15 +24,9 @@ from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.recorded_rows import compare_rows
-from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, task_without_history, whole
+from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, whole
 from tailrace.history.rebuilding.request import task_settings
-from tailrace.history.rebuilding.results import (
-    OutputFiles,
-    RowComparison,
-    SendDigests,
-    TaskResult,
-    UnitResult,
-)
+from tailrace.history.rebuilding.results import OutputFiles, RowComparison, TaskResult, UnitResult
 from tailrace.history.rebuilding.task_folder import TaskFolder
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
@@ -45,7 +39,7 @@ def run_task(
     """Run a task to its end, of the keys of a watch with its observer. Raises TailraceError: see ``Replay.take`` and ``Failed``."""
     result = UnitResult(unit=unit.name, attempt=attempt)
     if unit.job.targets[unit.partition].cut is None:
-        result.tasks = (task_without_history(unit.job, past, unit.partition),)
+        result.tasks = (TaskResult(partition=unit.partition),)
         return result
     with TaskFolder(unit.job, unit.partition, work.tasks, attempt, StateMemory()) as folder:
         _TaskRun(unit, past, work, result, folder, watch or Watch()).run()
@@ -56,7 +50,6 @@ def run_sends(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     """Run a task over its whole history, to compare what it sends to its app. Raises what ``run_task`` raises."""
     job, result = whole(unit.job), UnitResult(unit=unit.name, attempt=attempt)
     if job.targets[unit.partition].cut is None:
-        result.tasks = (task_without_history(job, past, unit.partition),)
         return result
     with TaskFolder(job, unit.partition, work.tasks, attempt, StateMemory()) as folder:
         _SendsRun(replace(unit, job=job), past, work, result, folder, Watch()).run()
@@ -84,7 +77,7 @@ class _TaskRun(TapeSink):
         self._keys = named_keys(self._plan, keys).keys if keys else watch.keys
         self._observer = watch.observer
         self.settles = self._keys is None
-        self._sends = Sends(self._plan) if compares_sends(self._job, self._plan) else None
+        self._sends = Sends(self._job, past, self._number) if compares_sends(self._job, self._plan) else None
         self._more_outputs = 0
         """Number of outputs so far, less those of the first run up to the same commit."""
         assert self._target.cut is not None
@@ -141,10 +134,11 @@ class _TaskRun(TapeSink):
                 f"partition {self._number} is without {counted(missing, 'record')} that the log no longer has"
             )
         self._result.new_failures = self._failed.result()
-        sends = None if self._sends is None else self._sends.digests(self._job, self._past, self._number)
+        if self._sends is not None:
+            self._sends.end()
         work.phases.handle = time.perf_counter() - begun_s - work.phases.read - work.phases.write
         begun_s = time.perf_counter()
-        self._result.tasks = (self._written(whole=whole, sends=sends),)
+        self._result.tasks = (self._written(whole=whole),)
         work.phases.write += time.perf_counter() - begun_s
 
     # --- outputs and state of the task
@@ -180,7 +174,7 @@ class _TaskRun(TapeSink):
         first = task.totals.outputs = before + self._more_outputs
         emitted = task.take_outputs()
         if self._sends is not None:
-            self._sends.take(emitted)
+            self._sends.take(emitted, record.totals.outputs if step.whole else None)
         if self._folder.outputs is not None and (emitted or mark):
             self._folder.outputs.write(Frame(first, emitted, mark))
         if step.whole and self._keys is None:
@@ -235,7 +229,7 @@ class _TaskRun(TapeSink):
 
     # --- into the snapshot
 
-    def _written(self, *, whole: bool, sends: SendDigests | None) -> TaskResult:
+    def _written(self, *, whole: bool) -> TaskResult:
         """Write the rows and the outputs. If the task is the service's at its last commit, compare both."""
         job, number, attempt, store = self._job, self._number, self._result.attempt, self._folder.store
         cut, schema = self._folder.cut, store.get(rows.SCHEMA_ROW) or b""
@@ -265,12 +259,11 @@ class _TaskRun(TapeSink):
             state=state,
             rows=compared,
             outputs=OutputFiles() if outputs is None else write_frames(job, number, attempt, outputs),
-            sends=sends,
         )
 
 
 class _SendsRun(_TaskRun):
-    """Keeps only the digests of what the task sends."""
+    """Only compares what the task sends."""
 
-    def _written(self, *, whole: bool, sends: SendDigests | None) -> TaskResult:  # noqa: ARG002  # nothing is written
-        return TaskResult(partition=self._number, sends=sends)
+    def _written(self, *, whole: bool) -> TaskResult:  # noqa: ARG002  # nothing is written
+        return TaskResult(partition=self._number)

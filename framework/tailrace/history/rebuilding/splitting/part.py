@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.key_split.chunks import Overview
 from tailrace.core.engine.key_split.shard import Ordered
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, UnsplittableError
@@ -89,7 +90,7 @@ class Part:
 
 def _looked_at(part: Part) -> frozenset[str]:
     """The topics whose outputs must be looked at: those compared with the recorded ones, and dead letters."""
-    topics = Sends(part.plan).topics if compares_sends(part.job, part.plan) else frozenset[str]()
+    topics = frozenset(own_inputs(part.plan) if compares_sends(part.job, part.plan) else ())
     return topics | {part.plan.dead_letters_topic} if part.job.letters else topics
 
 

@@ -48,14 +48,8 @@ from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import Mark, encode_marks, mark_of, marks_wanted
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.recorded_rows import compare_rows
-from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, task_without_history
-from tailrace.history.rebuilding.results import (
-    OutputFiles,
-    RowComparison,
-    SendDigests,
-    TaskResult,
-    UnitResult,
-)
+from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends
+from tailrace.history.rebuilding.results import OutputFiles, RowComparison, TaskResult, UnitResult
 from tailrace.history.rebuilding.splitting import part as parts
 from tailrace.history.rebuilding.splitting.ordered import look_at_tape, run_ordered
 from tailrace.history.rebuilding.splitting.part import (
@@ -302,7 +296,7 @@ def run_merge(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     if not first.made:
         part.result.unsplit = first.unsplit
         if not first.unsplit:
-            part.result.tasks = (task_without_history(part.job, past, part.number),)
+            part.result.tasks = (TaskResult(partition=part.number),)
         return part.result
     shards = [part.done("shard", shard) for shard in range(part.job.split)]
     part.result.unsplit = next((one.unsplit for one in shards if one.unsplit), "")
@@ -347,7 +341,7 @@ def _merged(part: Part, shards: Sequence[ShardFiles], dealing: Dealing) -> TaskR
     compared = (
         RowComparison() if position is None else compare_rows(part.past, number, position, written, state)
     )
-    outputs, sends = _merge_outputs(part, shards, dealing)
+    outputs = _merge_outputs(part, shards, dealing)
     return TaskResult(
         partition=number,
         cut=cut,
@@ -356,17 +350,14 @@ def _merged(part: Part, shards: Sequence[ShardFiles], dealing: Dealing) -> TaskR
         state=written,
         rows=compared,
         outputs=outputs,
-        sends=sends,
         handled=part.again.handled(part.beginning(), cut) if job.order == "canonical" else {},
     )
 
 
-def _merge_outputs(
-    part: Part, shards: Sequence[ShardFiles], dealing: Dealing
-) -> tuple[OutputFiles, SendDigests | None]:
-    """Merge the outputs of the shards, and write them if they are requested."""
+def _merge_outputs(part: Part, shards: Sequence[ShardFiles], dealing: Dealing) -> OutputFiles:
+    """Merge the outputs of the shards, compare what the app sends to itself, and write them if they are requested."""
     job, number, overview = part.job, part.number, dealing.overview
-    sends = Sends(part.plan) if compares_sends(job, part.plan) else None
+    sends = Sends(job, part.past, number) if compares_sends(job, part.plan) else None
     emitted = in_order(_flat(part, one.outputs, list[Ordered]) for one in shards)
     outputs, written = part.look(numbered(emitted, part.plan, number, overview), sends), OutputFiles()
     if job.request.to.outputs != "none":
@@ -375,7 +366,9 @@ def _merge_outputs(
         written = msgspec.structs.replace(written, marks=dealing.marks)
     else:
         deque(outputs, 0)
-    return written, None if sends is None else sends.digests(job, part.past, number)
+    if sends is not None:
+        sends.end()
+    return written
 
 
 def _flat(part: Part, name: str, type: Any) -> Iterator[Any]:
