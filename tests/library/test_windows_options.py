@@ -418,3 +418,25 @@ def test_an_ordered_actor_folds_in_the_order_of_event_time_and_leaves_late_event
         assert h.emitted(given) == [Given("a", 1_000, 4, 1_234.0, "final")]
         assert h.dropped == 1
         h.replay()
+
+
+def test_what_passes_results_of_windows_on_may_be_joined_and_a_filled_value_has_any_type() -> None:
+    app, readings, given = rooms()
+    hours = app.window("hours", readings, windows.tumbling(10), agg.total(value), fill=None, fill_windows=1)
+    once = app.limit("limited", app.dedupe("once", hours, by=start_of, within=5), 9, per=100)
+    newest = app.throttle("newest", once, every=20)
+
+    @app.process(app.join("joined", once, newest, within=20))
+    def publish(pair: tr.Pair[Any, Any], ctx: tr.Context[str]) -> None:
+        filled = pair.left.value is None
+        ctx.emit(given, Given(ctx.key, pair.left.start, pair.right.value.start, float(filled), "pair"))
+
+    with Harness(app) as h:
+        h.send(readings, Reading("a", 3, 1.0))
+        h.end_of_input()
+        assert [(one.start, one.end, one.value) for one in h.emitted(given)] == [(0, 10, 0.0), (10, 10, 1.0)]
+        h.replay()
+
+
+def start_of(window: tr.Windowed[str, Any]) -> int:
+    return window.start

@@ -28,7 +28,7 @@ from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
 from tests.broadcast import app as broadcast
 from tests.history.rebuilding.lived import TaskState, append, changed, live, live_on, rebuilt, request
-from tests.library import everything
+from tests.library import everything, random_programs
 from tests.spark import doomed
 from tests.spark.cluster import DONE
 from tests.spark.travel import output
@@ -124,6 +124,21 @@ def test_windows_and_joins_are_rebuilt_by_spark_byte_for_byte(spark, tmp_path):
         found = rebuilt(Snapshots(asked.to.uri, "everything").open(report.snapshot))
         assert found == live(tmp_path, find_app(OPERATORS).plan())
         assert sum(len(one.rows) for one in found) > 0
+
+
+@pytest.mark.parametrize("seed", [random_programs.FIXED[1], *random_programs.more_seeds()])
+def test_a_random_program_of_windows_and_joins_is_rebuilt_by_spark_byte_for_byte(spark, tmp_path, seed):
+    made, app = random_programs.program(seed), f"tests.library.random_programs:app_{seed}"
+    events = random_programs.records(made.events(500))
+    counts = dict.fromkeys({one.topic for one in events}, random_programs.PARTITIONS)
+    for part in (events[:250], events[250:]):
+        append(tmp_path, part, counts)
+        live_on(tmp_path, app, ends=False)
+    asked = changed(request(tmp_path, app), name="random", split=2)
+    report = rebuild(asked, SparkEngine(spark))
+    found = rebuilt(Snapshots(asked.to.uri, made.app.name).open(report.snapshot))
+    assert found == live(tmp_path, made.app.plan())
+    assert sum(len(one.rows) for one in found) > 0
 
 
 def test_a_table_of_a_broadcast_topic_is_rebuilt_by_spark_byte_for_byte(spark, tmp_path):

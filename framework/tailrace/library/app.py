@@ -201,7 +201,7 @@ class App(WithJoins):
             DurableTypeError: The events have a type that cannot be stored.
         """
         options: WindowOptions = {} if late is None else {"late": late}
-        return self.window(name, edge, tumbling(every), latest(edge.type), **options)
+        return self.window(name, edge, tumbling(every), latest(windowed.type_of(self, edge)), **options)
 
     def top(
         self,

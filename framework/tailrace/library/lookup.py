@@ -13,6 +13,7 @@ from tailrace.core.errors import DefinitionError
 from tailrace.core.values.types import spell
 from tailrace.library.operators import add_operator, handler, result_stream
 from tailrace.library.pairs import Pair, pair_type
+from tailrace.library.windowed import type_of
 
 
 def add_lookup(
@@ -27,7 +28,7 @@ def add_lookup(
             hint="Declare it with app.topic(..., broadcast=True).",
         )
     field = shared(table)
-    stream = result_stream(app, name, pair_type((edge.type, table.type), "left"), edge)
+    stream = result_stream(app, name, pair_type((type_of(app, edge), table.type), "left"), edge)
     key_type, key_of = (table.key_type, by) if callable(by) else _reader(where, edge, by)
     if key_type not in (table.key_type, table.key_type | None):
         raise DefinitionError(

@@ -44,6 +44,7 @@ from tailrace.library import agg
 from tailrace.library.agg import plus, rounded
 from tailrace.library.operators import add_operator, handler, opened, result_stream
 from tailrace.library.panes import Machine, Rules
+from tailrace.library.windowed import pass_on
 from tailrace.library.windows import Tumbling
 
 K = TypeVar("K")
@@ -69,6 +70,7 @@ def add_dedupe(
     """Add the operator of ``App.dedupe``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
+    pass_on(app, name, edge)
     try:
         id_type, id_of = typed_value(where, edge, by, by_type)
     except DefinitionError as error:
@@ -151,6 +153,7 @@ def add_sample(
     """Add the operator of ``App.sample``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
+    pass_on(app, name, edge)
     value_of = untyped_value(where, edge, "by", by)
     if type(fraction) not in (int, float) or not 0 < fraction <= 1:
         raise DefinitionError(
@@ -181,6 +184,7 @@ def add_limit(
     """Add the operator of ``App.limit``; see there."""
     where = f"the operator {name!r}"
     out = result_stream(app, name, edge.type, edge)
+    pass_on(app, name, edge)
     at_least_one(where, "n", n)
     windows = Tumbling(milliseconds(where, "per", per))
     too_many = writer(where, edge, "rest", rest, lambda ctx: ctx.metrics.count(f"{name}.limited"))

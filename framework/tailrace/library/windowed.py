@@ -83,11 +83,11 @@ def add_window(
     late: Topic[Any, Any] | None = options.get("late")
     rules = rules_of(where, windows, aggregate, options)
     _check_input(where, app, edge, rules, late)
-    known = operators(app).get(edge.name)
-    holds, value_type = aggregate.types(edge.type if known is None else known.type)
-    if known is None:
+    holds, value_type = aggregate.types(type_of(app, edge))
+    if edge.name not in operators(app):
         unchanging(f"the accumulator of {rules.aggregate.spec}", holds)
-    out, made = _results(app, name, edge, into, rules, value_type)
+    filled: Any = value_type | type(rules.fill) if rules.fill_windows else value_type
+    out, made = _results(app, name, edge, into, rules, filled)
     result = aggregate.result
 
     def give(_: Any, ctx: Any, start: int, end: int, acc: Any, kind: Any, at_ms: int) -> None:
@@ -157,6 +157,18 @@ def operators(app: App) -> dict[str, _Known]:
     """What the windows of an app give, by the name of the stream or topic."""
     found: dict[str, _Known] = app.__dict__.setdefault("_windows", {})
     return found
+
+
+def type_of(app: App, edge: Edge[Any, Any]) -> Any:
+    """The type of the events of an edge: of a window's results with key and value."""
+    known = operators(app).get(edge.name)
+    return edge.type if known is None else known.type
+
+
+def pass_on(app: App, name: str, edge: Edge[Any, Any]) -> None:
+    """Note that an operator passes on events of this edge."""
+    if edge.name in operators(app):
+        operators(app)[name] = _Known(type_of(app, edge), "")
 
 
 def sure_type(value_type: Any) -> Any:
