@@ -162,3 +162,35 @@ def test_messages_that_would_have_to_wait_for_their_own_sender_are_refused() -> 
 
     with pytest.raises(DefinitionError, match=r"only after the messages to Last. This comes from Between"):
         app.plan()
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_events_that_wait_in_one_operator_have_their_turn_before_the_others_advance(checked: bool) -> None:
+    app = tr.App("apart", partitions=1)
+    slow, fast = app.topic("slow", Seen), app.topic("fast", Seen)
+    passed, notes = app.stream("passed", Seen), app.topic("notes", Note, key="text")
+
+    @app.actor
+    class Sender(tr.Actor, order="event-time"):
+        @tr.process(slow)
+        def send(self, event: Seen, ctx: tr.Context[str]) -> None:
+            ctx.emit(passed, event)
+            ctx.emit(notes, Note(f"sent {event.at} at {ctx.watermark}"))
+
+    @app.actor
+    class Receiver(tr.Actor, order="event-time"):
+        @tr.process(passed, fast)
+        def receive(self, event: Seen, ctx: tr.Context[str]) -> None:
+            ctx.emit(notes, Note(f"{event.at} at {ctx.watermark}"))
+
+    with Harness(app, checked=checked) as h:
+        h.send(slow, Seen("x", 10), Seen("x", 300))
+        h.send(fast, Seen("x", 500))
+        h.end_of_input()
+        assert [one.text for one in h.emitted(notes)] == [
+            "sent 10 at 9",
+            "10 at 9",
+            "sent 300 at 299",
+            "300 at 299",
+            "500 at 499",
+        ]

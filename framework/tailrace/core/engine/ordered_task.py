@@ -238,8 +238,10 @@ class OrderedTask(TaskState):
                 mark = new
                 for other in group:
                     ready[other] = mark
+                if others_ms <= mark:
+                    return
                 while (event_ms := waiting.due_ms) <= mark or timers.due_ms <= mark:
-                    if others_ms <= mark or left <= 0:
+                    if left <= 0:
                         return
                     if timers.due_ms < event_ms:
                         fired, units.operator = totals.fired, tape.ALL
