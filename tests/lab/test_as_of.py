@@ -30,7 +30,7 @@ from tailrace.lab.export import (
     export_points,
     export_state,
 )
-from tailrace.lab.passes import pass_over
+from tailrace.lab.passes import AllKeys, take_along_tape
 from tailrace.runtime.preparing import prepare_log
 from tailrace.testing import Harness
 from tests.history.sales import random_service
@@ -202,12 +202,11 @@ def test_events_that_wait_for_their_turn_are_handled_by_then(tmp_path: Path) -> 
     assert [row["count"] for row in found] == [1, 8, 21]
 
 
-class _Compares:
+class _Compares(AllKeys):
     """Compares the rows of a key with those of all keys, which are collected each time."""
 
-    first_ms = 0
-
     def __init__(self) -> None:
+        super().__init__(0, ())
         self.compared = 0
         self.names: set[Any] = set()
 
@@ -238,7 +237,7 @@ def test_the_rows_of_one_key_are_those_among_all(seeds: range) -> None:
     for seed in seeds:
         with random_service(seed) as h:
             for number in range(2):
-                pass_over(AppHistory(h.plan, h.log), number, _Compares(), any_environment=True)
+                take_along_tape(AppHistory(h.plan, h.log), number, _Compares(), any_environment=True)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions
+from pyspark.sql import SparkSession, functions
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType, TimestampType
 
 from tailrace.lab.export import Destination, StateOptions, export_state, export_topics

@@ -27,7 +27,7 @@ from tailrace.history.reading.same_topics import check_history, check_same_topic
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab.files import MANIFEST, TableReport, TableWriter, published
 from tailrace.lab.formats import FINISH, Format, check_installed
-from tailrace.lab.passes import AllKeys, Points, Taker, pass_over
+from tailrace.lab.passes import AllKeys, Points, take_along_tape
 from tailrace.lab.points import point_columns, point_values, read_points
 from tailrace.lab.state_tables import RowBatches, View, check_actors, stored_actors, tables_of, write_state
 from tailrace.lab.topic_tables import TopicTable
@@ -116,13 +116,13 @@ def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequen
 def export_as_of(
     plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions, time_ms: int
 ) -> ExportReport:
-    """Export the state of an app as of a time. Raises what ``pass_over`` raises; what the time means: see ``passes``."""
+    """Export the state of an app as of a time. Raises what ``take_along_tape`` raises; what the time means: see ``passes``."""
     check_actors(plan, options.actors)
     with _exporting(plan, "state", to) as (report, folder):
         report.as_of_ms = time_ms
         actors = [one for one in plan.actors if not options.actors or one.name in options.actors]
         takers = {number: AllKeys(time_ms, actors) for number in range(plan.partitions)}
-        schemas = _pass_over(plan, log, takers, report, options)
+        schemas = _take(plan, log, takers, report, options)
         rows_of = {number: one.rows for number, one in takers.items()}
         view = View(RowBatches(rows_of), schemas, dict.fromkeys(takers, time_ms))
         _write_state(plan, view, options, report, folder)
@@ -134,7 +134,7 @@ def export_as_of(
 def export_points(
     plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions, path: Path
 ) -> ExportReport:
-    """Export the state of an actor for each row of a file of keys and times: see ``points``. Raises what ``pass_over`` raises."""
+    """Export the state of an actor for each row of a file of keys and times: see ``points``. Raises what ``take_along_tape`` raises."""
     check_actors(plan, options.actors)
     actors = [one for one in plan.actors if not options.actors or one.name in options.actors]
     if len(actors) != 1:
@@ -144,7 +144,7 @@ def export_points(
     read = read_points(path, actor, plan.partitions)
     with _exporting(plan, "points", to) as (report, folder):
         takers = {number: Points(some, actor) for number, some in read.points.items()}
-        schemas = _pass_over(plan, log, takers, report, options)
+        schemas = _take(plan, log, takers, report, options)
         (stored,) = stored_actors(plan, View(RowBatches({}), schemas, {}), [actor.name])
         found = {place: (number, some) for number, one in takers.items() for place, some in one.found}
         writer = TableWriter(folder, actor.name, point_columns(read.table, stored))
@@ -160,8 +160,12 @@ def export_points(
     return report
 
 
-def _pass_over(
-    plan: Plan, log: OneCommitLog, takers: Mapping[int, Taker], report: ExportReport, options: StateOptions
+def _take(
+    plan: Plan,
+    log: OneCommitLog,
+    takers: Mapping[int, AllKeys | Points],
+    report: ExportReport,
+    options: StateOptions,
 ) -> dict[int, bytes]:
     """Drive each task along its tape. Returns the schemas of the actors by task."""
     history = AppHistory(plan, log)
@@ -170,7 +174,9 @@ def _pass_over(
     check_history(plan.app, log, plan.inputs)
     schemas: dict[int, bytes] = {}
     for number, taker in sorted(takers.items()):
-        schemas[number], notes = pass_over(history, number, taker, any_environment=options.any_environment)
+        schemas[number], notes = take_along_tape(
+            history, number, taker, any_environment=options.any_environment
+        )
         report.notes += [one for one in notes if one not in report.notes]
     check_same_topics(log, noted, topics)
     return schemas

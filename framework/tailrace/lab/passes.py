@@ -4,14 +4,15 @@ The state of an actor as of a time is the one right before its task handles the 
 actor that is later. So it has nothing that is later, and all that had been handled until then: what the service knew.
 An event that is not later, but came after that moment, is not in it.
 
-A *taker* is called before each of these, with its time. It copies what it needs, and says when it has all.
+A *taker* (``AllKeys``, ``Points``) is called before each of these, with its time: ``take``. It copies what it needs, says when it
+has all, and receives the last state with ``end``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
@@ -37,31 +38,12 @@ _ELSEWHERE = (
 )
 
 
-class Taker(Protocol):
-    """Takes from the state of a task what is asked for."""
-
-    first_ms: int
-    """The earliest time that is asked for."""
-
-    def take(self, cells: InstanceCache, actor: ActorPlan, time_ms: int, /) -> None:
-        """An actor is about to handle something of this time."""
-        ...
-
-    def has_all(self) -> bool:
-        """Whether the rest of the history does not matter."""
-        ...
-
-    def end(self, state: StateReader, /) -> None:
-        """The history has ended, or the taker has all."""
-        ...
-
-
 class _HasAllError(Exception):
     """Ends a pass."""
 
 
 class _Pass(TapeSink):
-    def __init__(self, taker: Taker) -> None:
+    def __init__(self, taker: AllKeys | Points) -> None:
         super().__init__(MemoryStore())
         self.taker = taker
         self.versions: list[str] = []
@@ -76,8 +58,8 @@ class _Pass(TapeSink):
             raise _HasAllError
 
 
-def pass_over(
-    history: AppHistory, number: int, taker: Taker, *, any_environment: bool = False
+def take_along_tape(
+    history: AppHistory, number: int, taker: AllKeys | Points, *, any_environment: bool = False
 ) -> tuple[bytes, list[str]]:
     """Drive a task along its tape. Returns the schemas of its actors, none if it has never committed; and notes.
 
@@ -143,7 +125,7 @@ class AllKeys:
         self.rows: dict[bytes, bytes | None] = {}
 
     def take(self, cells: InstanceCache, actor: ActorPlan, time_ms: int, /) -> None:
-        """See ``Taker.take``."""
+        """An actor is about to handle something of this time."""
         if time_ms > self.first_ms and actor.name in self._left:
             self._left.remove(actor.name)
             self._add(cells.state, actor.name)
@@ -151,11 +133,11 @@ class AllKeys:
             self.rows.update(one for one in cells.collect()[0].items() if one[0].startswith(prefix))
 
     def has_all(self) -> bool:
-        """See ``Taker.has_all``."""
+        """Whether the rest of the history does not matter."""
         return not self._left
 
     def end(self, state: StateReader, /) -> None:
-        """See ``Taker.end``."""
+        """The history has ended with this state, or the taker has all."""
         for name in self._left:
             self._add(state, name)
 
@@ -186,16 +168,16 @@ class Points:
         """Number of points after the last that the task has handled."""
 
     def take(self, cells: InstanceCache, actor: ActorPlan, time_ms: int, /) -> None:
-        """See ``Taker.take``."""
+        """See ``AllKeys.take``."""
         if time_ms > self._due_ms and actor is self._actor and not self.has_all():
             self._take(partial(stored_now, cells, actor), time_ms)
 
     def has_all(self) -> bool:
-        """See ``Taker.has_all``."""
+        """See ``AllKeys.has_all``."""
         return self._next == len(self._points)
 
     def end(self, state: StateReader, /) -> None:
-        """See ``Taker.end``."""
+        """See ``AllKeys.end``."""
         self.after = len(self._points) - self._next
         self._take(partial(_stored, state, self._actor), None)
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.durations import is_instant
@@ -25,15 +24,14 @@ from tailrace.core.errors import UsageError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.type_schemas import FieldSchema, TypeSchema
 from tailrace.lab.files import TableReport, TableWriter
-from tailrace.state.columns import Column, as_json, column, plain
+from tailrace.state.columns import Column, as_json, column, micros, plain
 from tailrace.state.snapshots import STATE, TIMERS, Snapshot
-from tailrace.state.snapshots.actors import Entry, StoredActor, actor_of
+from tailrace.state.snapshots.actors import ENTRY, StoredActor, actor_of, timers_of
 from tailrace.state.snapshots.arrow import compute, pa
 from tailrace.state.snapshots.reading import ROWS_IN_A_CHUNK, narrowed
 from tailrace.state.snapshots.tables import state_tables
 
 TIMERS_TABLE = "timers"
-_LAST_MS = ((1 << 63) - 1) // 1000
 INSTANT = TypeSchema("datetime", limits={"tz": True})
 AS_OF, EXPIRES = "as_of", "expires"
 Values = dict[str, Any]
@@ -164,15 +162,10 @@ def _of_instances(view: View, actor: StoredActor) -> StateTable:
     as_of = column(free_name(AS_OF, names), INSTANT)
 
     def values(number: int) -> Iterator[Values]:
-        decode, key_of = actor.decoder(names, number), actor.key_codec.decode
+        read = actor.instances(names, number)
         for found in view.stored.batches(STATE, number, ["key", "value"], _rows_of(actor.name, ["value"])):
-            data, stored = _listed(found, "key", "value")
-            entries = [Entry(key, "value", None, one) for key, one in zip(data, stored, strict=True)]
-            yield {
-                **key_values(keys, list(map(key_of, data))),
-                as_of.name: as_of_values(view, number, len(data)),
-                **by_column(names, decode(entries)),
-            }
+            of_key, fields_ = read(found)
+            yield {**key_values(keys, of_key), as_of.name: as_of_values(view, number, len(of_key)), **fields_}
 
     return StateTable(actor.name, [*keys, as_of, *fields], [one.name for one in keys], values)
 
@@ -185,21 +178,17 @@ def _of_entries(view: View, actor: StoredActor, field: FieldSchema) -> StateTabl
     kinds, more = (["entry"], [column(EXPIRES, INSTANT)]) if is_map else (["list", "item"], [])
 
     def values(number: int) -> Iterator[Values]:
-        place_of, value_of = actor.place_decoder(field), actor.entry_decoder(field, number)
-        names = ["key", "kind", "entry", "value", "expiry_ms"]
+        read = actor.entries(field, number)
         wanted = _rows_of(actor.name, kinds) & (compute.field("field") == field.name)
-        for found in view.stored.batches(STATE, number, names, wanted):
-            *columns, expiries = _listed(found, *names)
-            rows_ = [Entry(*one) for one in zip(*columns, strict=True)]
-            at = [(one, place_of(one), expiry) for one, expiry in zip(rows_, expiries, strict=True)]
-            kept = [one for one in at if one[0].kind != "list"]
-            if kept:
+        for found in view.stored.batches(STATE, number, ENTRY, wanted):
+            if entries := read(found):
+                of_key, at, items, expiries = zip(*entries, strict=True)
                 yield {
-                    **key_values(keys, [actor.key_codec.decode(one.key) for one, _, _ in kept]),
-                    AS_OF: as_of_values(view, number, len(kept)),
-                    **key_values(places, [found for _, found, _ in kept]),
-                    "value": [value_of(one) for one, _, _ in kept],
-                    EXPIRES: [instant(expiry) for _, _, expiry in kept],
+                    **key_values(keys, of_key),
+                    AS_OF: as_of_values(view, number, len(entries)),
+                    **key_values(places, at),
+                    "value": items,
+                    EXPIRES: [*map(micros, expiries)],
                 }
 
     order = [one.name for one in (*keys, *places)]
@@ -212,23 +201,19 @@ def _of_timers(view: View, actors: Mapping[str, StoredActor]) -> StateTable:
     columns = [column(name, TypeSchema("str")) for name in ("actor", "key", "domain", "name")]
 
     def values(number: int) -> Iterator[Values]:
-        for found in view.stored.batches(TIMERS, number, ["actor", "key", "domain", "name", "time_ms"], None):
-            kept = [
-                (actor, plain(actors[actor].key_codec.decode(key)), domain, name, time_ms)
-                for actor, key, domain, name, time_ms in zip(
-                    *_listed(found, *found.schema.names), strict=True
-                )
-                if actor in actors and name[:1] != rows.EXPIRY
-            ]
-            if kept:
-                yield {
-                    "actor": [one[0] for one in kept],
-                    "key": [one[1] if type(one[1]) is str else as_json(one[1]) for one in kept],
-                    AS_OF: as_of_values(view, number, len(kept)),
-                    "domain": [one[2] for one in kept],
-                    "name": [None if one[3][:1] == b"u" else one[3][1:].decode() for one in kept],
-                    "time": [instant(one[4]) for one in kept],
-                }
+        names = ("actor", "key", "domain", "name", "time_ms")
+        wanted = compute.field("actor").isin(list(actors))
+        for found in view.stored.batches(TIMERS, number, names, wanted):
+            actor, key, domain, name, time_ms = timers_of(found, *names)
+            shown = [plain(actors[one].key_codec.decode(data)) for one, data in zip(actor, key, strict=True)]
+            yield {
+                "actor": actor,
+                "key": [one if type(one) is str else as_json(one) for one in shown],
+                AS_OF: as_of_values(view, number, len(actor)),
+                "domain": domain,
+                "name": name,
+                "time": [*map(micros, time_ms)],
+            }
 
     time = column("time", INSTANT)
     return StateTable(
@@ -241,10 +226,6 @@ def _of_timers(view: View, actors: Mapping[str, StoredActor]) -> StateTable:
 
 def _rows_of(actor: str, kinds: Sequence[str]) -> Any:
     return (compute.field("actor") == actor) & compute.field("kind").isin(list(kinds))
-
-
-def _listed(found: Any, *names: str) -> list[list[Any]]:
-    return [found.column(name).to_pylist() for name in names]
 
 
 # --- columns
@@ -265,11 +246,6 @@ def key_values(columns: Sequence[Column], keys: Sequence[Any]) -> Values:
     return {one.name: [None if key is None else key[at] for key in found] for at, one in enumerate(columns)}
 
 
-def by_column(names: Sequence[str], found: Sequence[Mapping[str, Any]]) -> Values:
-    """The values of many rows, by column."""
-    return {name: [one.get(name) for one in found] for name in names}
-
-
 def free_name(name: str, taken: Sequence[str]) -> str:
     """The name of a column that no field has."""
     while name in taken:
@@ -279,9 +255,4 @@ def free_name(name: str, taken: Sequence[str]) -> str:
 
 def as_of_values(view: View, number: int, count: int) -> Any:
     """The column ``as_of`` of rows of a task."""
-    return pa.repeat(pa.scalar(instant(view.as_of_ms[number]), pa.timestamp("us", "UTC")), count)
-
-
-def instant(time_ms: int | None) -> int | None:
-    """Microseconds, as Arrow takes them; None beyond what it can hold."""
-    return None if time_ms is None or abs(time_ms) > _LAST_MS else time_ms * 1000
+    return pa.repeat(pa.scalar(micros(view.as_of_ms[number]), pa.timestamp("us", "UTC")), count)

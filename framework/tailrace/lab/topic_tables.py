@@ -17,7 +17,7 @@ from tailrace.core.values.type_schemas import TypeSchema
 from tailrace.history.reading.event_columns import Events, events_of, schema_of
 from tailrace.history.reading.stretches import batches
 from tailrace.lab.files import TableWriter
-from tailrace.lab.state_tables import INSTANT, Values, by_column, key_columns, key_values
+from tailrace.lab.state_tables import INSTANT, Values, key_columns, key_values
 from tailrace.log.interface import OneCommitLog
 from tailrace.state.columns import column
 from tailrace.state.snapshots.arrow import pa
@@ -79,8 +79,9 @@ class TopicTable:
     def _values(
         self, partition: int, records: list[InputRecord], events: list[Any], keys: list[Any]
     ) -> Values:
+        shown = self._events.shown(events)
         return {
-            **by_column(self._fields, self._events.shown(events)),
+            **{name: [one.get(name) for one in shown] for name in self._fields},
             **key_values(self._keys, keys),
             _PARTITION: pa.repeat(pa.scalar(partition, pa.int64()), len(records)),
             _OFFSET: [one.offset for one in records],

@@ -22,7 +22,6 @@ from typing import Any
 from pyspark.sql import datasource as ds
 from pyspark.sql import types
 
-from tailrace.core import rows
 from tailrace.core.errors import UsageError
 from tailrace.core.values.keys import key_codec_for
 from tailrace.core.values.partitioner import partition_of
@@ -32,12 +31,10 @@ from tailrace.spark.columns import in_spark, struct_type
 from tailrace.spark.options import Options
 from tailrace.spark.reporting import reported
 from tailrace.spark.topics import chosen
-from tailrace.state.columns import Column, plain
+from tailrace.state.columns import Column, micros, plain
 from tailrace.state.snapshots import Snapshot, Snapshots
-from tailrace.state.snapshots.actors import Entry, StoredActor, stored_actor
+from tailrace.state.snapshots.actors import ENTRY, StoredActor, stored_actor, timers_of
 
-_LAST_MS = ((1 << 63) - 1) // 1000
-"""Timestamps are 64 bits of microseconds to Spark."""
 _BINARY, _STRING, _INSTANT = types.BinaryType(), types.StringType(), types.TimestampType()
 _STORED = (
     Column("partition", types.IntegerType()),
@@ -185,76 +182,54 @@ class StateTableReader(ds.DataSourceReader):
         self, number: int, actor: StoredActor, names: Sequence[str]
     ) -> Iterator[tuple[dict[str, Any], int]]:
         fields = [name for name in names if name != actor.key_name]
-        decode, key_of = actor.decoder(fields, number), actor.key_codec.decode
+        read = actor.instances(fields, number)
         columns = ["key", "value"] if fields else ["key"]
         filter_ = self._filter(actor.name, kind=("value",))
         for found in self.table.snapshot.batches("state", number, columns, filter_):
-            keys: list[bytes] = found.column("key").to_pylist()
-            values: dict[str, Any] = {actor.key_name: plain([key_of(key) for key in keys])}
-            if fields:
-                stored: list[bytes] = found.column("value").to_pylist()
-                instances = decode(
-                    [Entry(key, "value", None, one) for key, one in zip(keys, stored, strict=True)]
-                )
-                for name in fields:
-                    values[name] = [instance.get(name) for instance in instances]
-            yield values, len(keys)
+            keys, values = read(found)
+            yield {actor.key_name: plain(keys), **values}, len(keys)
 
     def _entries(self, number: int, actor: StoredActor) -> Iterator[tuple[dict[str, Any], int]]:
         field = self.table.field
         assert field is not None
-        place_of, value_of, key_of = (
-            actor.place_decoder(field),
-            actor.entry_decoder(field, number),
-            actor.key_codec.decode,
-        )
+        read = actor.entries(field, number)
         where = "entry" if field.kind == "map" else "position"
         kinds = ("entry",) if field.kind == "map" else ("list", "item")
         filter_ = self._filter(actor.name, kind=kinds, field=(field.name,))
-        columns = ["key", "kind", "entry", "value", "expiry_ms"]
-        for found in self.table.snapshot.batches("state", number, columns, filter_):
-            values: dict[str, Any] = {actor.key_name: [], where: [], "value": [], "expires": []}
-            for *entry, expiry_ms in zip(*(_plain(found, name) for name in columns), strict=True):
-                one = Entry(*entry)
-                place = place_of(one)
-                if one.kind == "list":
-                    continue
-                values[actor.key_name].append(plain(key_of(one.key)))
-                values[where].append(place)
-                values["value"].append(value_of(one))
-                values["expires"].append(_instant(expiry_ms))
-            yield values, len(values["value"])
+        for found in self.table.snapshot.batches("state", number, ENTRY, filter_):
+            if entries := read(found):
+                keys, places, values, expiries = zip(*entries, strict=True)
+                yield (
+                    {
+                        actor.key_name: plain(keys),
+                        where: places,
+                        "value": values,
+                        "expires": [*map(micros, expiries)],
+                    },
+                    len(entries),
+                )
 
     def _timers(self, number: int) -> Iterator[tuple[dict[str, Any], int]]:
         actor = self.table.actor
         filter_ = self._filter(None if actor is None else actor.name)
         for found in self.table.snapshot.batches("timers", number, None, filter_):
-            read = {
-                name: _plain(found, name) for name in ("actor", "key", "domain", "name", "time_ms", "depth")
-            }
-            kept = [at for at, name in enumerate(read["name"]) if name[:1] != rows.EXPIRY]
-            values = {name: [column[at] for at in kept] for name, column in read.items()}
-            values["name"] = [None if name[:1] == b"u" else name[1:].decode() for name in values["name"]]
-            values["time"] = [_instant(one) for one in values["time_ms"]]
+            names = ("actor", "key", "domain", "name", "time_ms", "depth")
+            values: dict[str, Any] = dict(zip(names, timers_of(found, *names), strict=True))
+            values["time"] = [*map(micros, values["time_ms"])]
             if actor is not None:
                 decode = actor.key_codec.decode
                 values["key"] = plain([decode(key) for key in values["key"]])
-            yield values, len(kept)
+            yield values, len(values["key"])
 
     def _stored(self, number: int, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], int]]:
         columns = ["expiry_ms" if name == "expires" else name for name in names if name != "partition"]
         for found in self.table.snapshot.batches("state", number, columns or ["key"], self._filter(None)):
             values = {name: _plain(found, name) for name in columns}
             if "expiry_ms" in values:
-                values["expires"] = [_instant(one) for one in values["expiry_ms"]]
+                values["expires"] = [*map(micros, values["expiry_ms"])]
             yield {**values, "partition": [number] * found.num_rows}, found.num_rows
 
 
 def _plain(found: Any, name: str) -> list[Any]:
     values: list[Any] = found.column(name).to_pylist()
     return values
-
-
-def _instant(time_ms: int | None) -> int | None:
-    """Microseconds, as Arrow takes them. None for a timer that is set to beyond Spark's calendar."""
-    return None if time_ms is None or abs(time_ms) > _LAST_MS else time_ms * 1000

@@ -38,6 +38,7 @@ Convert = Callable[[Any], Any]
 JSON = TypeSchema("json")
 """The schema of what has none: its column is JSON in a string."""
 
+_LAST_MS = ((1 << 63) - 1) // 1000
 _KEPT = (bytes, datetime, date, timedelta)
 _PLAIN: Mapping[str, str] = {
     "None": "string",
@@ -56,6 +57,11 @@ _PLAIN: Mapping[str, str] = {
 _write_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _NO_NAMES: frozenset[Any] = frozenset((type(None), bool, tuple, list))
 """Of keys that JSON has no name for."""
+
+
+def micros(time_ms: int | None) -> int | None:
+    """Microseconds, as Arrow takes a timestamp; None for a time beyond what it can hold."""
+    return None if time_ms is None or abs(time_ms) > _LAST_MS else time_ms * 1000
 
 
 def plain(value: Any) -> Any:

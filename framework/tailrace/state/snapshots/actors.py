@@ -29,6 +29,8 @@ from tailrace.state.snapshots.arrow import pa
 from tailrace.state.snapshots.manifest import Manifest
 
 _HALF = 1 << 63
+ENTRY = ("key", "kind", "entry", "value", "expiry_ms")
+"""The columns of the state table that the entries of a collection are read from."""
 
 
 class Entry(NamedTuple):
@@ -121,6 +123,39 @@ class StoredActor:
 
         return decoded
 
+    def instances(
+        self, names: Sequence[str], number: int
+    ) -> Callable[[Any], tuple[list[Any], dict[str, Any]]]:
+        """Reads batches of a task's value rows: the keys, and the values of the fields of these names."""
+        decode, key_of = self.decoder(names, number), self.key_codec.decode
+
+        def read(found: Any) -> tuple[list[Any], dict[str, Any]]:
+            keys: list[bytes] = found.column("key").to_pylist()
+            shown: list[Mapping[str, Any]] = []
+            if names:
+                stored = zip(keys, found.column("value").to_pylist(), strict=True)
+                shown = decode([Entry(key, "value", None, one) for key, one in stored])
+            return list(map(key_of, keys)), {name: [one.get(name) for one in shown] for name in names}
+
+        return read
+
+    def entries(self, field: FieldSchema, number: int) -> Callable[[Any], list[tuple[Any, Any, Any, Any]]]:
+        """Reads batches of a task's rows of a collection: for each entry key, place, value, and expiry in ms or None."""
+        place_of, value_of = self.place_decoder(field), self.entry_decoder(field, number)
+        key_of = self.key_codec.decode
+
+        def read(found: Any) -> list[tuple[Any, Any, Any, Any]]:
+            *columns, expiries = (found.column(name).to_pylist() for name in ENTRY)
+            entries = [Entry(*one) for one in zip(*columns, strict=True)]
+            places = [place_of(one) for one in entries]
+            return [
+                (key_of(one.key), place, value_of(one), expiry_ms)
+                for one, place, expiry_ms in zip(entries, places, expiries, strict=True)
+                if one.kind != "list"
+            ]
+
+        return read
+
     def _in_task(self, field: FieldSchema, number: int) -> FieldSchema:
         """A field as a task has it; without its default if the task does not have it."""
         of_task = self.of_tasks.get(number, self.schema).fields
@@ -173,6 +208,15 @@ class StoredActor:
             f"the stored state of {self.name} {one.key!r} cannot be read: {error}",
             hint="Verify the snapshot, and read another one.",
         )
+
+
+def timers_of(found: Any, *names: str) -> list[list[Any]]:
+    """Columns of a batch of timers, without expiries. A name is a text; None for one that is named by its time."""
+    timers: list[bytes] = found.column("name").to_pylist()
+    kept = [at for at, name in enumerate(timers) if name[:1] != rows.EXPIRY]
+    found = found.take(kept)
+    texts = [None if timers[at][:1] == b"u" else timers[at][1:].decode() for at in kept]
+    return [texts if name == "name" else found.column(name).to_pylist() for name in names]
 
 
 def stored_actor(manifest: Manifest, name: str) -> StoredActor:
