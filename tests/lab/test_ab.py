@@ -198,3 +198,65 @@ def test_what_was_done_is_not_done_again(sold: Path, tmp_path: Path, monkeypatch
     assert report.counts.keys_differ == 1
     with pytest.raises(OptionError, match="there is something in"):
         comparison(monkeypatch, folder, SELLING, fails, to=str(folder / "ab-0"))
+
+
+METRICS = """
+-- name: cents
+-- unit: key
+select key, cents from states."Shop"
+-- name: outputs
+-- unit: shop
+select shop, max(cents) from outputs.totals group by shop
+"""
+
+
+def test_metrics_and_limits_are_in_the_report_and_its_page(
+    sold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = version(sold, "measured", (SOLD, f"{SOLD} + 5"))
+    file = tmp_path / "metrics.sql"
+    file.write_text(METRICS.replace("outputs\n", "shown\n"), encoding="utf-8")
+    limits = ("keys>50%", "cents>1", "shown>1000")
+    to = str(tmp_path / "out")
+    report, keys, _ = comparison(monkeypatch, sold, SELLING, b, metrics=str(file), limits=limits, to=to)
+    assert [(one.name, one.difference) for one in report.metrics] == [
+        ("cents", 5.0 * SALES),
+        ("shown", 5.0 * SALES),
+    ]
+    cents = report.metrics[0]
+    assert cents.low is not None
+    assert cents.high is not None
+    assert cents.low < 5 * SALES < cents.high
+    assert report.exceeded == ["keys>50%", "cents>1"]
+    (field,) = (one for one in report.fields if one.field == "cents")
+    assert (field.keys, sum(field.histogram)) == (8, 8)
+    assert field.mean == pytest.approx(5 * SALES / 8)
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)=.?(https?:)?//", page)
+    for text in (
+        "8 of 8 keys",
+        "cents",
+        "differences.parquet",
+        f"Shop {keys[0]['key']}: cents",
+        "would have reacted",
+    ):
+        assert text in page
+    with pytest.raises(OptionError, match="is no limit"):
+        comparison(monkeypatch, sold, SELLING, b, limits=("keys",))
+
+
+def test_the_page_is_bounded_and_escaped(sold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "<script>alert(1)</script>"
+    b = version(
+        sold,
+        "escaped",
+        (SOLD, f'{SOLD}\n        self.note = "{script}" + 500 * "x"'),
+        ("count: int = 0", 'count: int = 0\n    note: str = ""'),
+    )
+    _, keys, outputs = comparison(monkeypatch, sold, SELLING, b, to=str(tmp_path / "out"))
+    assert len(keys) == 8
+    assert outputs == []
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert script not in page
+    assert "&lt;script&gt;" in page
+    assert "x" * 300 not in page

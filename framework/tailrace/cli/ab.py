@@ -12,8 +12,9 @@ from tailrace.cli.rebuild_options import source_options
 from tailrace.core.counting import counted
 from tailrace.history.rebuilding.request import Source
 from tailrace.lab.ab import AbReport, Wanted, compare_versions
+from tailrace.lab.metrics import Measured
 
-NOISY = 2
+EXCEEDED, NOISY = 1, 2
 
 
 @click.command(cls=Command, short_help="Compare two versions of an app on the same history.")
@@ -31,6 +32,16 @@ NOISY = 2
     show_default=True,
     help="Number of keys, those that differ most, whose first event is searched.",
 )
+@click.option(
+    "--metrics", metavar="FILE", help="A file of SQL: metrics over the outputs and states of both versions."
+)
+@click.option(
+    "--fail-on",
+    "limits",
+    multiple=True,
+    metavar="LIMIT",
+    help="Exit 1 if a number of keys, outputs or a metric's difference exceeds this: keys>0.1%; may be repeated.",
+)
 @click.option("--noisy", is_flag=True, help="Exit 0 even if A differs from itself or from the service.")
 @workers_option(None, "Processes of this machine.")
 @json_option
@@ -42,6 +53,8 @@ def ab(
     to: str,
     python_b: str | None,
     first_events: int,
+    metrics: str | None,
+    limits: tuple[str, ...],
     noisy: bool,
     workers: int | None,
     as_json: bool,
@@ -52,13 +65,23 @@ def ab(
     """
     outside_of_log(to, source.log, "--to")
     wanted = Wanted(
-        a=a, b=b, source=source, to=to, python_b=python_b, workers=workers, first_events=first_events
+        a=a,
+        b=b,
+        source=source,
+        to=to,
+        python_b=python_b,
+        workers=workers,
+        first_events=first_events,
+        metrics=metrics,
+        limits=limits,
     )
     with progress() as report_progress:
         report = compare_versions(wanted, lambda said: report_progress(said, 0, 0))
     with piped():
         click.echo(msgspec.json.encode(report) if as_json else "\n".join(_lines(report)))
-    return NOISY if report.noise and not noisy else 0
+    if report.noise and not noisy:
+        return NOISY
+    return EXCEEDED if report.exceeded else 0
 
 
 def _lines(report: AbReport) -> list[str]:
@@ -72,6 +95,17 @@ def _lines(report: AbReport) -> list[str]:
         f"{counts.keys_differ:,} of {counted(counts.keys, 'key')} differ",
         f"{counts.outputs_differ:,} outputs differ, of {counts.outputs[0]:,} of A and {counts.outputs[1]:,} of B",
         *(f"    {one.actor}.{one.field}: {counted(one.keys, 'key')}" for one in report.fields),
+        *map(_measured, report.metrics),
+        *(f"exceeded: {one}" for one in report.exceeded),
         *(f"note: {one}" for one in (*counts.notes, *report.notes)),
         f"results in {report.folder} ({report.seconds:.1f} s)",
     ]
+
+
+def _measured(one: Measured) -> str:
+    interval = (
+        one.note
+        if one.low is None or one.high is None
+        else f"95 % interval {one.low:,.6g} to {one.high:,.6g}"
+    )
+    return f"{one.name}: {one.a:,.6g} in A, {one.b:,.6g} in B, difference {one.difference:,.6g} ({interval})"

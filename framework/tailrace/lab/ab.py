@@ -16,7 +16,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -32,13 +32,16 @@ from tailrace.core.errors import (
     OptionError,
     ReplayDivergedError,
     UnknownTopicError,
+    UsageError,
 )
 from tailrace.history.rebuilding.checked_request import checked
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
 from tailrace.lab.differences import Counts, Made
+from tailrace.lab.metrics import Measured, Metric, is_exceeded, measure, read_limit, read_metrics
+from tailrace.lab.page import write_page
 from tailrace.lab.side import About, Rebuilt
-from tailrace.lab.tables import Field, fields_of, items_to_trace, write_tables
+from tailrace.lab.tables import Field, fields_of, items_to_trace, write_metrics, write_tables
 from tailrace.lab.trail import First
 from tailrace.lab.versions import Place, Version, placed
 from tailrace.log.interface import Ends
@@ -61,6 +64,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None
     first_events: int = 1000
     """Number of differing keys, and of output keys, whose first event is searched."""
+    metrics: str | None = None
+    """A file of metrics."""
+    limits: tuple[str, ...] = ()
 
 
 class AbReport(msgspec.Struct, kw_only=True):
@@ -79,6 +85,9 @@ class AbReport(msgspec.Struct, kw_only=True):
     """What A was compared with."""
     counts: Counts = msgspec.field(default_factory=Counts)
     fields: list[Field] = []
+    metrics: list[Measured] = []
+    exceeded: list[str] = []
+    """The limits that are exceeded."""
     folder: str
     notes: list[str] = []
     seconds: float = 0.0
@@ -92,14 +101,24 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
         TailraceError: What a rebuild raises, with the version's name before it.
     """
     begun_s, to = time.perf_counter(), Path(wanted.to).absolute()
+    metrics = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
+    limits = [read_limit(one, metrics) for one in wanted.limits]
     making = to.with_name(f".{to.name}.ab")
+    unanswered: UsageError | None = None
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise OptionError(f"there is something in {wanted.to!r}", hint="Name a new or an empty folder.")
     making.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(making.with_suffix(".lock"), timeout=0), ExitStack() as closing:
             _keep_if_same(wanted, making)
-            report = _Run(wanted, making, closing, say).run()
+            report = _Run(wanted, making, closing, say).run(metrics)
+            try:
+                report.exceeded = [
+                    one.text for one in limits if is_exceeded(one, report.counts, report.metrics)
+                ]
+            except UsageError as error:  # it must not cost the results
+                unanswered = error
+            write_page(report, making)
             report.seconds = time.perf_counter() - begun_s
             shutil.rmtree(making / "work")
             (making / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
@@ -107,6 +126,8 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
     except Timeout:
         raise OptionError(f"another comparison into {wanted.to!r} is running", hint="Wait for it.") from None
     making.with_suffix(".lock").unlink(missing_ok=True)
+    if unanswered is not None:
+        raise unanswered
     return report
 
 
@@ -160,7 +181,7 @@ class _Run:
         file.write_bytes(msgspec.json.encode(found))
         return found
 
-    def run(self) -> AbReport:
+    def run(self, metrics: Sequence[Metric]) -> AbReport:
         """See ``compare_versions``."""
         report = self.report
         made = self._rebuilt()
@@ -174,7 +195,20 @@ class _Run:
         )
         write_tables(compared, self._first_events(compared, report.order), self._folder)
         report.fields = fields_of(self._folder)
+        if metrics:
+            report.metrics = self._measured(metrics, made)
         return report
+
+    def _measured(self, metrics: Sequence[Metric], made: Sequence[Rebuilt]) -> list[Measured]:
+        folders: dict[str, Path] = {}
+        for version, one in zip((self._a, self._b), made, strict=True):
+            self._say(f"measuring {version.name}")
+            folders[version.name] = self._work / f"tables-{version.name}"
+            notes = version.ask("tables", list[str], made=one.made, folder=str(folders[version.name]))
+            self.report.notes += [f"{version.name}: {note}" for note in notes]
+        found = measure(metrics, folders)
+        write_metrics(found, self._folder)
+        return found
 
     # --- the rebuilds
 

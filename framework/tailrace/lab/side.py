@@ -10,7 +10,10 @@ import hashlib
 import os
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,6 +23,7 @@ from msgspec.structs import replace
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.observer import Watch
 from tailrace.core.errors import TailraceError
+from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import hash_of
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.rebuilding.canonical_unit import run_canonical
@@ -36,6 +40,9 @@ from tailrace.history.rebuilding.tape_unit import run_task
 from tailrace.history.rebuilding.targets import settle
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.lab.differences import Counts, Made, compare
+from tailrace.lab.files import TableWriter
+from tailrace.lab.state_tables import View, tables_of, write_state
+from tailrace.lab.topic_tables import TopicTable
 from tailrace.lab.trail import (
     AllParted,
     Fields,
@@ -49,9 +56,10 @@ from tailrace.lab.trail import (
 )
 from tailrace.log.interface import Ends
 from tailrace.processes.app_loading import find_app
-from tailrace.state.snapshots import Place
+from tailrace.state.snapshots import Place, Snapshots
 
 _TRAIL = "trail"
+_AT_ONCE = 20_000
 
 
 class About(msgspec.Struct):
@@ -141,6 +149,35 @@ def compared(plan: Plan, one: Made, other: Made, folder: str) -> Counts:
     return compare(plan, one, other, Path(folder))
 
 
+def tables(plan: Plan, made: Made, folder: str) -> list[str]:
+    """Write the tables for metrics: the states as ``tailrace export`` has them, and the outputs to each topic likewise. Returns notes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    states, outputs = Path(folder) / "states", Path(folder) / "outputs"
+    states.mkdir(parents=True)
+    outputs.mkdir()
+    view = View.of_snapshot(Snapshots(made.uri, plan.app).open(made.snapshot))
+    deque(write_state(view, tables_of(plan, view, (), timers=False), partial(TableWriter, states)), maxlen=0)
+    names = [name for name in plan.outputs if name in plan.topics]
+    topics = {
+        name: (one, TableWriter(outputs, name, one.columns))
+        for name in names
+        for one in [TopicTable(plan, name)]
+    }
+    for file in sorted(Path(made.outputs).glob("*.parquet")):
+        partition, rest = int(file.name.split("-")[1]), read_outputs(Place.at(str(file)))
+        while some := list(islice(rest, _AT_ONCE)):
+            for name, (one, writer) in topics.items():
+                records = [
+                    InputRecord(number, each.timestamp_ms, each.key, each.value)
+                    for number, each in some
+                    if each.topic == name
+                ]
+                one.write_records(partition, records, writer)
+    for _, writer in topics.values():
+        writer.close()
+    return [note for one, _ in topics.values() for note in one.notes]
+
+
 # --- the first events
 
 
@@ -203,7 +240,8 @@ def _digest(value: object) -> str:
 
 
 TASKS: dict[str, Callable[..., Any]] = {
-    one.__name__: one for one in (about, ends, starts, make, outputs_as_stored, compared, first_events)
+    one.__name__: one
+    for one in (about, ends, starts, make, outputs_as_stored, compared, tables, first_events)
 }
 
 

@@ -9,13 +9,16 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tailrace.lab.differences import duckdb, quoted
+from tailrace.lab.metrics import Measured
 from tailrace.lab.trail import First, Item
-from tailrace.state.snapshots.arrow import pa
+from tailrace.state.snapshots.arrow import pa, parquet
 
 Kind = Literal["state", "output"]
 _STEPS = 10
 """Bars of a histogram."""
-_DIFFERENCE: Final = "try_cast(b as double) - try_cast(a as double)"
+_DIFFERENCE: Final = "case when isfinite(try_cast(b as double) - try_cast(a as double)) then try_cast(b as double) - try_cast(a as double) end"
+_SHOWN = 50
+"""Most fields of a report."""
 _WORST: Final[Mapping[Kind, str]] = {
     "state": """
 select actor, key_bytes, count(*) as fields, max(abs({difference})) as most from {file}
@@ -43,16 +46,17 @@ from {outputs} as one left join firsts as "first"
 order by one.time, one.topic, one.key, number_a, number_b
 """,
 }
-_FIELDS: Final = """
+_FIELDS: Final = r"""
 with one as (
-    select actor, split_part(field, '[', 1) as field, key, difference,
-        min(difference) over w as least, max(difference) over w as most
-    from {file} window w as (partition by actor, split_part(field, '[', 1))
+    select actor, regexp_replace(regexp_extract(field, '^[^\[]*'), '^(.*timer) .*', '\1') as field, key, difference
+    from {file}
+), two as (
+    select *, min(difference) over w as least, max(difference) over w as most from one window w as (partition by actor, field)
 )
 select actor, field, count(distinct key), count(difference), avg(difference), any_value(least), any_value(most),
     histogram(case when difference is null then null when most = least then 0
         else least({steps} - 1, cast(floor({steps} * (difference - least) / (most - least)) as int)) end)
-from one group by actor, field order by 3 desc, 1, 2
+from two group by actor, field order by 3 desc, 1, 2 limit {shown}
 """
 
 
@@ -111,9 +115,14 @@ def write_tables(compared: Path, firsts: Sequence[First], folder: Path) -> None:
         database.execute(f"copy ({said}) to {quoted(folder / name)} (compression zstd)")
 
 
+def write_metrics(metrics: Sequence[Measured], folder: Path) -> None:
+    """Write ``metrics.parquet``."""
+    parquet.write_table(pa.Table.from_pylist(msgspec.to_builtins(metrics)), folder / "metrics.parquet")
+
+
 def fields_of(folder: Path) -> list[Field]:
     """How each field differs, those of most keys first."""
-    query = _FIELDS.format(file=quoted(folder / "differences"), steps=_STEPS)
+    query = _FIELDS.format(file=quoted(folder / "differences"), steps=_STEPS, shown=_SHOWN)
     names, found = Field.__struct_fields__, list[Field]()
     for row in rows_of(query):
         counts: dict[int, int] = row[-1] or {}

@@ -54,8 +54,12 @@ class TopicTable:
     def write(self, log: OneCommitLog, partition: int, stop: int, writer: TableWriter) -> None:
         """Write the records of a partition below an offset. Raises OffsetGoneError."""
         for records in batches(log, self.topic, partition, None, stop):
-            if rows := self._decoded(partition, records):
-                writer.write(self._values(partition, *rows), f"{self.topic} partition {partition}")
+            self.write_records(partition, records, writer)
+
+    def write_records(self, partition: int, records: list[InputRecord], writer: TableWriter) -> None:
+        """Write some records of a partition."""
+        if rows := self._decoded(partition, records):
+            writer.write(self._values(partition, *rows), f"{self.topic} partition {partition}")
 
     def _decoded(self, partition: int, records: list[InputRecord]) -> tuple[Any, Any, Any] | None:
         """The records that can be decoded, their events and their keys; None if there are none."""
