@@ -40,7 +40,7 @@ def every_kind() -> tuple[tr.App, Any, Any]:
     app.window("sessions", lefts, windows.sessions(7), agg.count())
     app.window("threes", lefts, windows.count(3), agg.count())
     app.throttle("throttled", lefts, every=10)
-    app.join("joined", lefts, rights, within=(-5, 8))
+    app.join("joined", lefts, rights, within=(-5, 8), how="full")
     app.window_join("together", lefts, rights, windows.tumbling(10))
     app.asof("version", lefts, rights, keep=9)
     app.gather("gathered", lefts, rights, within=12)
@@ -233,3 +233,31 @@ def test_the_command_sums_over_tasks_in_text_and_has_each_in_json(tmp_path: Path
             assert f"actor {one.name} {sums}{'; open: ' if now_open else ''}{now_open}" in text
     assert "; open: windows" in text
     assert "stored:" not in done("status", APP, "--log", place).out
+
+
+def test_an_inner_join_keeps_an_event_at_most_twice_as_long_as_it_is_needed(seeds: range) -> None:
+    for seed in seeds[:10]:
+        random = Random(seed)
+        app = tr.App("inner", partitions=1)
+        topics = app.topic("lefts", A, time_range=FAR), app.topic("rights", B, time_range=FAR)
+        app.join("joined", *topics, within=(-5, 8))
+        sent: list[tuple[int, int]] = []
+        with Harness(app, checked=False) as h:
+            time = 0
+            for number in range(60):
+                time += random.choice((0, 1, 3, 15))
+                for side, key in ((number % 2, "k"), (0, "clock"), (1, "clock")):
+                    sent.append((side, time))
+                    h.send(topics[side], (A, B)[side](key, time, number))
+                h.commit()
+                (task,) = inspect_app(h.plan, h.log, 0, lambda _: None, with_stored=True).tasks
+                (joined,) = [one.stored for one in task.operators if one.stored is not None]
+                needed, at_most = (
+                    sum(at < time <= at + factor * (8, 5)[side] for side, at in sent) for factor in (1, 2)
+                )
+                assert needed <= sum(joined.open.values()) <= at_most, f"seed {seed}, time {time}"
+            h.end_of_input()
+            h.commit()
+            assert (
+                stored_in(inspect_app(h.plan, h.log, 0, lambda _: None, with_stored=True))["joined"].keys == 0
+            )
