@@ -239,7 +239,7 @@ def test_an_inner_join_keeps_an_event_at_most_twice_as_long_as_it_is_needed(seed
     for seed in seeds[:10]:
         random = Random(seed)
         app = tr.App("inner", partitions=1)
-        topics = app.topic("lefts", A, time_range=FAR), app.topic("rights", B, time_range=FAR)
+        topics: Any = app.topic("lefts", A, time_range=FAR), app.topic("rights", B, time_range=FAR)
         app.join("joined", *topics, within=(-5, 8))
         sent: list[tuple[int, int]] = []
         with Harness(app, checked=False) as h:
