@@ -79,7 +79,7 @@ def test_the_results_of_a_field_go_to_a_method_of_their_type() -> None:
             def read(self, event: Read, ctx: tr.Context[str]) -> None:
                 self.hours.add(event)
 
-            @tr.on_window(hours)  # type: ignore[arg-type]
+            @tr.on_window(hours)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             def hour(self, window: Read, ctx: tr.Context[str]) -> None: ...
 
         app.actor(Room)

@@ -178,7 +178,7 @@ class ActorTimers:
         self, batch: Rows, first: Parts, timers: Mapping[TimerId, rows.Timer], *, have_rows: bool
     ) -> None:
         """Add the timer rows of a key that has many timers, or had many at the last commit."""
-        moved = first.was
+        moved: Mapping[TimerId, rows.Timer | None] = first.was
         for timer in moved if have_rows and first.have_rows else {**moved, **timers}:
             new = timers.get(timer) if have_rows else None
             old = moved.get(timer, timers.get(timer)) if first.have_rows else None

@@ -71,7 +71,7 @@ class Parts:
         """The map state that the actor declares as number ``index``."""
         found = self._maps.get(index)
         if found is None:
-            found = MapState(Entries(self, self.table.plan.maps[index], b"m"))
+            found = MapState[Any, Any](Entries(self, self.table.plan.maps[index], b"m"))
             self._maps = {**self._maps, index: found}
         return found
 
@@ -79,7 +79,7 @@ class Parts:
         """The list state that the actor declares as number ``index``."""
         found = self._lists.get(index)
         if found is None:
-            found = ListState(ListEntries(self, self.table.plan.lists[index], b"l"))
+            found = ListState[Any](ListEntries(self, self.table.plan.lists[index], b"l"))
             self._lists = {**self._lists, index: found}
         return found
 

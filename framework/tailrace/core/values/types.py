@@ -68,7 +68,8 @@ def spell(declared: Any) -> str:
         name: str | None = getattr(declared, "__qualname__", None)
         if name is not None:
             return name
-    origin, args = get_origin(declared), get_args(declared)
+    origin: Any = get_origin(declared)
+    args = get_args(declared)
     if origin in (Union, UnionType):
         return " | ".join("None" if one is NoneType else spell(one) for one in args)
     if isinstance(origin, type) and args and not any(isinstance(one, list) for one in args):
