@@ -55,7 +55,8 @@ def comparison(
     monkeypatch.setattr(ab, "Version", Here)
     Here.tasks = []
     to = Path(options.pop("to", folder / f"ab-{sum(1 for _ in folder.glob('ab-*'))}"))
-    wanted = Wanted(a=a, b=b, source=Source(log=str(folder / "log")), to=str(to), workers=1, **options)
+    source = options.pop("source", Source(log=str(folder / "log")))
+    wanted = Wanted(a=a, b=b, source=source, to=str(to), workers=1, **options)
     report = compare_versions(wanted)
     tables = [
         parquet.read_table(to / f"{one}.parquet").to_pylist()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from tailrace.core.errors import HandlerError, OptionError, TailraceError
+from tailrace.core.errors import HandlerError, OffsetGoneError, OptionError, TailraceError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.request import Request, Source
 from tailrace.lab import side
+from tailrace.log.embedded import EmbeddedLog
 from tests.history.rebuilding import lived, payments, shops
 from tests.lab.in_process import comparison
 from tests.lab.selling import version
@@ -96,7 +98,7 @@ def test_a_version_with_more_fields_and_outputs_differs_in_what_it_reads(
     sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
     assert report.order == "tape"
     assert [(one["field"], one["b"], one["first_offset"]) for one in keys] == [
-        ("large (not declared)", "1", sale.offset)
+        ("large (only in B)", "1", sale.offset)
     ]
     assert [(one["kind"], one["key"]) for one in outputs] == [("only-b", "more")]
 
@@ -260,3 +262,81 @@ def test_the_page_is_bounded_and_escaped(sold: Path, tmp_path: Path, monkeypatch
     assert script not in page
     assert "&lt;script&gt;" in page
     assert "x" * 300 not in page
+
+
+def test_a_change_in_a_timer_is_found_at_the_timer(sold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first closing after which the shop has no sale for a while."""
+    by_shop: dict[str, list[int]] = {}
+    for one in sorted(lived.read(sold, "sales"), key=lambda one: one.timestamp_ms):
+        by_shop.setdefault((one.key or b"").decode(), []).append(one.timestamp_ms)
+    shop, number, at = next(
+        (shop, number, at)
+        for shop, times in by_shop.items()
+        for number, (at, after) in enumerate(pairwise(times), 1)
+        if after - at > 150 and number > 3
+    )
+    more = f'self.cents -= 1 + 9 * ((ctx.key, self.count) == ("{shop}", {number}))'
+    b = version(sold, "at_closing", ("self.cents -= 1", more))
+    _, keys, outputs = comparison(monkeypatch, sold, SELLING, b)
+    assert [(one["key"], one["difference"]) for one in keys] == [(shop, -9.0)]
+    assert (keys[0]["first_topic"], keys[0]["first_timer"], keys[0]["first_offset"]) == (
+        "Shop",
+        "closing",
+        None,
+    )
+    assert keys[0]["first_time"].timestamp() * 1000 == at + 50
+    # The outputs part at the sale that comes next.
+    assert {one["first_time"].timestamp() * 1000 for one in outputs} == {by_shop[shop][number]}
+
+
+def test_a_version_with_other_inputs_puts_both_in_canonical_order(
+    sold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(sold / "log", tmp_path / "log").parent
+    (sale,) = shops.sales(1, shops=1)
+    lived.append(
+        folder,
+        [sale._replace(topic="more", key=b"new", value=(sale.value or b"").replace(b"shop-0", b"new"))],
+        {"more": 2},
+    )
+    reads = 'sales = app.topic("sales", Sale, key="shop", event_time="at", out_of_order=10)'
+    also = f'{reads}\nmore = app.topic("more", Sale, key="shop", event_time="at", out_of_order=10)'
+    b = version(
+        folder,
+        "reads_more",
+        (reads, also),
+        ("@tr.process(sales)", "@tr.process(sales, more)"),
+        ("(tr.Actor)", '(tr.Actor, order="arrival")'),
+    )
+    report, keys, _ = comparison(monkeypatch, folder, SELLING, b)
+    assert report.order == "canonical"
+    new = {(one["field"], one["a"]): one["first_topic"] for one in keys if one["key"] == "new"}
+    assert new["count", "0"] == "more"
+    assert report.why == "only one of them reads more"
+    assert report.noise_measured.startswith("a second run of A over ")
+
+
+def test_a_version_that_has_not_run_is_compared_with_itself(
+    sold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = version(sold, "next_version", ("partitions=2", 'partitions=2, version="2"'))
+    report, keys, _ = comparison(monkeypatch, sold, a, a)
+    assert (report.order, report.noise, keys) == ("tape", [], [])
+    assert report.noise_measured == f"a second run of A over {SALES:,} records, with other hashes"
+
+
+def test_history_that_begins_in_the_middle_is_refused_unless_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived.append(tmp_path, shops.sales(SALES), {"sales": 2, "totals": 2})
+    log = EmbeddedLog(tmp_path / "log")
+    log.delete_before("sales", 0, 20)
+    log.close()
+    with pytest.raises(OffsetGoneError, match="--after-deleted"):
+        comparison(monkeypatch, tmp_path, SELLING, SELLING)
+    b = version(tmp_path, "in_the_middle", (SOLD, f"{SOLD} + 1"))
+    source = Source(log=str(tmp_path / "log"), after_deleted=True)
+    report, keys, _ = comparison(monkeypatch, tmp_path, SELLING, b, source=source)
+    assert report.noise == []
+    assert keys
+    assert any("deleted" in note for note in report.notes)

@@ -24,7 +24,7 @@ import msgspec
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
-from tailrace.core.counting import counted
+from tailrace.core.counting import counted, listed
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import (
     EnvironmentMismatchError,
@@ -47,6 +47,7 @@ from tailrace.lab.versions import Place, Version, placed
 from tailrace.log.interface import Ends
 
 Say = Callable[[str], None]
+_SHOWN = 5
 _FIRST_PART = 50_000
 """Records of the part of history that measures noise in canonical order."""
 
@@ -215,7 +216,9 @@ class _Run:
     def _rebuilt(self) -> tuple[Rebuilt, Rebuilt]:
         """Both versions, in one order."""
         report = self.report
-        one = self._rebuilt_a()
+        if others := {*self._about[0].inputs} ^ {*self._about[1].inputs}:
+            report.why = f"only one of them reads {listed(sorted(others), _SHOWN)}"
+        one = self._make(self._a, "canonical") if others else self._rebuilt_a()
         if one.report.order == "tape":
             self._measure_by_service(one)
             try:

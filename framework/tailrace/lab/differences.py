@@ -99,7 +99,7 @@ def _apart(
         actor = actors.get(each.actor)
         key = text_of(None if actor is None else actor.key_codec, each.key)
         for label, was, now in each.describe(actor, readers):
-            yield each.actor, key, each.key, number, label, was, now
+            yield each.actor, key, each.key, number, label.replace("(not declared)", "(only in B)"), was, now
 
 
 def text_of(codec: KeyCodec | None, key: bytes) -> str:
