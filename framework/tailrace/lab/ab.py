@@ -17,7 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import msgspec
@@ -36,6 +36,7 @@ from tailrace.core.errors import (
 )
 from tailrace.history.rebuilding.checked_request import checked
 from tailrace.history.rebuilding.output_files import PARQUET
+from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
 from tailrace.lab.differences import Counts, Made
 from tailrace.lab.metrics import Measured, Metric, is_exceeded, measure, read_limit, read_metrics
@@ -110,9 +111,9 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
         raise OptionError(f"there is something in {wanted.to!r}", hint="Name a new or an empty folder.")
     making.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(making.with_suffix(".lock"), timeout=0), ExitStack() as closing:
+        with FileLock(making.with_suffix(".lock"), timeout=0), ExitStack() as stack:
             _keep_if_same(wanted, making)
-            report = _Run(wanted, making, closing, say).run(metrics)
+            report = _Run(wanted, making, stack, say).run(metrics)
             try:
                 report.exceeded = [
                     one.text for one in limits if is_exceeded(one, report.counts, report.metrics)
@@ -142,24 +143,21 @@ def _keep_if_same(wanted: Wanted, making: Path) -> None:
 
 
 class _Run:
-    def __init__(self, wanted: Wanted, making: Path, closing: ExitStack, say: Say) -> None:
+    def __init__(self, wanted: Wanted, making: Path, stack: ExitStack, say: Say) -> None:
         self._wanted, self._folder, self._work, self._say = wanted, making, making / "work", say
-        self._closing = closing
-        self._ends: Ends | None = None
-        self._places = [placed(one, closing) for one in (wanted.a, wanted.b)]
+        self._stack = stack
+        self._places = [placed(one, stack) for one in (wanted.a, wanted.b)]
         python_b = wanted.python_b or sys.executable
         self._a = self._started("A", self._places[0])
         self._b = self._started("B", self._places[1], python_b)
-        self._about = [
-            one.ask("about", About, request=self._request(one, "auto")) for one in (self._a, self._b)
-        ]
+        self._about = [one.ask("about", About) for one in (self._a, self._b)]
         one, other = (each.app for each in self._about)
         if one != other:
             raise OptionError(
                 f"A and B are not versions of one app: the app is {one!r} in A, {other!r} in B",
                 hint="An app under another name is compared as module:app@name.",
             )
-        self._ends = self._ends_of_history()
+        self._ends, self._starts = self._settled_history()
         self.report = AbReport(
             app=self._about[0].app,
             a=f"{wanted.a} ({self._places[0].note})",
@@ -169,18 +167,22 @@ class _Run:
 
     def _started(self, name: str, place: Place, python: str = sys.executable, seed: int = 0) -> Version:
         version = Version(name, place, python, hash_seed=seed)
-        self._closing.callback(version.close)
+        self._stack.callback(version.close)
         return version
 
-    def _ends_of_history(self) -> Ends:
-        """Where history ends, for both versions and for a run that continues this one."""
-        file = self._work / "ends.json"
-        if file.is_file():
-            return msgspec.json.decode(file.read_bytes(), type=Ends)
-        topics = sorted({*self._about[0].topics, *self._about[1].topics})
-        found = self._a.ask("ends", Ends, request=self._request(self._a, "auto"), topics=topics)
-        file.write_bytes(msgspec.json.encode(found))
-        return found
+    def _settled_history(self) -> tuple[Ends, dict[str, list[int]]]:
+        """Where history ends and begins, for both versions and for a run that continues this one."""
+        file = self._work / "history.json"
+        if not file.is_file():
+            with closing(open_source(self._wanted.source)) as log:
+                topics = sorted({*self._about[0].topics, *self._about[1].topics} & log.topics().keys())
+                ends = log.ends(topics)
+                starts = {
+                    name: [log.start_offset(name, at) for at in range(len(found))]
+                    for name, found in ends.offsets.items()
+                }
+            file.write_bytes(msgspec.json.encode((ends, starts)))
+        return msgspec.json.decode(file.read_bytes(), type=tuple[Ends, dict[str, list[int]]])
 
     def run(self, metrics: Sequence[Metric]) -> AbReport:
         """See ``compare_versions``."""
@@ -192,7 +194,7 @@ class _Run:
         self._say("comparing")
         compared = self._work / "compared"
         report.counts = self._a.ask(
-            "compared", Counts, one=made[0].made, other=made[1].made, folder=str(compared)
+            "compare", Counts, one=made[0].made, other=made[1].made, folder=str(compared)
         )
         write_tables(compared, self._first_events(compared, report.order), self._folder)
         report.fields = fields_of(self._folder)
@@ -296,33 +298,27 @@ class _Run:
     def _measure_again(self) -> None:
         """Compare A with A in another process with other hashes, over a first part of history."""
         report, again = self.report, self._started("A again", self._places[0], seed=1)
-        of_history = self._ends_of_history().offsets
-        ends = {name: of_history[name] for name in self._about[0].inputs}
-        request = self._request(self._a, "canonical")
-        starts = self._a.ask("starts", dict[str, list[int]], request=request, topics=[*ends])
-        records = sum(sum(ends[name]) - sum(starts[name]) for name in ends)
-        share = min(1.0, _FIRST_PART / max(records, 1))
-        limits = Limits(
-            {
-                name: {
-                    at: first + math.ceil((end - first) * share)
-                    for at, (first, end) in enumerate(zip(starts[name], ends[name], strict=True))
-                }
-                for name in ends
-            }
-        )
+        parts = {
+            (name, at): (first, end - first)
+            for name in self._about[0].inputs
+            for at, (first, end) in enumerate(zip(self._starts[name], self._ends.offsets[name], strict=True))
+        }
+        records = sum(count for _, count in parts.values())
+        share, limits = min(1.0, _FIRST_PART / max(records, 1)), dict[str, dict[int, int]]()
+        for (name, at), (first, count) in parts.items():
+            limits.setdefault(name, {})[at] = first + math.ceil(count * share)
         made: list[Made] = []
         for version in (self._a, again):
             self._say(f"measuring noise: rebuilding {version.name}")
             folder = self._work / f"noise-{len(made)}"
-            request = self._request(version, "canonical", folder, until=limits)
+            request = self._request(version, "canonical", folder, until=Limits(limits))
             given = {"request": request, "workers": self._wanted.workers, "folder": str(folder)}
             made.append(version.ask("make", Rebuilt, **given).made)
         report.noise_measured = (
             f"a second run of A over {min(records, _FIRST_PART):,} records, with other hashes"
         )
         into = str(self._work / "noise")
-        found = self._a.ask("compared", Counts, one=made[0], other=made[1], folder=into)
+        found = self._a.ask("compare", Counts, one=made[0], other=made[1], folder=into)
         for count, what in ((found.keys_differ, "key"), (found.outputs_differ, "output")):
             if count:
                 report.noise.append(f"{counted(count, what)} of A differ between two runs of A")

@@ -47,12 +47,12 @@ class Counts(msgspec.Struct):
     notes: list[str] = []
 
 
-def compare(plan: Plan, one: Made, other: Made, folder: Path) -> Counts:
+def compare(plan: Plan, one: Made, other: Made, folder: str) -> Counts:
     """Compare two rebuilds, and write ``states.parquet`` and ``outputs.parquet``. ``plan``: to decode what differs."""
-    found = Counts()
-    folder.mkdir(parents=True, exist_ok=True)
-    _compare_states(plan, one, other, folder / "states.parquet", found)
-    _compare_outputs(plan, one, other, folder / "outputs.parquet", found)
+    found, place = Counts(), Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    _compare_states(plan, one, other, place / "states.parquet", found)
+    _compare_outputs(plan, one, other, place / "outputs", found)
     return found
 
 
@@ -177,6 +177,6 @@ def _compare_outputs(plan: Plan, one: Made, other: Made, file: Path, found: Coun
     database.register("texts", texts)
     database.execute(
         "copy (select rows.topic, texts.key, rows.* exclude (topic) from rows join texts on rows.topic = texts.topic "  # noqa: S608
-        f"and rows.key_bytes is not distinct from texts.key_bytes order by time, topic, key) to {quoted(file.with_suffix(''))}"
+        f"and rows.key_bytes is not distinct from texts.key_bytes order by time, topic, key) to {quoted(file)}"
     )
     found.outputs_differ = database.execute("select count(*) from rows").fetchall()[0][0]

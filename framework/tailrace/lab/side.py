@@ -21,11 +21,12 @@ import msgspec
 from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.observer import Watch
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import hash_of
-from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.app_topics import internal_topics
 from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
@@ -34,12 +35,12 @@ from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.output_files import PARQUET, read_outputs
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.request import Execution, Request, StoreKind
 from tailrace.history.rebuilding.results import Failure
 from tailrace.history.rebuilding.tape_unit import run_task
 from tailrace.history.rebuilding.targets import settle
 from tailrace.history.rebuilding.work_folder import WorkFolder
-from tailrace.lab.differences import Counts, Made, compare
+from tailrace.lab.differences import Made, compare
 from tailrace.lab.files import TableWriter
 from tailrace.lab.state_tables import View, tables_of, write_state
 from tailrace.lab.topic_tables import TopicTable
@@ -54,7 +55,6 @@ from tailrace.lab.trail import (
     items_of,
     watched_keys,
 )
-from tailrace.log.interface import Ends
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Place, Snapshots
 
@@ -66,10 +66,8 @@ class About(msgspec.Struct):
     """A version of an app."""
 
     app: str
-    version: str
-    partitions: int
     topics: list[str]
-    """The topics of the log that it reads or writes."""
+    """The topics that it reads or writes."""
     inputs: list[str]
     """Those that it reads from outside."""
     fields: dict[str, list[str]]
@@ -78,33 +76,17 @@ class About(msgspec.Struct):
     """By actor, the digest of its schema."""
 
 
-def about(plan: Plan, request: Request) -> About:
-    """Describe this version. Raises the errors of ``opened_past``."""
-    own = plan.written
-    with opened_past(request, plan, taped=False) as past:
-        return About(
-            app=plan.app,
-            version=plan.version,
-            partitions=plan.partitions,
-            topics=topics_of(plan, past.log),
-            inputs=[one.name for one in plan.inputs if not one.is_inbox and one.name not in own],
-            fields={one.name: [field.name for field in one.schema.fields] for one in plan.actors},
-            schemas={one.name: _digest(one.schema) for one in plan.actors},
-        )
-
-
-def ends(plan: Plan, request: Request, topics: list[str]) -> Ends:
-    """Where topics end now."""
-    with opened_past(request, plan, taped=False) as past:
-        return past.ends(topics)
-
-
-def starts(plan: Plan, request: Request, topics: list[str]) -> dict[str, list[int]]:
-    """Where topics begin."""
-    with opened_past(request, plan, taped=False) as past:
-        return {
-            one: [past.log.start_offset(one, number) for number in range(plan.partitions)] for one in topics
-        }
+def about(plan: Plan) -> About:
+    """Describe this version."""
+    read = [one.name for one in plan.inputs]
+    own = own_inputs(plan)
+    return About(
+        app=plan.app,
+        topics=[*read, *plan.outputs, *internal_topics(plan)],
+        inputs=[one for one in read if one not in own],
+        fields={one.name: [field.name for field in one.schema.fields] for one in plan.actors},
+        schemas={one.name: _digest(one.schema) for one in plan.actors},
+    )
 
 
 class Rebuilt(msgspec.Struct):
@@ -144,11 +126,6 @@ def outputs_as_stored(plan: Plan, request: Request, made: Made) -> int:
     return differ
 
 
-def compared(plan: Plan, one: Made, other: Made, folder: str) -> Counts:
-    """See ``differences.compare``."""
-    return compare(plan, one, other, Path(folder))
-
-
 def tables(plan: Plan, made: Made, folder: str) -> list[str]:
     """Write the tables for metrics: the states as ``tailrace export`` has them, and the outputs to each topic likewise. Returns notes."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -157,25 +134,18 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
     outputs.mkdir()
     view = View.of_snapshot(Snapshots(made.uri, plan.app).open(made.snapshot))
     deque(write_state(view, tables_of(plan, view, (), timers=False), partial(TableWriter, states)), maxlen=0)
-    names = [name for name in plan.outputs if name in plan.topics]
-    topics = {
-        name: (one, TableWriter(outputs, name, one.columns))
-        for name in names
-        for one in [TopicTable(plan, name)]
-    }
+    found = [TopicTable(plan, name) for name in plan.outputs if name in plan.topics]
+    topics = [(one, TableWriter(outputs, one.topic, one.columns)) for one in found]
     for file in sorted(Path(made.outputs).glob("*.parquet")):
         partition, rest = int(file.name.split("-")[1]), read_outputs(Place.at(str(file)))
         while some := list(islice(rest, _AT_ONCE)):
-            for name, (one, writer) in topics.items():
-                records = [
-                    InputRecord(number, each.timestamp_ms, each.key, each.value)
-                    for number, each in some
-                    if each.topic == name
-                ]
+            for one, writer in topics:
+                mine = [(number, each) for number, each in some if each.topic == one.topic]
+                records = [InputRecord(at, each.timestamp_ms, each.key, each.value) for at, each in mine]
                 one.write_records(partition, records, writer)
-    for _, writer in topics.values():
+    for _, writer in topics:
         writer.close()
-    return [note for one, _ in topics.values() for note in one.notes]
+    return [note for one in found for note in one.notes]
 
 
 # --- the first events
@@ -206,11 +176,13 @@ def first_events(
 
 
 def _job(plan: Plan, request: Request, past: HistorySource, folder: Path) -> Job:
+    settled = settle(request, past)
+    store: StoreKind = "rocks" if settled.delivers_sends else "memory"  # all keys, or some
     return Job(
-        **msgspec.structs.asdict(settle(request, past)),
+        **msgspec.structs.asdict(settled),
         id=_TRAIL,
         code={},
-        request=replace(request, to=replace(request.to, outputs="none")),
+        request=replace(request, to=replace(request.to, outputs="none"), execution=Execution(store=store)),
         app=plan.app,
         version=plan.version,
         partitions=plan.partitions,
@@ -240,8 +212,7 @@ def _digest(value: object) -> str:
 
 
 TASKS: dict[str, Callable[..., Any]] = {
-    one.__name__: one
-    for one in (about, ends, starts, make, outputs_as_stored, compared, tables, first_events)
+    one.__name__: one for one in (about, make, outputs_as_stored, compare, tables, first_events)
 }
 
 

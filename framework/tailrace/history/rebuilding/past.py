@@ -13,7 +13,7 @@ from tailrace.history.reading.beginnings import Beginning, canonical_beginning, 
 from tailrace.history.reading.last_reads import check_last_reads
 from tailrace.history.reading.opening import open_history
 from tailrace.history.rebuilding.job import Job
-from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.request import Request, Source
 from tailrace.log.interface import Ends, OneCommitLog
 from tailrace.log.opening import is_url
 from tailrace.state.snapshots import Snapshot, Snapshots
@@ -67,8 +67,11 @@ def opened_past(request: Request, plan: Plan, *, taped: bool) -> Generator[Histo
         UnknownTopicError: The app has never run on this log.
         InputsChangedError: The app ran with another number of partitions.
     """
-    source = request.source
-    is_there = is_url(source.log) or Path(source.log).is_dir()
-    named = source.log if is_there or source.archive is None else None
-    with closing(open_history(named, source.archive)) as found:
+    with closing(open_source(request.source)) as found:
         yield HistorySource(plan, found, taped=taped)
+
+
+def open_source(source: Source) -> OneCommitLog:
+    """Open the log and the archive of a source. Raises the errors of ``opened_past`` about them."""
+    is_there = is_url(source.log) or Path(source.log).is_dir()
+    return open_history(source.log if is_there or source.archive is None else None, source.archive)
