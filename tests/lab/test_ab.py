@@ -15,7 +15,7 @@ import pytest
 from tailrace.core.errors import HandlerError, OffsetGoneError, OptionError, TailraceError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Request, Source
+from tailrace.history.rebuilding.request import Failures, Request, Source
 from tailrace.lab import side
 from tailrace.log.embedded import EmbeddedLog
 from tests.history.rebuilding import lived, payments, shops
@@ -182,7 +182,7 @@ def test_what_was_done_is_not_done_again(sold: Path, tmp_path: Path, monkeypatch
     folder = shutil.copytree(sold / "log", tmp_path / "log").parent
     with pytest.raises(HandlerError, match="B: "):
         comparison(monkeypatch, folder, SELLING, fails)
-    made = next(folder.glob(".ab-0.ab/work/A-auto/selling/*/manifest.json")).stat().st_mtime_ns
+    made = next(folder.glob(".ab-0.ab/work/A-auto-strict/selling/*/manifest.json")).stat().st_mtime_ns
     version(tmp_path, "resumed", (SOLD, planted(1_500, "self.cents += 2")))
     sys.modules.pop("resumed")
     begun: list[str] = []
@@ -340,3 +340,16 @@ def test_history_that_begins_in_the_middle_is_refused_unless_it_is_wanted(
     assert report.noise == []
     assert keys
     assert any("deleted" in note for note in report.notes)
+
+
+def test_a_failure_of_a_version_can_go_to_its_dead_letters(
+    sold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = version(sold, "fails", (SOLD, planted(1_500, "raise ValueError('no')")))
+    failures = Failures(on_error="dead-letter")
+    report, keys, outputs = comparison(monkeypatch, sold, SELLING, b, failures=failures)
+    assert (report.order, report.noise) == ("tape", [])
+    assert report.noise_measured == "what the service has stored"
+    sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
+    assert {one["first_offset"] for one in keys} == {sale.offset}
+    assert ("selling.dead-letters", "only-b") in {(one["topic"], one["kind"]) for one in outputs}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.history.rebuilding.request import Failures
-from tailrace.lab import ab
 from tests.history.rebuilding import any_app
 from tests.history.rebuilding.test_random_lives import lived
 from tests.lab.in_process import comparison
@@ -21,7 +19,7 @@ from tests.proof.seeds import told
 def test_a_version_does_not_differ_from_itself(
     seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ab, "Failures", partial(Failures, any_environment=True))
+    failures = Failures(any_environment=True)
     outputs = keys = 0
     for seed in seeds:
         trace: list[str] = []
@@ -29,7 +27,7 @@ def test_a_version_does_not_differ_from_itself(
         with told(seed, trace):
             name = any_app.place(lived(seed, folder, trace))
             try:
-                report, *tables = comparison(monkeypatch, folder, name, name)
+                report, *tables = comparison(monkeypatch, folder, name, name, failures=failures)
             except SnapshotMismatchError:
                 continue  # it has never committed
             assert (report.noise, report.order, tables) == ([], "tape", [[], []])

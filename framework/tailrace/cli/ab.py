@@ -8,9 +8,9 @@ import msgspec
 from tailrace.cli.arguments import json_option, outside_of_log, piped, workers_option
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
-from tailrace.cli.rebuild_options import source_options
+from tailrace.cli.rebuild_options import failure_options, source_options
 from tailrace.core.counting import counted
-from tailrace.history.rebuilding.request import Source
+from tailrace.history.rebuilding.request import Failures, Source
 from tailrace.lab.ab import AbReport, Wanted, compare_versions
 from tailrace.lab.metrics import Measured
 
@@ -21,6 +21,7 @@ EXCEEDED, NOISY = 1, 2
 @click.argument("a")
 @click.argument("b")
 @source_options
+@failure_options
 @click.option("--to", required=True, metavar="FOLDER", help="A new or empty folder for the results.")
 @click.option(
     "--python-b", metavar="PATH", help="The interpreter of B, with its packages (default: this one)."
@@ -50,6 +51,7 @@ def ab(
     a: str,
     b: str,
     source: Source,
+    failures: Failures,
     to: str,
     python_b: str | None,
     first_events: int,
@@ -69,6 +71,7 @@ def ab(
         b=b,
         source=source,
         to=to,
+        failures=failures,
         python_b=python_b,
         workers=workers,
         first_events=first_events,

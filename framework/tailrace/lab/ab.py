@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
 from tailrace.core.counting import counted, listed
+from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import (
     EnvironmentMismatchError,
@@ -62,6 +63,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     b: str
     source: Source
     to: str
+    failures: Failures = Failures()
+    """What a rebuild does about failures that the service did not have."""
     python_b: str | None = None
     workers: int | None = None
     first_events: int = 1000
@@ -161,7 +164,7 @@ class _Run:
         self.report = AbReport(
             app=self._about[0].app,
             a=f"{wanted.a} ({self._places[0].note})",
-            b=f"{wanted.b} ({self._places[1].note}, interpreter {python_b})",
+            b=f"{wanted.b} ({self._places[1].note}{f', with {wanted.python_b}' if wanted.python_b else ''})",
             folder=wanted.to,
         )
 
@@ -224,7 +227,7 @@ class _Run:
         if one.report.order == "tape":
             self._measure_by_service(one)
             try:
-                other = self._make(self._b, "tape", lenient=True)
+                other = self._make(self._b, "tape")
             except _NOT_ALONG_TAPE as error:
                 report.why = f"along the tape, {error.what}"
                 one, other = self._make(self._a, "canonical"), self._make(self._b, "canonical")
@@ -238,23 +241,23 @@ class _Run:
     def _rebuilt_a(self) -> Rebuilt:
         report = self.report
         try:
-            return self._make(self._a, "auto")
+            return self._make(self._a, "auto", as_the_service=True)
         except ReplayDivergedError as error:
             report.noise_measured = "what the service has stored"
             report.noise.append(f"{error.what}: A is not the code that ran, or it is not deterministic")
         try:
-            return self._make(self._a, "auto", lenient=True)
+            return self._make(self._a, "auto")
         except ReplayDivergedError as error:
             report.why = f"along the tape, {error.what}"
             return self._make(self._a, "canonical")
 
-    def _make(self, version: Version, order: Order, *, lenient: bool = False) -> Rebuilt:
+    def _make(self, version: Version, order: Order, *, as_the_service: bool = False) -> Rebuilt:
         self._say(f"rebuilding {version.name}")
-        folder = self._work / f"{version.name}-{order}{'-lenient' * lenient}"
+        folder = self._work / f"{version.name}-{order}{'-strict' * as_the_service}"
         return version.ask(
             "make",
             Rebuilt,
-            request=self._request(version, order, folder, lenient=lenient),
+            request=self._request(version, order, folder, as_the_service=as_the_service),
             workers=self._wanted.workers,
             folder=str(folder),
         )
@@ -265,10 +268,11 @@ class _Run:
         order: Order,
         folder: Path | None = None,
         *,
-        lenient: bool = False,
+        as_the_service: bool = False,
         until: Limits | None = None,
     ) -> Request:
-        place = folder or self._work
+        place, given = folder or self._work, self._wanted.failures
+        on_error: OnError = "stop" if as_the_service else given.on_error
         return checked(
             Request(
                 app=version.place.reference,
@@ -276,7 +280,7 @@ class _Run:
                 to=Destination(uri=str(place), outputs=f"{PARQUET}{place / 'outputs'}"),
                 order=order,
                 until=until or Limits(),
-                failures=Failures(lenient=lenient),
+                failures=replace(given, on_error=on_error, lenient=not as_the_service),
             )
         )
 
@@ -344,7 +348,7 @@ class _Run:
             firsts = version.ask(
                 "first_events",
                 list[First],
-                request=self._request(version, order, folder, lenient=True),
+                request=self._request(version, order, folder),
                 items=items,
                 both=both,
                 folder=str(folder),

@@ -47,7 +47,7 @@ def placed(text: str, closing: ExitStack) -> Place:
             f"{text!r} names no version of an app",
             hint="Write package.module:app, path/to/file.py:app, or a revision before it: main:package.module:app.",
         )
-    root, note = Path.cwd(), f"from {Path.cwd().name}"
+    root, note = Path.cwd(), "in the current folder"
     if revision:
         root, note = _checked_out(revision, closing)
     if not place.endswith(".py"):
