@@ -17,7 +17,11 @@ from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Failures, Request, Source
 from tailrace.lab import side
+from tailrace.lab.ab import AbReport
+from tailrace.lab.page import write_page
+from tailrace.lab.tables import fields_of
 from tailrace.log.embedded import EmbeddedLog
+from tailrace.state.snapshots.arrow import pa, parquet
 from tests.history.rebuilding import lived, payments, shops
 from tests.lab.in_process import comparison
 from tests.lab.selling import version
@@ -353,3 +357,31 @@ def test_a_failure_of_a_version_can_go_to_its_dead_letters(
     sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
     assert {one["first_offset"] for one in keys} == {sale.offset}
     assert ("selling.dead-letters", "only-b") in {(one["topic"], one["kind"]) for one in outputs}
+
+
+def test_the_page_of_100_000_differences_is_small(tmp_path: Path) -> None:
+    count = 100_000
+    numbers = range(count)
+    texts = {
+        name: [f"{name}{one}" for one in numbers]
+        for name in ("actor", "key", "topic", "field", "kind", "first_topic")
+    }
+    columns = {
+        **texts,
+        "a": [str(one) for one in numbers],
+        "b": [str(2 * one) for one in numbers],
+        "difference": [float(one) for one in numbers],
+        "first_partition": [0] * count,
+        "first_offset": [*numbers],
+        "first_timer": pa.array([None] * count, pa.string()),
+        "first_time": pa.array([*numbers], pa.timestamp("ms", "UTC")),
+    }
+    for name in ("differences", "outputs_differences"):
+        parquet.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    report = AbReport(
+        app="x", a="a", b="b", folder=str(tmp_path), fields=fields_of(tmp_path), notes=["n"] * 1_000
+    )
+    write_page(report, tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(page) < 200_000
+    assert "50 of 100,000 rows" in page

@@ -21,7 +21,9 @@ from tailrace.core.errors import UnknownAppError, UsageError, WorkerLostError
 from tailrace.history.rebuilding.results import Failure
 
 T = TypeVar("T")
-_REQUIREMENTS = ("*requirements*", "*.lock", "pyproject.toml", "setup.py", "setup.cfg")
+_REQUIREMENTS = [
+    f":(top)*{one}" for one in ("requirements*", ".lock", "pyproject.toml", "setup.py", "setup.cfg")
+]
 
 
 class Place(NamedTuple):
@@ -81,7 +83,7 @@ def _checked_out(revision: str, closing: ExitStack) -> tuple[Path, str]:
 
 def _git(arguments: list[str], failed: str) -> str:
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)  # noqa: S603, S607
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)  # noqa: S603, S607  # the git of the user, with arguments of its own
     except (OSError, subprocess.CalledProcessError) as error:
         said = (getattr(error, "stderr", "") or str(error)).strip()
         raise UsageError(failed, hint=f"git reports: {said}" if said else "git has no such commit.") from None
@@ -94,7 +96,7 @@ class Version:
     def __init__(self, name: str, place: Place, python: str = sys.executable, *, hash_seed: int = 0) -> None:
         self.name, self.place = name, place
         try:
-            self._process = subprocess.Popen(  # noqa: S603
+            self._process = subprocess.Popen(  # noqa: S603  # the interpreter that the user has named
                 [python, "-m", "tailrace.lab.side", place.reference],
                 cwd=place.root,
                 env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
