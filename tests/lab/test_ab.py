@@ -157,7 +157,8 @@ def test_what_cannot_be_compared_is_refused(
     sold: Path, monkeypatch: pytest.MonkeyPatch, b: str, said: str
 ) -> None:
     with pytest.raises(TailraceError, match=re.escape(said)):
-        comparison(monkeypatch, sold, SELLING, b)
+        comparison(monkeypatch, sold, SELLING, b, to=str(sold / "refused"))
+    assert not list(sold.glob("*refused*"))
 
 
 BROKEN = [

@@ -40,6 +40,7 @@ from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
 from tailrace.lab.differences import Counts, Made
+from tailrace.lab.files import failed
 from tailrace.lab.metrics import Measured, Metric, is_exceeded, measure, read_limit, read_metrics
 from tailrace.lab.page import write_page
 from tailrace.lab.side import About, Rebuilt
@@ -112,9 +113,10 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
     unanswered: UsageError | None = None
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise OptionError(f"there is something in {wanted.to!r}", hint="Name a new or an empty folder.")
-    making.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(making.with_suffix(".lock"), timeout=0), ExitStack() as stack:
+        making.mkdir(parents=True, exist_ok=True)
+        with FileLock(making / "lock", timeout=0), ExitStack() as stack:
+            stack.callback(_remove_if_empty, making)
             _keep_if_same(wanted, making)
             report = _Run(wanted, making, stack, say).run(metrics)
             try:
@@ -126,11 +128,13 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
             write_page(report, making)
             report.seconds = time.perf_counter() - begun_s
             shutil.rmtree(making / "work")
+            (making / "lock").unlink()
             (making / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
             making.replace(to)
     except Timeout:
         raise OptionError(f"another comparison into {wanted.to!r} is running", hint="Wait for it.") from None
-    making.with_suffix(".lock").unlink(missing_ok=True)
+    except OSError as error:
+        raise failed(error, to) from error
     if unanswered is not None:
         raise unanswered
     return report
@@ -140,9 +144,15 @@ def _keep_if_same(wanted: Wanted, making: Path) -> None:
     """Empty the folder, unless the same command was interrupted in it."""
     file, command = making / "work" / "command.json", msgspec.json.encode(wanted)
     if not file.is_file() or file.read_bytes() != command:
-        shutil.rmtree(making)
+        shutil.rmtree(making / "work", ignore_errors=True)
         file.parent.mkdir(parents=True)
         file.write_bytes(command)
+
+
+def _remove_if_empty(making: Path) -> None:
+    """Remove the folder, unless something was made that can be used again."""
+    if not any(one.is_dir() for one in (making / "work").glob("*")):
+        shutil.rmtree(making, ignore_errors=True)
 
 
 class _Run:

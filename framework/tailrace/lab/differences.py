@@ -149,7 +149,7 @@ where one.topic is null or two.topic is null or one.content <> two.content
 
 
 def _compare_outputs(plan: Plan, one: Made, other: Made, file: Path, found: Counts) -> None:
-    database = duckdb.connect()
+    database = duckdb.connect(config={"temp_directory": str(file.with_name("spilled"))})
     database.execute("set timezone = 'UTC'")
     ends = " or ".join(f"ends_with(topic, '{one}')" for one in FORWARDED)
     internal = f"(topic = '{inbox_of(plan.app)}' or (starts_with(topic, '{plan.app}.') and ({ends})))"

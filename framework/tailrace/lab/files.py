@@ -148,20 +148,21 @@ def published(folder: Path, finish: Callable[[Path, Path], None]) -> Generator[P
             hint=f"Wait for it. If it was killed, remove {str(making)!r}.",
         ) from None
     except OSError as error:
-        raise _failed(error, folder) from error
+        raise failed(error, folder) from error
     try:
         yield making
         finish(making, folder)
     except OSError as error:
-        raise _failed(error, folder) from error
+        raise failed(error, folder) from error
     finally:
         shutil.rmtree(making, ignore_errors=True)
 
 
-def _failed(error: OSError, folder: Path) -> ExportError:
+def failed(error: OSError, folder: Path) -> ExportError:
+    """The error of a folder that cannot be written."""
     what, hint = outage_of(error) or ("the folder cannot be written", "Check the folder and its permissions")
     return ExportError(
         f"{what}: {error.strerror or error}",
         path=str(folder),
-        hint=f"{hint}, then export again: nothing was published.",
+        hint=f"{hint}, then run the command again: nothing was published.",
     )
