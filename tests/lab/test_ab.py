@@ -14,6 +14,7 @@ import pytest
 
 from tailrace.core.errors import HandlerError, OffsetGoneError, OptionError, TailraceError
 from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Failures, Request, Source
 from tailrace.lab import side
@@ -386,3 +387,31 @@ def test_the_page_of_100_000_differences_is_small(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert len(page) < 200_000
     assert "50 of 100,000 rows" in page
+
+
+def test_a_failure_of_version_a_is_noise(sold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a = version(sold, "a_fails", (SOLD, planted(1_500, "raise ValueError('no')")))
+    with pytest.raises(HandlerError, match="A: "):
+        comparison(monkeypatch, sold, a, SELLING)
+    report, keys, _ = comparison(monkeypatch, sold, a, SELLING, failures=Failures(on_error="dead-letter"))
+    assert len(report.noise) == 1
+    assert "is not the code that ran" in report.noise[0]
+    sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
+    assert {one["first_offset"] for one in keys} == {sale.offset}
+
+
+def test_history_may_begin_with_a_snapshot(
+    sold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(sold, tmp_path / "own")
+    report = rebuild(lived.request(folder, SELLING), LocalEngine(1))
+    lived.append(folder, shops.sales(30, first=SALES), {})
+    lived.live_on(folder, SELLING)
+    at = 1_000 + 10 * (SALES + 12)
+    b = version(folder, "after_a_snapshot", (SOLD, planted(at, "self.cents += 7")))
+    source = Source(log=str(folder / "log"), base=str(folder / "snapshots"), base_id=report.snapshot)
+    found, keys, _ = comparison(monkeypatch, folder, SELLING, b, source=source)
+    sale = next(one for one in lived.read(folder, "sales") if one.timestamp_ms == at)
+    assert (found.order, found.noise, found.noise_measured) == ("tape", [], "what the service has stored")
+    assert [(one["difference"], one["first_offset"]) for one in keys] == [(7.0, sale.offset)]
+    assert found.counts.outputs == (30, 30)

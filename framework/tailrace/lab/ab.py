@@ -28,7 +28,9 @@ from tailrace.core.counting import counted, listed
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import (
+    BadRecordError,
     EnvironmentMismatchError,
+    HandlerError,
     InputsChangedError,
     OptionError,
     ReplayDivergedError,
@@ -252,7 +254,9 @@ class _Run:
         report = self.report
         try:
             return self._make(self._a, "auto", as_the_service=True)
-        except ReplayDivergedError as error:
+        except (ReplayDivergedError, HandlerError, BadRecordError) as error:
+            if not isinstance(error, ReplayDivergedError) and self._wanted.failures.on_error == "stop":
+                raise
             report.noise_measured = "what the service has stored"
             report.noise.append(f"{error.what}: A is not the code that ran, or it is not deterministic")
         try:
@@ -311,7 +315,11 @@ class _Run:
 
     def _measure_again(self) -> None:
         """Compare A with A in another process with other hashes, over a first part of history."""
-        report, again = self.report, self._started("A again", self._places[0], seed=1)
+        report = self.report
+        if self._wanted.source.base is not None:
+            report.noise_measured = "nothing: a history that begins with a snapshot has no first part"
+            return
+        again = self._started("A again", self._places[0], seed=1)
         parts = {
             (name, at): (first, end - first)
             for name in self._about[0].inputs
