@@ -125,7 +125,7 @@ def test_what_an_app_sends_to_itself_puts_both_in_canonical_order(
     assert report.noise == []
     firsts = {(one["topic"], one["key"], one["first_topic"], one["first_timer"] is None) for one in outputs}
     region = payments.region_of(paid.customer)
-    assert firsts == {("large", region, "paid", True), ("windows", region, "Desk", False)}
+    assert firsts == {("large", region, "paid", True), ("windows", region, "large", True)}
     assert {one["first_time"].timestamp() * 1000 for one in outputs if one["topic"] == "large"} == {paid.at}
     assert {one["first_topic"] for one in keys} <= {"large"}
 
@@ -291,8 +291,9 @@ def test_a_change_in_a_timer_is_found_at_the_timer(sold: Path, monkeypatch: pyte
         None,
     )
     assert keys[0]["first_time"].timestamp() * 1000 == at + 50
-    # The outputs part at the sale that comes next.
-    assert {one["first_time"].timestamp() * 1000 for one in outputs} == {by_shop[shop][number]}
+    # The outputs part with the state that they are made of.
+    assert {one["first_timer"] for one in outputs} == {"closing"}
+    assert min(one["time"].timestamp() * 1000 for one in outputs) == by_shop[shop][number]
 
 
 def test_a_version_with_other_inputs_puts_both_in_canonical_order(
@@ -415,3 +416,33 @@ def test_history_may_begin_with_a_snapshot(
     assert (found.order, found.noise, found.noise_measured) == ("tape", [], "what the service has stored")
     assert [(one["difference"], one["first_offset"]) for one in keys] == [(7.0, sale.offset)]
     assert found.counts.outputs == (30, 30)
+
+
+WINDOWS = """
+import msgspec
+import tailrace as tr
+from tailrace import agg, windows
+from tests.lab.selling import Sale, Total
+
+app = tr.App("windows", partitions=2)
+sales = app.topic("sales", Sale, key="shop", event_time="at", out_of_order=10)
+sums = app.window("sums", sales, windows.tumbling("400ms"), agg.total(lambda sale: sale.cents))
+totals = app.topic("totals", Total, key="shop")
+
+@app.process(sums)
+def closed(event: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
+    ctx.emit(totals, Total(ctx.key, event.value))
+"""
+
+
+def test_outputs_of_a_window_part_at_the_event_that_it_has_taken(
+    unsold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = tmp_path / "sums_a.py", tmp_path / "sums_b.py"
+    a.write_text(WINDOWS, encoding="utf-8")
+    b.write_text(WINDOWS.replace("sale.cents)", "sale.cents + (sale.at == 1_500))"), encoding="utf-8")
+    report, keys, outputs = comparison(monkeypatch, unsold, f"{a}:app", f"{b}:app")
+    sale = next(one for one in lived.read(unsold, "sales") if one.timestamp_ms == 1_500)
+    assert (report.noise, keys) == ([], [])
+    assert [(one["key"].encode(), one["time"].timestamp()) for one in outputs] == [(sale.key, 1.599)]
+    assert [(one["first_topic"], one["first_offset"]) for one in outputs] == [("sales", sale.offset)]

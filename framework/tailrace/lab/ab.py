@@ -352,11 +352,11 @@ class _Run:
         items, (one, other) = items_to_trace(compared, self._wanted.first_events), self._about
         if not items:
             return []
-        same = {name for name, schema in one.schemas.items() if other.schemas.get(name) == schema}
         both = {
-            name: sorted({*fields} & {*other.fields.get(name, ())})
-            for name, fields in one.fields.items()
-            if name not in same
+            name: None
+            if one.schemas[name] == other.schemas[name]
+            else sorted({*one.fields[name]} & {*other.fields[name]})
+            for name in sorted(one.fields.keys() & other.fields.keys())
         }
         firsts: list[First] = []
         for version, place in ((self._a, "trail-a"), (self._b, "trail-b")):

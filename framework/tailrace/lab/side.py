@@ -169,7 +169,7 @@ def first_events(
             other = decode_trail(file.read_bytes()) if second else None
             tracer = Tracer(plan, here, None if job.delivers_sends else number, both, other)
             _run(Unit(job=job, kind="task", partition=number), past, tracer, watched_keys(plan, here))
-            firsts += tracer.firsts
+            firsts += tracer.firsts()
             if not second:
                 file.write_bytes(encode_trail(tracer.trail))
     return firsts

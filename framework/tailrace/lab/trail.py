@@ -1,7 +1,8 @@
 """The first events from which two versions part: both run again, of the keys that differ alone.
 
 Each side keeps a trail: for each key, the causes of its calls in their order, each with a digest of the key's
-rows after it and of what the calls have emitted. Of an output's key, the causes are those that emitted it. The
+rows after it and of what the calls have emitted. Of an output's key, the causes are those that emitted it; the
+versions part before that if they do in the state of an actor with this key, such as a window that is open. The
 first side writes its trail. The second compares its own with that as it goes, and stops when every key has
 parted. State is compared as each version reads it.
 """
@@ -25,8 +26,8 @@ from tailrace.core.values.defaults import are_same
 from tailrace.core.values.keys import KeyCodec
 from tailrace.core.values.partitioner import partition_of
 
-Fields: TypeAlias = dict[str, list[str]]
-"""By actor, the fields that both versions declare; of an actor with one schema in both, nothing."""
+Fields: TypeAlias = dict[str, list[str] | None]
+"""By actor that both versions have, the fields that both declare; None for an actor with one schema in both."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -75,10 +76,12 @@ class Tracer:
         self, plan: Plan, items: Sequence[Item], partition: int | None, both: Fields, other: Trail | None
     ) -> None:
         self._plan, self._partition, self._other = plan, partition, other
-        self.trail: Trail = {one: [] for one in items}
-        self.firsts: list[First] = []
-        self._open = set(items)
-        self._passed = dict.fromkeys(items, 0)
+        self._wanted = items
+        emitted = {one.key for one in items if one.kind == "output"}
+        self._open = {*items, *(Item("state", actor, key) for actor in both for key in emitted)}
+        self.trail: Trail = {one: [] for one in self._open}
+        self._parted: dict[Item, Cause] = {}
+        self._passed = dict.fromkeys(self._open, 0)
         self._content = {one.name: _reader(one, both.get(one.name)) for one in plan.actors}
 
     def begins(self, _call: Call, /) -> None:
@@ -107,6 +110,20 @@ class Tracer:
     def expired(self, _moment: Moment, _actor: ActorPlan, _what: bytes, /) -> None:
         """See ``Observer``."""
 
+    def firsts(self) -> list[First]:
+        """The first event of each key that has parted."""
+        by_key: dict[bytes, list[Cause]] = {}
+        for one, cause in self._parted.items():
+            if one.kind == "state":
+                by_key.setdefault(one.key, []).append(cause)
+        found: list[First] = []
+        for item in self._wanted:
+            causes = [self._parted[item]] if item in self._parted else []
+            causes += by_key.get(item.key, ()) if item.kind == "output" else ()
+            if causes:
+                found.append((item, min(causes, key=_time_of)))
+        return found
+
     def end(self) -> None:
         """Compare the last steps, and what only the other side has."""
         for item in list(self._open) if self._other is not None else ():
@@ -134,8 +151,8 @@ class Tracer:
             if one != other:
                 self._open.discard(item)
                 causes = [each.cause for each in (other, one) if each is not None]
-                self.firsts.append((item, min(causes, key=lambda cause: cause.time_ms)))
-                if not self._open:
+                self._parted[item] = min(causes, key=_time_of)
+                if self._open.isdisjoint(self._wanted):
                     raise AllParted
                 return
             self._passed[item] += one is not None
@@ -202,6 +219,10 @@ def encode_trail(trail: Trail) -> bytes:
 def decode_trail(data: bytes) -> Trail:
     """The trail in the bytes of ``encode_trail``."""
     return dict(msgspec.msgpack.decode(data, type=list[tuple[Item, list[Step]]]))
+
+
+def _time_of(cause: Cause) -> int:
+    return cause.time_ms
 
 
 def _hash(content: object) -> bytes:
