@@ -40,6 +40,7 @@ from tailrace.history.rebuilding.results import Failure
 from tailrace.history.rebuilding.tape_unit import run_task
 from tailrace.history.rebuilding.targets import settle
 from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.history.replay.replaying import seldom_collected
 from tailrace.lab.differences import Made, compare
 from tailrace.lab.files import TableWriter
 from tailrace.lab.state_tables import View, tables_of, write_state
@@ -223,7 +224,9 @@ def answer(reference: str, line: bytes) -> bytes:
     hints = get_type_hints(task)
     try:
         plan = find_app(reference).plan()
-        value = task(plan, **{one: msgspec.json.decode(each, type=hints[one]) for one, each in given.items()})
+        decoded = {one: msgspec.json.decode(each, type=hints[one]) for one, each in given.items()}
+        with seldom_collected():
+            value = task(plan, **decoded)
     except TailraceError as error:
         failure = Failure.of(error)
     return msgspec.json.encode((failure, value))
