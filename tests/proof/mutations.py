@@ -23,6 +23,7 @@ from tests.proof.mutating import Mutation, Mutator, failures, noticed
 _AHEAD = ("tests/runtime/test_ahead_of_clock.py", "tests/history/rebuilding/test_from_the_future.py")
 _CIRCLES = ("tests/proof/test_event_time.py -k circle_waits",)
 _CLOCKS = ("tests/runtime/test_clocks.py",)
+_DELIVERED = ("tests/core/test_delivered_runs.py",)
 _CORRECTED = ("tests/history/rebuilding/test_corrected_sends.py",)
 _CONTENTS = ("tests/state/test_contents.py",)
 _ENDS = ("tests/log/test_consistent_ends.py -k within_the_cut",)
@@ -206,7 +207,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.canonical:Canonical._choose", "first], limit_of", "first], 9000 + limit_of", law=6
     ),
     "messages-out-of-turn": Mutation(
-        "core.engine.delivery:Delivery.next.found", "self._waiting.popleft", "self._waiting.pop", law=6
+        "core.engine.delivery:Delivery.next.found", "self.waiting.popleft", "self._waiting.pop", law=6
     ),
     "a-nan-with-the-bits-of-the-interpreter-in-an-event": Mutation(
         "core.declare.event_codec:EventCodec.__init__", "canonical_writer(type, self._write)", "self._write", law=6
@@ -354,6 +355,15 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "own-sends-that-are-not-delivered": Mutation(
         "core.engine.delivery:Delivery.send", "to is not None:", "to is not None and (not to.is_inbox):", law=9, tests=_CORRECTED
+    ),
+    "a-watermark-that-reaches-own-inputs-after-its-timers-are-due": Mutation(
+        "core.engine.delivery:Delivery.is_silent", "task.due_ms(self._raised[source]) > mark", "True", law=9, tests=_DELIVERED
+    ),
+    "records-taken-together-though-the-first-has-sent-something": Mutation(
+        "core.engine.ordered_task:OrderedTask._has_sent", "len(outputs) > since", "False", law=9, tests=_DELIVERED
+    ),
+    "records-taken-together-past-a-timer-of-their-readers": Mutation(
+        "core.engine.delivery:Delivery.run_until_ms", "min([task.due_ms(self._all_raised) for task in self._tasks])", "FOREVER", law=9, tests=_DELIVERED
     ),
     "own-topics-whose-watermark-does-not-rise": Mutation(
         "core.engine.delivery:Delivery.risen", "mark != self._marks[name]", "False", law=9, tests=_CORRECTED

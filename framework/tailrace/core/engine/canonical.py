@@ -91,6 +91,11 @@ class Canonical:
         self._ends = [past.ends for past in pasts]
         self._delivery = None if deliver is None else Delivery(tasks, self._ends, deliver)
         own = () if self._delivery is None else self._delivery.inputs
+        self._pending: list[dict[int, int]] = [{} for _ in tasks]
+        """By task: watermarks of sources that have had no effect so far. It gets them before its next cause."""
+        self._at_end = False
+        for task in tasks:
+            task.pausing = frozenset(own)
         self._rested: list[tuple[Task, int]] = []
         """Sources that became idle, to be reopened at the end."""
         self._resting: list[InputLane] = []
@@ -120,6 +125,7 @@ class Canonical:
     def outputs(self, number: int = 0) -> list[Output]:
         """The outputs of a task since the last call. Call it before ``commit_batch``."""
         self._collect(self.tasks[number])
+        self._catch_up(self.tasks[number])
         outputs, self._outputs[number] = self._outputs[number], []
         return outputs
 
@@ -131,7 +137,9 @@ class Canonical:
         for lane in self._lanes:
             yield from self._read_on(lane)
         yield from self._records()
+        self._at_end = True
         for task in self.tasks:
+            self._catch_up(task)
             yield from self._read_clock(task)
             yield from self._after(task)
         for lane in self._lanes:
@@ -171,14 +179,19 @@ class Canonical:
                 if self._resting:
                     yield from self._fall_idle()
             task, quiet = current.task, self._delivery is None
+            self._catch_up(task)
             if self.clock_ms > task.now:
+                is_due = self.clock_ms >= task.clock_due_ms
                 task.clock(self.clock_ms)
-                if not quiet or task.draining:
+                if task.draining or (not quiet and (is_due or task.waiting_outputs)):
                     yield from self._after(task)
+                    self._catch_up(task)
             stop = self._stop(current, until_ms)
             heads = current.heads[at:stop]
             if current.delivered:
                 self._add(current)
+            elif not quiet:
+                stop = at + task.run(current.number, heads)
             else:
                 taken = task.run(current.number, heads)
                 while taken < len(heads):
@@ -195,7 +208,9 @@ class Canonical:
         """The lane that is next, and the event time up to which its run goes."""
         ready: list[tuple[int, int]] = []
         at_once: InputLane | None = None
-        filled = [(rank, lane) for rank, lane in enumerate(self._lanes) if lane.fill()]
+        filled = [
+            (rank, lane) for rank, lane in enumerate(self._lanes) if lane.at < len(lane.heads) or lane.fill()
+        ]
         for rank, lane in [one for one in filled if one[1].is_broadcast] or filled:
             time_ms = lane.times[lane.at]
             if time_ms is None:
@@ -216,14 +231,23 @@ class Canonical:
     def _stop(self, lane: InputLane, until_ms: int) -> int:
         """The index up to which the lane can give heads without a cause of another kind in between."""
         first = lane.at + 1
-        if self._delivery is not None or self._limit.watermark_ms is not None or lane.times[lane.at] is None:
+        if lane.delivered or self._limit.watermark_ms is not None or lane.times[lane.at] is None:
             return first
+        delivery, limited = self._delivery, False
         mark, clock_ms = lane.marks[0][0] if lane.marks else FOREVER, self.clock_ms
         heads, times, stamps = lane.heads, lane.times, lane.stamps
         for at in range(first, len(heads)):
             time_ms = times[at]
             if stamps[at] > clock_ms or time_ms is None or time_ms > until_ms or heads[at][0] >= mark:
                 return at
+            if delivery is not None:
+                if heads[at][1] is None:
+                    return at
+                if not limited:
+                    plan, limited = lane.task.plan.inputs[lane.number], True
+                    until_ms = min(until_ms, delivery.run_until_ms(plan) - 1)
+                    if time_ms > until_ms:
+                        return at
         return len(heads)
 
     def _at_limit(self) -> bool:
@@ -238,8 +262,17 @@ class Canonical:
             heads = [head for head in heads if head[1] is None or head[1] <= as_of_ms]
         while taken < len(heads):
             taken = task.run(number, heads, taken)
-            yield from self._settle(task)
+            if task.draining:
+                yield from self._settle(task)
         yield task
+
+    def _catch_up(self, task: Task) -> None:
+        """Give a task the watermarks that it has not got yet: they have no effect but that its handlers see them."""
+        if pending := self._pending[self._places[id(task)]]:
+            assert self._delivery is not None
+            for source, mark in pending.items():
+                task.upstream(source, mark, silent=self._delivery.raised_by(source))
+            pending.clear()
 
     def _read_clock(self, task: Task) -> Iterator[Task]:
         if self.clock_ms > task.now:
@@ -251,6 +284,7 @@ class Canonical:
         task = lane.task
         while lane.marks and lane.marks[0][0] <= lane.next_offset() and not self._at_limit():
             _, source, mark = lane.marks.popleft()
+            self._catch_up(task)
             if mark is None:
                 task.idle(source)
             else:
@@ -276,15 +310,18 @@ class Canonical:
             self._resting.remove(lane)
             if lane.by_clock:
                 self.became_idle[lane.name, lane.task.partition] = None
+            self._catch_up(lane.task)
             yield from self._read_clock(lane.task)
             for source in lane.sources:
                 self._rested.append((lane.task, source))
+                self._catch_up(lane.task)
                 lane.task.idle(source)
                 yield from self._after(lane.task)
 
     def _after(self, task: Task) -> Iterator[Task]:
         """Finish a step, and deliver the records that it has sent."""
-        yield from self._settle(task)
+        if task.draining:
+            yield from self._settle(task)
         if self._delivery is not None:
             yield from self._deliver(task, self._delivery)
 
@@ -351,16 +388,18 @@ class Canonical:
         """Deliver the records that a task's last step has sent, and all records that follow from these."""
         self._collect(task)
         delivery.worked(self._places[id(task)])
-        moved = bool(delivery.inputs)
-        while moved or delivery:
-            while delivery:
-                place, to, record = delivery.next()
+        moved = delivery.follows
+        while moved or delivery.waiting:
+            while delivery.waiting:
+                place, to, records = delivery.next()
                 task = self.tasks[place]
-                yield from self._read_clock(task)
+                self._catch_up(task)
+                if self.clock_ms > task.now:
+                    yield from self._read_clock(task)
                 self._wake(task, to)
-                yield from self._take(task, to.index, task.decode(to.index, [record]))
+                yield from self._take(task, to.index, task.decode(to.index, records))
                 self._collect(task)
-            moved = yield from self._raise(delivery)
+            moved = delivery.follows and (yield from self._raise(delivery))
 
     def _wake(self, task: Task, one: InputPlan) -> None:
         """Restart the idle time of an own input that moves its own watermark: it has got a record."""
@@ -374,13 +413,19 @@ class Canonical:
         """When no record is left, raise sources to their writers' watermarks. Returns whether any rose."""
         moved = False
         for source, mark in delivery.risen():
-            moved = True
             for place, task in enumerate(self.tasks):
+                if mark is not None and not self._at_end and delivery.is_silent(task, source, mark):
+                    pending = self._pending[place]
+                    pending[source] = max(mark, pending.get(source, mark))
+                    continue
+                moved = True
+                self._catch_up(task)
                 if mark is None:
                     task.idle(source)
                 else:
                     task.upstream(source, mark)
                 delivery.worked(place)
-                yield from self._settle(task)
+                if task.draining:
+                    yield from self._settle(task)
                 self._collect(task)
         return moved

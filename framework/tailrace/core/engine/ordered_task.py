@@ -32,6 +32,8 @@ NOT_TOUCHED: Final[bytes | None] = b""
 class OrderedTask(TaskState):
     """The part of a task that concerns ordered operators."""
 
+    pausing: frozenset[str] = frozenset()
+    """Topics: ``run`` returns after a record whose step has written to one of them."""
     _late_events = 0
     """1 if the current record is late, to be counted when it is taken."""
     _late_after_idle: tuple[int, int] | None = None
@@ -58,9 +60,13 @@ class OrderedTask(TaskState):
         unhandled, others = totals.refused + totals.for_others, totals.for_others
         firing.budget = self.settings.firing_budget
         unit = self._unit
-        unit.taken = start
+        unit.taken, sent = start, len(unit.outputs)
         try:
-            while unit.taken < len(heads) and not firing.draining:
+            while (
+                unit.taken < len(heads)
+                and not firing.draining
+                and not (self.pausing and unit.taken > start and self._has_sent(sent))
+            ):
                 if one.turns and self._take_turns(one, heads):
                     continue
                 head = heads[unit.taken]
@@ -86,6 +92,11 @@ class OrderedTask(TaskState):
                 self._bound_memory(heads[taken - 1])
             unit.leave()
         return taken
+
+    def _has_sent(self, since: int) -> bool:
+        """Whether an output is for one of the ``pausing`` topics; ``since``: the number of earlier outputs."""
+        outputs = self._unit.outputs
+        return len(outputs) > since and any(one[0] in self.pausing for one in outputs[since:])
 
     def _bound_memory(self, last: Head) -> None:
         """Write what waits to scratch files, if it takes too much memory. Raises StateUnavailableError."""
@@ -214,8 +225,11 @@ class OrderedTask(TaskState):
         last_ms: Any = queue[-1][1] if queue else NO_WATERMARK
         left = min(sweep.budget, sweep.stop_after - totals.drained)
         done: Waiter | None = None
+        pausing, sent = bool(self.pausing), len(unit.outputs)
         try:
             for at in range(unit.taken, len(heads)):
+                if pausing and self._has_sent(sent):
+                    return
                 head = heads[at]
                 time_ms = head[1]
                 if time_ms is None or time_ms <= own or time_ms <= mark:

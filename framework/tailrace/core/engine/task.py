@@ -44,6 +44,7 @@ from tailrace.core.engine.input_decoder import INDIRECT, DirectCall
 from tailrace.core.engine.ordered_task import NOBODY, NOT_TOUCHED, OrderedTask
 from tailrace.core.engine.settings import CommitBatch, TaskSettings
 from tailrace.core.engine.task_state import ORIGIN_HEADER
+from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import UsageError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Refused
 
@@ -117,8 +118,10 @@ class Task(OrderedTask):
         follows = source >= len(inputs) or inputs[source].watermark == "upstream"
         return 0 if follows else inputs[source].idle_after_ms
 
-    def upstream(self, source: int, watermark_ms: int) -> None:
-        """Apply the watermark that a source's writers published, at the position it was published for."""
+    def upstream(self, source: int, watermark_ms: int, *, silent: Sequence[int] | None = None) -> None:
+        """Apply the watermark that a source's writers published, at the position it was published for. ``silent``: it
+        only raises these operators, and no timer or event becomes due.
+        """
         self._not_draining()
         marks = self._watermarks
         before = marks.of_source[source]
@@ -126,7 +129,11 @@ class Task(OrderedTask):
             marks.of_source[source] = max(before, watermark_ms)
             marks.idle[source] = False
             self._tape.cause(tape.UPSTREAM, source, max(0, watermark_ms - before))
-            self._advance()
+            if silent is None:
+                self._advance()
+            else:
+                marks.advance(silent)
+                marks.reach(FOREVER)
 
     def wake(self, source: int) -> None:
         """Count an idle source again, without a record or new watermark: it may have more to read."""
@@ -238,7 +245,14 @@ class Task(OrderedTask):
 
         It may change the clock, the watermarks of operators and ``unit.watermark``. It may not commit.
         """
-        return islice(heads, start, None)
+        return self._until_sent(heads, start) if self.pausing else islice(heads, start, None)
+
+    def _until_sent(self, heads: Sequence[Head], start: int) -> Iterator[Head]:
+        seen = len(self._unit.outputs)
+        for at in range(start, len(heads)):
+            yield heads[at]
+            if self._has_sent(seen):
+                return
 
     def _take(self, number: int, heads: Sequence[Head], start: int, ceiling: int) -> None:
         one, cells, context, unit = self._inputs[number], self._cells, self._context, self._unit

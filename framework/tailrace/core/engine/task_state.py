@@ -245,8 +245,19 @@ class TaskState:
     def publications(self) -> dict[str, int | None]:
         """The watermarks of the next commit, by topic and channel; None if it holds no reader back."""
         return published_by(
-            self.plan, {one.index: self.published_ms(one.index) for one in self.plan.operators}
+            self.plan.published, {one.index: self.published_ms(one.index) for one in self.plan.operators}
         )
+
+    def due_ms(self, operators: Iterable[int]) -> int:
+        """Watermarks of the operators that are below this event time make no timer due, and no waiting event ready."""
+        found, waiting = FOREVER, self._sweep.waiting
+        for number in operators:
+            actor = self.plan.operators[number].actor
+            if actor is not None:
+                found = min(found, self._firing.events[actor].due_ms)
+            if number in waiting:
+                found = min(found, waiting[number].due_ms)
+        return found
 
     @property
     def now(self) -> int:

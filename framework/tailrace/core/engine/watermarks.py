@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 
-from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.declare.plan import InputPlan, Plan, Published
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.tape import Cut, Idleness
 from tailrace.core.records import CHANNEL
@@ -251,13 +251,15 @@ def _judged(plan: Plan) -> Iterator[int]:
             yield actor.index
 
 
-def published_by(plan: Plan, operators: Mapping[int, int | None]) -> dict[str, int | None]:
-    """The watermarks that a task publishes for its topics and channels, given those of its operators.
+def published_by(
+    published: Iterable[Published], operators: Mapping[int, int | None]
+) -> dict[str, int | None]:
+    """The watermarks that a task publishes for topics and channels, given those of their writers.
 
     No event up to them will follow. None: the operator or topic holds no reader back.
     """
     found: dict[str, int | None] = {}
-    for one in plan.published:
+    for one in published:
         holding = [mark for writer in one.writers if (mark := operators[writer]) is not None]
         mark = min(holding, default=None)
         found[one.name] = mark if mark is None or mark == NO_WATERMARK else mark - one.out_of_order_ms

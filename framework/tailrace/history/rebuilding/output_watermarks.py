@@ -65,8 +65,10 @@ def mark_of(task: Task, record: tape.TapeRecord | None = None, rows: int = 0) ->
     else:
         holds = {one.index: record.holds.get(one.name) for one in task.plan.actors}
         reached = {one.index: task.watermarks.published_ms(one.index, holds.get) for one in operators}
-    published = {name: mark for name, mark in published_by(task.plan, reached).items() if CHANNEL not in name}
-    stand = published_by(task.plan, dict(enumerate(task.watermarks.of_operator)))
+    published = {
+        name: mark for name, mark in published_by(task.plan.published, reached).items() if CHANNEL not in name
+    }
+    stand = published_by(task.plan.published, dict(enumerate(task.watermarks.of_operator)))
     left = {name: at for name, mark in published.items() if mark is None and (at := stand[name]) is not None}
     return Mark(-1 if record is None else record.number, task.now, published, rows, left)
 

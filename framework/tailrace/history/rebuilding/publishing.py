@@ -205,7 +205,9 @@ class _Task:
                 hint="Delete the topics with this suffix, or choose another suffix, and publish again.",
             )
         if self.done is None:
-            nothing = published_by(self._plan, {one.index: NO_WATERMARK for one in self._plan.operators})
+            nothing = published_by(
+                self._plan.published, {one.index: NO_WATERMARK for one in self._plan.operators}
+            )
             self._commit(0, {name: mark for name, mark in nothing.items() if CHANNEL not in name})
 
     def publish(self, place: int) -> None:
