@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from secrets import token_hex
 
+import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 
 import tailrace as tr
@@ -211,3 +212,18 @@ def test_a_dump_names_the_offsets_that_an_open_transaction_hides(
     assert ([line["value"] for line in ended.lines], ended.err) == ([1, 2], "")
     writer.close()
     log.close()
+
+
+def test_exports_are_those_of_the_committed_state(lived, tmp_path) -> None:
+    url, _ = lived
+    export = ("export", APP, "--log", url, "--to", "parquet")
+    tailrace(*export, tmp_path / "now")
+    tailrace(*export, tmp_path / "then", "--as-of", "2100-01-01")
+    ended = run(*export, tmp_path / "seen", "--topic", "seen")
+    assert (ended.code, "seen: 5,000 rows" in ended.out) == (3, True)
+    tables = [one.name for one in (tmp_path / "now").iterdir() if one.is_dir()]
+    assert tables
+    for name in tables:
+        now, then = (pq.read_table(tmp_path / one / name).drop_columns("as_of") for one in ("now", "then"))
+        assert now.num_rows
+        assert now.equals(then)

@@ -14,7 +14,10 @@ A key is the column ``key``, a key of several values ``key_1``, ``key_2`` and so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import structs
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.schema import decode_schemas
@@ -140,15 +143,18 @@ def check_actors(plan: Plan, names: Sequence[str]) -> None:
 
 
 def stored_actors(plan: Plan, view: View, names: Sequence[str]) -> list[StoredActor]:
-    """Actors by their stored schemas; one that no task has stored yet by its declaration."""
+    """Actors by their stored schemas, one that no task has stored yet by its declaration; fields in the order of the class."""
     declared = {one.name: one for one in plan.actors}
     stored = {name for one in view.schemas.values() if one for name in decode_schemas(one)}
     found: list[StoredActor] = []
     for name in names or declared:
+        actor = StoredActor(name, declared[name].schema)
         if name in stored:
-            found.append(actor_of(view.schemas, name, f"the app {plan.app!r}"))
-        else:
-            found.append(StoredActor(name, declared[name].schema))
+            actor = actor_of(view.schemas, name, f"the app {plan.app!r}")
+        order: tuple[str, ...] = getattr(declared[name].cls, "__struct_encode_fields__")  # noqa: B009  # unknown to type checkers
+        places = {field: at for at, field in enumerate(order)}
+        fields = sorted(actor.schema.fields, key=lambda one: places.get(one.name, len(order)))
+        found.append(replace(actor, schema=structs.replace(actor.schema, fields=tuple(fields))))
     return found
 
 
@@ -158,7 +164,9 @@ def stored_actors(plan: Plan, view: View, names: Sequence[str]) -> list[StoredAc
 def _of_instances(view: View, actor: StoredActor) -> StateTable:
     fields = actor.field_columns()
     names = [one.name for one in fields]
-    keys = key_columns(actor.key_name, actor.schema.key)
+    keys = [
+        one._replace(name=free_name(one.name, names)) for one in key_columns(actor.key_name, actor.schema.key)
+    ]
     as_of = column(free_name(AS_OF, names), INSTANT)
 
     def values(number: int) -> Iterator[Values]:

@@ -65,9 +65,11 @@ class TopicTable:
         """The records that can be decoded, their events and their keys; None if there are none."""
         decode, key_of = self._events.decode, self._events.key_codec.decode
         kept, events, keys = list[InputRecord](), list[Any](), list[Any]()
+        known: dict[bytes | None, Any] = {None: None}
         for record in records:
             try:
-                key = None if record.key is None else key_of(record.key)
+                data = record.key
+                key = known[data] if data in known or data is None else known.setdefault(data, key_of(data))
                 event = None if record.value is None else decode(record.value)
             except (msgspec.MsgspecError, ValueError, BadRecordError) as error:
                 if not self.skipped:
