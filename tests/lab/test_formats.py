@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tailrace.core.errors import ExportError, MissingExtraError, UsageError
+from tailrace.core.errors import ExportError, MissingExtraError, OptionError, UsageError
 from tailrace.core.extras import ExtraModule
 from tailrace.lab import files, formats
 from tailrace.lab.export import (
@@ -82,7 +82,9 @@ def test_delta_has_the_rows_and_types(tmp_path: Path, life: Harness, parquet: Pa
 def test_iceberg_has_the_rows_and_types(tmp_path: Path, life: Harness, parquet: Path, monkeypatch) -> None:
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     monkeypatch.setattr(files, "ROWS_IN_A_FILE", 7)
+    tmp_path = tmp_path / "a ü"
     export(life, tmp_path / "out", "iceberg")
+    assert [one.name for one in tmp_path.parent.iterdir()] == ["a ü"]
     with closing(SqlCatalog("tailrace", uri=f"sqlite:///{tmp_path}/out/catalog.db")) as catalogue:
         assert sorted(catalogue.list_tables("yard")) == [("yard", name) for name in NAMES]
         for name in NAMES:
@@ -114,6 +116,16 @@ def test_a_type_that_the_format_does_not_have_is_refused(
             life.plan, life.log, Destination(tmp_path / "out", format), options, tmp_path / "points"
         )
     assert [one.name for one in tmp_path.iterdir()] == ["points"]
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%20b"])
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_path_that_would_be_read_as_a_uri_is_refused(
+    tmp_path: Path, life: Harness, format: formats.Format, name: str
+) -> None:
+    with pytest.raises(OptionError, match="reads paths as URIs"):
+        export(life, tmp_path / name, format)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_library_that_is_missing_is_named(

@@ -26,7 +26,7 @@ from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_history, check_same_topics, note_of_topics
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab.files import MANIFEST, TableReport, TableWriter, published
-from tailrace.lab.formats import FINISH, Format, check_installed
+from tailrace.lab.formats import FINISH, Format, check_format
 from tailrace.lab.passes import AllKeys, Points, take_along_tape
 from tailrace.lab.points import point_columns, point_values, read_points
 from tailrace.lab.state_tables import RowBatches, View, check_actors, stored_actors, tables_of, write_state
@@ -191,7 +191,7 @@ def _write_state(plan: Plan, view: View, options: StateOptions, report: ExportRe
 def _exporting(plan: Plan, source: str, to: Destination) -> Generator[tuple[ExportReport, Path]]:
     """The report of an export, and the folder to write into. At the end the manifest is written, and all is published."""
     report = ExportReport(app=plan.app, source=source, written_as=to.written_as)
-    check_installed(to.written_as)
+    check_format(to.written_as, to.folder)
 
     def finish(making: Path, folder: Path) -> None:
         FINISH[to.written_as](making, folder, [one.name for one in report.tables], plan.app)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import OptionError, UsageError
 from tailrace.core.extras import ExtraModule
 from tailrace.state.failures import outage_of
 from tailrace.state.snapshots.arrow import dataset, parquet
@@ -20,12 +20,17 @@ _deltalake: Any = ExtraModule("deltalake", "Delta tables", "delta")
 _iceberg: Any = ExtraModule("pyiceberg.catalog.sql", "Iceberg tables", "iceberg")
 
 
-def check_installed(format: Format) -> None:
-    """Raises MissingExtraError: the library of this format is not installed."""
+def check_format(format: Format, folder: Path) -> None:
+    """Raises MissingExtraError or OptionError: the library of a format is not installed, or it cannot have this folder."""
     if format == "delta":
         _ = _deltalake.write_deltalake
     elif format == "iceberg":
         _ = _iceberg.SqlCatalog
+    if format != "parquet" and set("#?%") & set(str(folder.absolute())):
+        raise OptionError(
+            f"{format} reads paths as URIs, and {str(folder.absolute())!r} has '#', '?' or '%' in it",
+            hint="Name another folder.",
+        )
 
 
 def to_parquet(making: Path, folder: Path, _names: Sequence[str], _app: str) -> None:
@@ -50,11 +55,11 @@ def to_iceberg(making: Path, folder: Path, names: Sequence[str], app: str) -> No
     try:
         folder.mkdir(exist_ok=True)
         catalogue = _iceberg.SqlCatalog(
-            "tailrace", uri=f"sqlite:///{folder / CATALOGUE}", warehouse=folder.as_uri()
+            "tailrace", uri=f"sqlite:///{folder / CATALOGUE}", warehouse=f"file://{folder}"
         )
         catalogue.create_namespace(app)
         for name in names:
-            _append(catalogue, (app, name), making / name, (folder / name).as_uri())
+            _append(catalogue, (app, name), making / name, f"file://{folder / name}")
         catalogue.close()
         for one in making.iterdir():
             if one.is_file():
