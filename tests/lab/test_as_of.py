@@ -189,6 +189,20 @@ def test_what_expires_later_is_there(tmp_path: Path) -> None:
     ]
 
 
+def test_expiries_are_no_timers(tmp_path: Path) -> None:
+    app, one, _ = beats("arrival")
+    with Harness(app) as h:
+        h.send(one, Beat("a", MINUTE_MS), Beat("b", 2 * MINUTE_MS))
+        h.commit()
+        options = msgspec.structs.replace(ANY, timers=True)
+        report = export_as_of(h.plan, h.log, Destination(tmp_path / "out"), options, MINUTE_MS)
+        stored = export_state(h.plan, h.log, Destination(tmp_path / "now"), options)
+    assert [(one.name, one.rows) for one in report.tables] == [("Heart", 1), ("Heart_seen", 1), ("timers", 0)]
+    assert [(one.name, one.rows) for one in stored.tables] == [("Heart", 2), ("Heart_seen", 2), ("timers", 0)]
+    (entry,) = pq.read_table(tmp_path / "out" / "Heart_seen").to_pylist()
+    assert entry["expires"] == EPOCH + timedelta(minutes=11)
+
+
 def test_events_that_wait_for_their_turn_are_handled_by_then(tmp_path: Path) -> None:
     """An ordered actor has all events up to the time, although one input was read far ahead of the other."""
     app, one, other = beats("event-time")

@@ -126,7 +126,7 @@ def export_as_of(
         rows_of = {number: one.rows for number, one in takers.items()}
         view = View(RowBatches(rows_of), schemas, dict.fromkeys(takers, time_ms))
         _write_state(plan, view, options, report, folder)
-        if not any(one.has_all() for one in takers.values()):
+        if not any(one.reached for one in takers.values()):
             report.notes.append("nothing later than this time has been handled: this is the last state")
     return report
 

@@ -122,12 +122,15 @@ class AllKeys:
     def __init__(self, time_ms: int, actors: Sequence[ActorPlan]) -> None:
         self.first_ms = time_ms
         self._left = {one.name for one in actors}
+        self.reached = False
+        """Whether anything later has been handled."""
         self.rows: dict[bytes, bytes | None] = {}
 
     def take(self, cells: InstanceCache, actor: ActorPlan, time_ms: int, /) -> None:
         """An actor is about to handle something of this time."""
         if time_ms > self.first_ms and actor.name in self._left:
             self._left.remove(actor.name)
+            self.reached = True
             self._add(cells.state, actor.name)
             prefix = rows.actor_prefix(actor.name)
             self.rows.update(one for one in cells.collect()[0].items() if one[0].startswith(prefix))

@@ -214,7 +214,7 @@ def timers_of(found: Any, *names: str) -> list[list[Any]]:
     """Columns of a batch of timers, without expiries. A name is a text; None for one that is named by its time."""
     timers: list[bytes] = found.column("name").to_pylist()
     kept = [at for at, name in enumerate(timers) if name[:1] != rows.EXPIRY]
-    found = found.take(kept)
+    found = found.take(pa.array(kept, pa.int64()))
     texts = [None if timers[at][:1] == b"u" else timers[at][1:].decode() for at in kept]
     return [texts if name == "name" else found.column(name).to_pylist() for name in names]
 
