@@ -235,6 +235,16 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, life) -> None:
     assert (tmp_path / "out" / files.MANIFEST).exists()
 
 
+def test_an_export_that_runs_or_was_killed_is_named(tmp_path: Path, life) -> None:
+    h, _ = life
+    (tmp_path / ".out.export").mkdir()
+    with pytest.raises(OptionError, match=r"is running, or was killed.*remove '.*/\.out\.export'"):
+        export_state(h.plan, h.log, Destination(tmp_path / "out"), ALL)
+    (tmp_path / ".out.export").rmdir()
+    export_state(h.plan, h.log, Destination(tmp_path / "out"), ALL)
+    assert [one.name for one in tmp_path.iterdir()] == ["out"]
+
+
 def test_a_full_disk_publishes_nothing(tmp_path: Path, life, monkeypatch) -> None:
     h, _ = life
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core.counting import offsets
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import BadRecordError, UsageError
 from tailrace.core.records import InputRecord
@@ -19,7 +18,7 @@ from tailrace.history.reading.event_columns import Events, events_of, schema_of
 from tailrace.history.reading.stretches import batches
 from tailrace.lab.files import TableWriter
 from tailrace.lab.state_tables import INSTANT, Values, key_columns, key_values
-from tailrace.log.interface import OneCommitLog, TopicPartition
+from tailrace.log.interface import OneCommitLog
 from tailrace.state.columns import column
 from tailrace.state.snapshots.arrow import pa
 
@@ -54,17 +53,13 @@ class TopicTable:
 
     def write(self, log: OneCommitLog, partition: int, stop: int, writer: TableWriter) -> None:
         """Write the records of a partition below an offset. Raises OffsetGoneError."""
-        for records in batches(log, self.topic, partition, None, stop, on_hidden=self._hidden):
+        for records in batches(log, self.topic, partition, None, stop):
             self.write_records(partition, records, writer)
 
     def write_records(self, partition: int, records: list[InputRecord], writer: TableWriter) -> None:
         """Write some records of a partition."""
         if rows := self._decoded(partition, records):
             writer.write(self._values(partition, *rows), f"{self.topic} partition {partition}")
-
-    def _hidden(self, place: TopicPartition, first: int, stop: int) -> None:
-        said = f"not exported: {offsets(first, stop)} of {place.topic} partition {place.partition}"
-        self.notes.append(f"{said}, which a transaction that is open hides")
 
     def _decoded(self, partition: int, records: list[InputRecord]) -> tuple[Any, Any, Any] | None:
         """The records that can be decoded, their events and their keys; None if there are none."""
