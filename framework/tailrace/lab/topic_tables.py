@@ -23,6 +23,7 @@ from tailrace.state.columns import column
 from tailrace.state.snapshots.arrow import pa
 
 _PARTITION, _OFFSET, _TIME = "_partition", "_offset", "_time"
+_BAD = (msgspec.MsgspecError, ValueError, BadRecordError)
 
 
 class TopicTable:
@@ -63,24 +64,28 @@ class TopicTable:
 
     def _decoded(self, partition: int, records: list[InputRecord]) -> tuple[Any, Any, Any] | None:
         """The records that can be decoded, their events and their keys; None if there are none."""
+        try:
+            return records, *self._read(records)
+        except _BAD:
+            kept = [one for one in records if self._can_be_read(partition, one)]
+            return (kept, *self._read(kept)) if kept else None
+
+    def _read(self, records: list[InputRecord]) -> tuple[list[Any], list[Any]]:
         decode, key_of = self._events.decode, self._events.key_codec.decode
-        kept, events, keys = list[InputRecord](), list[Any](), list[Any]()
-        known: dict[bytes | None, Any] = {None: None}
-        for record in records:
-            try:
-                data = record.key
-                key = known[data] if data in known or data is None else known.setdefault(data, key_of(data))
-                event = None if record.value is None else decode(record.value)
-            except (msgspec.MsgspecError, ValueError, BadRecordError) as error:
-                if not self.skipped:
-                    where = f"{self.topic} partition {partition} offset {record.offset}"
-                    self.notes.append(f"left out: {where}, and others like it, cannot be decoded: {error}")
-                self.skipped += 1
-                continue
-            kept.append(record)
-            events.append(event)
-            keys.append(key)
-        return (kept, events, keys) if kept else None
+        keys = {one.key: None if one.key is None else key_of(one.key) for one in records}
+        events = [None if value is None else decode(value) for _, _, _, value, _ in records]
+        return events, [keys[one.key] for one in records]
+
+    def _can_be_read(self, partition: int, record: InputRecord) -> bool:
+        try:
+            self._read([record])
+        except _BAD as error:
+            if not self.skipped:
+                where = f"{self.topic} partition {partition} offset {record.offset}"
+                self.notes.append(f"left out: {where}, and others like it, cannot be decoded: {error}")
+            self.skipped += 1
+            return False
+        return True
 
     def _values(
         self, partition: int, records: list[InputRecord], events: list[Any], keys: list[Any]
