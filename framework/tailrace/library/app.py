@@ -26,7 +26,7 @@ class App(WithJoins):
     """See ``core.declare.app.App``; its methods for windows and joins are here."""
 
     def plan(self) -> Plan:
-        """See ``core.declare.app.App.plan``."""
+        """Check all declarations and compile them to a plan; see ``core.declare.app.App.plan``."""
         window_field.check_fields(self)
         return super().plan()
 
