@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.as_read import ReadAs
-from tailrace.core.engine.observer import Call, Moment
+from tailrace.core.engine.observer import Call, Moment, key_now
 from tailrace.core.engine.units import TIMER
 from tailrace.core.engine.value_rows import KeyRows, raw_fields
 from tailrace.core.errors import TailraceError
@@ -96,7 +96,12 @@ class Tracer:
         if call.actor is not None:
             item = Item("state", call.actor.name, call.actor.key_codec.encode(call.moment.key))
             if item in self._open:
-                self._take(item, call, self._content[call.actor.name](call.rows()), outputs)
+                self._take(
+                    item,
+                    call,
+                    self._content[call.actor.name](key_now(call.cells, call.actor, call.moment.key)),
+                    outputs,
+                )
         sent_to: dict[Item, list[RawOutput]] = {}
         for one in outputs:
             sent_to.setdefault(Item("output", one[0], one[1] or b""), []).append(one)

@@ -142,6 +142,17 @@ def stored_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
     return {row[len(prefix) :]: one for row, one in found.items() if one is not None}
 
 
+def key_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
+    """As ``stored_now``, with a row for each pending timer. Call it right after a handler of the key."""
+    found = {rest: value for rest, value in stored_now(cells, actor, key).items() if rest[:1] != b"t"}
+    instance = cells.tables[actor.index].live.get(key)
+    parts = None if instance is None else instance._tr_parts
+    timers: dict[tuple[int, bytes], rows.Timer] = {} if parts is None else parts.timers
+    return rows.spread(found) | {
+        rows.timer_row(b"", *timer): rows.encode_timer(one) for timer, one in timers.items()
+    }
+
+
 class _WatchedUnits(Units):
     """Units that report to an observer."""
 
