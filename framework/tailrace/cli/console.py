@@ -120,13 +120,21 @@ def progress(*, shown: bool = True) -> Generator[ReportProgress]:
         yield _draw_nothing
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
         console=Console(file=sys.stderr, no_color=bool(os.environ.get("NO_COLOR"))),
         transient=True,
         redirect_stdout=False,

@@ -20,7 +20,8 @@ from tailrace.cli.rebuild_options import (
 )
 from tailrace.cli.value_types import TimeType
 from tailrace.history.rebuilding.driver import rebuild as run_rebuild
-from tailrace.history.rebuilding.engines import Engine
+from tailrace.history.rebuilding.engines import Engine, LocalEngine
+from tailrace.history.rebuilding.planning import plan_rebuild
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Order, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
 from tailrace.processes.app_loading import find_app
@@ -62,6 +63,12 @@ _STAGES = {
 @click.option(
     "--restart", is_flag=True, help="Start an interrupted rebuild from the beginning instead of resuming it."
 )
+@click.option(
+    "--plan",
+    "only_plan",
+    is_flag=True,
+    help="Only say what would be done, in which order, and about how long it takes.",
+)
 @json_option
 def rebuild(
     *,
@@ -76,6 +83,7 @@ def rebuild(
     execution: Execution,
     engines: AbstractContextManager[Engine],
     restart: bool,
+    only_plan: bool,
     as_json: bool,
 ) -> None:
     """Make a snapshot of APP (package.module:app) from its history. The service is not changed.
@@ -94,6 +102,12 @@ def rebuild(
         failures=failures,
         execution=execution,
     )
+    if only_plan:
+        with engines as engine:
+            planned = plan_rebuild(request, engine.processes if isinstance(engine, LocalEngine) else None)
+        with piped():
+            click.echo(msgspec.json.encode(planned) if as_json else "\n".join(planned.lines()))
+        return
     with progress() as report_progress, engines as engine:
 
         def on_progress(stage: str, units: UnitProgress) -> None:

@@ -14,7 +14,7 @@ from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.results import UnitResult
 from tailrace.history.rebuilding.tape_unit import run_task
-from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
 from tailrace.processes.app_loading import find_app
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import TALLY, request
@@ -47,3 +47,16 @@ def test_it_never_passes_the_whole_and_ends_at_it(tmp_path: Path, order: str) ->
     assert len(REPORTED) > 1
     assert all(records <= of for records, of in REPORTED)
     assert REPORTED[-1][0] == REPORTED[-1][1] > 0
+
+
+def test_along_the_tape_the_whole_is_known_before_the_last_partition_has_begun(tmp_path: Path) -> None:
+    lived.serve_tallies(tmp_path)
+    told: list[UnitProgress] = []
+    report = rebuild(
+        request(tmp_path, TALLY, order="tape"),
+        LocalEngine(1),
+        on_progress=lambda _stage, progress: told.append(progress),
+    )
+    assert len(told) >= find_app(TALLY).plan().partitions > 1
+    assert {one.of for one in told} == {report.events}
+    assert told[0].records < report.events == told[-1].records

@@ -44,6 +44,8 @@ from tailrace.state import StateMemory
 
 _COMMIT_EVERY = 100_000
 """Records and timer firings between two commits."""
+_REPORT_EVERY = 1_000
+"""Turns of a task between two reports of progress."""
 _OUTPUTS_AT_ONCE = 10_000
 """Most outputs held in memory."""
 
@@ -130,6 +132,7 @@ class _TaskSink(Sink):
             TaskFolder(run.job, number, run.work.tasks, run.attempt, run.memory)
         )
         super().__init__(self._folder.store, CommitPolicy(entries=None, moved=_COMMIT_EVERY))
+        self._turns = 0
         keys = run.job.request.keys
         self._keys = named_keys(run.plan, keys).keys if keys else run.watch.keys
         self.task = self._task()
@@ -166,6 +169,9 @@ class _TaskSink(Sink):
 
     def on_turn(self, task: Task, /) -> None:
         """See ``Sink.on_turn``."""
+        self._turns += 1
+        if not self._turns % _REPORT_EVERY:
+            self._run.report()
         if self._marking is not None and self._marking.is_due():
             self._emit(task, marked=True)
         elif self._run.order.waiting(self._at) >= _OUTPUTS_AT_ONCE:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
 from tailrace.core.engine.key_split.ordered_shard import have_one_watermark, whole_because
 from tailrace.core.errors import OptionError, SendsDifferError
 from tailrace.history.reading.app_topics import topics_of
@@ -72,6 +73,11 @@ def rebuild(
     return _Rebuild(request, engine or LocalEngine(), on_progress).run(restart=restart)
 
 
+def settled_job(request: Request) -> Job:
+    """The job of a rebuild as it would be settled now. Raises what ``rebuild`` raises before it begins."""
+    return _Rebuild(request, LocalEngine(), None).settled()
+
+
 class _Rebuild:
     def __init__(self, request: Request, engine: Engine, on_progress: OnProgress | None) -> None:
         self._request = checked(request)
@@ -118,11 +124,12 @@ class _Rebuild:
         if other is not None:
             _discard(other)
         self._work.empty()  # without a job, too: an interrupted removal may have left files
-        job = self._settled()
+        job = self.settled()
         self._work.begin(job)
         return job
 
-    def _settled(self) -> Job:
+    def settled(self) -> Job:
+        """The job. It makes the folder of a snapshot, which is empty."""
         request, plan = self._request, self._plan
         with opened_past(request, plan, taped=False) as past:
             settled = settle(request, past)
@@ -181,12 +188,13 @@ class _Rebuild:
     def _run(self, units: Sequence[Unit]) -> list[UnitResult]:
         """Run the units (of one kind) that are not done yet. Results of others have no work of this run."""
         names = [unit.name for unit in units]
+        expected = {unit.name: _expected(unit) for unit in units}
         files = cache(lambda: {one.name for one in Place.at(units[0].job.folder).entries()})
         found = {name: replace(done, work=Work()) for name in names if (done := self._done(name, files))}
 
         def on_progress() -> None:
             if self._on_progress is not None:
-                self._on_progress(units[0].kind, self._units_work.progress(names))
+                self._on_progress(units[0].kind, self._units_work.progress(expected))
 
         waiting = [unit for unit in units if unit.name not in found]
         for result in self._engine.run(waiting, on_progress) if waiting else ():
@@ -223,6 +231,13 @@ class _Rebuild:
 def _tasks_of(results: Sequence[UnitResult]) -> list[TaskResult]:
     """The tasks of the results, by partition."""
     return sorted((task for one in results for task in one.tasks), key=attrgetter("partition"))
+
+
+def _expected(unit: Unit) -> int:
+    """The records of a unit along the tape; 0 for others, which report them once they have begun."""
+    cut = unit.job.targets[unit.partition].cut
+    known = unit.job.order == "tape" and unit.kind in {"task", "sends", "first"}
+    return tape.decode_cut(cut).totals.records if known and cut is not None else 0
 
 
 def _discard(job: Job) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -196,14 +196,14 @@ class WorkFolder:
             making.write_bytes(msgspec.msgpack.encode(UnitProgress(records, of)))
             making.replace(place)
 
-    def progress(self, units: Iterable[str]) -> UnitProgress:
-        """The total progress of units."""
+    def progress(self, units: Mapping[str, int]) -> UnitProgress:
+        """The total progress of units, given the number of records of those that have not begun."""
         found = UnitProgress()
-        for unit in units:
+        for unit, expected in units.items():
             try:
                 one = msgspec.msgpack.decode((self._progress / unit).read_bytes(), type=UnitProgress)
             except (OSError, msgspec.MsgspecError):
-                continue
+                one = UnitProgress(0, expected)
             found.records += one.records
             found.of += one.of
         return found
