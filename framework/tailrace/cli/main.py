@@ -37,6 +37,7 @@ from tailrace.cli.run import run
 from tailrace.cli.schemas import schemas
 from tailrace.cli.serve import serve
 from tailrace.cli.snapshot import snapshot
+from tailrace.cli.sql import sql
 from tailrace.cli.status import status
 from tailrace.cli.topics import topics
 from tailrace.core.errors import TailraceError
@@ -65,6 +66,7 @@ tailrace.add_command(ab)
 tailrace.add_command(rebuild)
 tailrace.add_command(archive)
 tailrace.add_command(export)
+tailrace.add_command(sql)
 tailrace.add_command(snapshot)
 tailrace.add_command(log)
 tailrace.add_command(topics)

@@ -1,0 +1,49 @@
+"""``tailrace sql``: what it prints of a log, a snapshot and a time, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli import shop
+from tests.cli.commands import SHOP, done, run
+from tests.cli.shop import Purchase
+
+QUERY = "select key, cents from Customer order by key"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that the shop has run on."""
+    folder = tmp_path_factory.mktemp("shop")
+    done("topics", "apply", "--app", SHOP, "--log", folder / "log")
+    lines = b"\n".join(
+        map(shop.purchases.encode, [Purchase("a", 1, 4), Purchase("b", 2, 5), Purchase("a", 3, 6)])
+    )
+    done("log", "append", "purchases", "--app", SHOP, "--log", folder / "log", stdin=lines)
+    run("run", SHOP, "--until-end", "--log", folder / "log", "--state", folder / "state")
+    return folder
+
+
+def test_it_asks_the_log_a_snapshot_and_a_time(place: Path) -> None:
+    ask = ("sql", SHOP, QUERY, "--log", place / "log")
+    assert done(*ask).out == "key\tcents\na\t10\nb\t5\n"
+    done("snapshot", "create", SHOP, "--log", place / "log", "--snapshots", place / "snaps", "--name", "now")
+    assert done(*ask, "--snapshot", f"{place}/snaps#now").out == "key\tcents\na\t10\nb\t5\n"
+    lines = done(*ask, "--json").out.splitlines()
+    assert [json.loads(one) for one in lines] == [{"key": "a", "cents": 10}, {"key": "b", "cents": 5}]
+    topic = done("sql", SHOP, "select count(*) from purchases", "--log", place / "log", "--json").out
+    assert list(json.loads(topic).values()) == [3]
+
+
+def test_what_is_wrong_is_said(place: Path) -> None:
+    ended = run("sql", SHOP, "select nothing from Customer", "--log", place / "log")
+    assert (ended.code, ended.out) == (2, "")
+    assert "the query fails: " in ended.err
+    ended = run("sql", SHOP, "from purchases", "--log", place / "log", "--as-of", "2026-01-01")
+    assert ended.code == 2
+    assert "has states only" in ended.err
+    ended = run("sql", SHOP, QUERY, "--snapshot", "x", "--as-of", "2026-01-01", "--log", place / "log")
+    assert "one of --snapshot and --as-of" in ended.err

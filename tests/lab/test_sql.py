@@ -1,0 +1,83 @@
+"""Queries compared with plain Python over all events, through the command, on the log, a snapshot and as of a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tailrace.core.errors import OptionError
+from tailrace.lab import export
+from tailrace.lab.sql import answered, tables_in
+from tailrace.testing import Harness
+from tests.lab import yard
+
+Rows = list[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def life() -> Iterator[tuple[Harness, list[yard.Move]]]:
+    h, events = yard.lived(seed=3)
+    with h:
+        yield h, events
+
+
+def asked(h: Harness, query: str) -> Rows:
+    states, topics = partial(export.export_state, h.plan, h.log), partial(export.export_topics, h.plan, h.log)
+    with answered(h.plan, query, states, topics) as (rows, notes):
+        assert notes == []
+        found: Rows = rows.fetchall()
+        return found
+
+
+def by_yard(events: list[yard.Move]) -> Rows:
+    return sorted(Counter(one.yard for one in events).items())
+
+
+def test_states_are_asked(life: tuple[Harness, list[yard.Move]]) -> None:
+    h, events = life
+    query = "select key_1, sum(count) from Slot group by key_1 order by key_1"
+    assert asked(h, query) == asked(h, query.replace("Slot", 'states."Slot"')) == by_yard(events)
+
+
+def test_a_state_is_joined_with_a_map_and_a_topic(life: tuple[Harness, list[yard.Move]]) -> None:
+    h, events = life
+    query = """
+        select sum(value) = (select count(*) from topics.moves), (select count(*) from moved)
+        from Slot_by join Slot using (key_1, key_2) where entry_2 >= 0
+    """
+    assert asked(h, query) == [(True, len(events))]
+
+
+def test_only_what_a_query_names_is_read(
+    life: tuple[Harness, list[yard.Move]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    h, _ = life
+    monkeypatch.setattr(export, "export_state", lambda *_: pytest.fail("a state is read"))
+    assert asked(h, "select 1 + 1") == [(2,)]
+
+
+def test_the_tables_of_a_query() -> None:
+    query = """with one as (select * from Slot) from one join topics."a.b" on true join 'x.parquet' on true"""
+    assert tables_in(query) >= {("", "Slot"), ("topics", "a.b")}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("selec 1", "cannot be read"),
+        ("drop table Slot", "not one SELECT"),
+        ("select 1; select 2", "not one SELECT"),
+        ("select nothing from Slot", "fails: .*nothing"),
+        ("select * from Slots", "fails: .*Slots.* Actors and topics are: Slot, "),
+        ("select 1 / count(*) from Slot where error('x') = 1", "fails"),
+    ],
+)
+def test_a_query_that_is_wrong_is_said_to_be(
+    life: tuple[Harness, list[yard.Move]], query: str, said: str
+) -> None:
+    with pytest.raises(OptionError, match=f"(?s){said}"):
+        asked(life[0], query)
