@@ -207,7 +207,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.canonical:Canonical._choose", "first], limit_of", "first], 9000 + limit_of", law=6
     ),
     "messages-out-of-turn": Mutation(
-        "core.engine.delivery:Delivery.next.found", "self.waiting.popleft", "self._waiting.pop", law=6
+        "core.engine.delivery:Delivery.next", "self.waiting.popleft", "self.waiting.pop", law=6
     ),
     "a-nan-with-the-bits-of-the-interpreter-in-an-event": Mutation(
         "core.declare.event_codec:EventCodec.__init__", "canonical_writer(type, self._write)", "self._write", law=6
