@@ -48,6 +48,7 @@ def compared(
     return ended.code, json.loads(ended.out)
 
 
+@pytest.mark.long
 def test_revisions_and_the_folder_are_compared(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +69,7 @@ def test_revisions_and_the_folder_are_compared(
     assert len(trees.stdout.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_noise_is_the_first_line_and_exit_code_2(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
