@@ -6,11 +6,11 @@ The tables that a query names are exported to a temporary folder, and DuckDB run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -48,18 +48,22 @@ def tables_in(query: str) -> set[tuple[str, str]]:
 
 def _tables(node: Any) -> Iterator[tuple[str, str]]:
     """The tables in a syntax tree."""
+    parts: Iterable[Any] = ()
     if isinstance(node, dict):
-        if node.get("type") == "BASE_TABLE":
-            yield node["schema_name"], node["table_name"]
-        node = list(node.values())
-    for part in node if isinstance(node, list) else ():
+        tree = cast("dict[str, Any]", node)
+        parts = tree.values()
+        if tree.get("type") == "BASE_TABLE":
+            yield tree["schema_name"], tree["table_name"]
+    elif isinstance(node, list):
+        parts = cast("Iterable[Any]", node)
+    for part in parts:
         yield from _tables(part)
 
 
 @contextmanager
 def answered(
     plan: Plan, query: str, states: Exporting, topics: ExportingTopics | None
-) -> Iterator[tuple[Any, list[str]]]:
+) -> Generator[tuple[Any, list[str]]]:
     """The result of a query, and notes. ``topics`` is None if there are none: of a snapshot, or as of a time.
 
     Raises OptionError: the query is wrong, or names what is not there. And what the exports raise.
