@@ -132,7 +132,7 @@ def test_what_is_kept_though_undeclared_is_named_and_so_is_what_cannot_be_droppe
         return [line for line in lines if {"kept", "drop"} & line.keys()]
 
     (kept,) = said()
-    assert (kept["level"], kept["kept"]) == ("info", ["Former"])
+    assert (kept["level"], kept["kept"]) == ("warning", ["Former"])
     unknown, kept = sorted(said("--drop-state", "Fromer"), key=lambda line: "kept" in line)
     assert (unknown["level"], unknown["drop"], unknown["undeclared"]) == ("warning", ["Fromer"], ["Former"])
     assert kept["kept"] == ["Former"]
