@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -31,6 +33,15 @@ from tailrace.testing import Harness
 from tests.lab import yard
 
 NAMES = ["Slot", "Slot_by", "Slot_recent", "timers"]
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Readers of Iceberg open catalogues of their own, which nobody closes: they are collected here, and not in another test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="module")

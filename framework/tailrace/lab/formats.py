@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -57,10 +57,10 @@ def to_iceberg(making: Path, folder: Path, names: Sequence[str], app: str) -> No
         catalogue = _iceberg.SqlCatalog(
             "tailrace", uri=f"sqlite:///{folder / CATALOGUE}", warehouse=f"file://{folder}"
         )
-        catalogue.create_namespace(app)
-        for name in names:
-            _append(catalogue, (app, name), making / name, f"file://{folder / name}")
-        catalogue.close()
+        with closing(catalogue):
+            catalogue.create_namespace(app)
+            for name in names:
+                _append(catalogue, (app, name), making / name, f"file://{folder / name}")
         for one in making.iterdir():
             if one.is_file():
                 one.replace(folder / one.name)
