@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tailrace.core.declare.plan import Plan
+from tailrace.core.records import Output
+from tailrace.log.kafka import KafkaLog
+from tailrace.runtime.preparing import prepare_log
 from tests.soak.processes import Process, wait_until
 
 SESSION = {"TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS": "6000"}
@@ -72,3 +76,30 @@ def stopped(process: Process) -> None:
     """Tell it to leave, and wait until it has left."""
     process.signal(signal.SIGTERM)
     assert process.ended() == 0, process.text()[-3_000:]
+
+
+def come_and_go(
+    members: Members,
+    log: KafkaLog,
+    app: str,
+    plan: Plan,
+    parts: tuple[Sequence[Output], Sequence[Output], Sequence[Output]],
+    has_results: Callable[[], bool],
+) -> Path:
+    """Run an app over three parts of its events: one member catches up with the first, another joins it, and the first is killed.
+
+    The other takes the rest, and leaves. Returns its state folder.
+    """
+    prepare_log(log, plan, create_declared=True)
+    log.append_all(parts[0])
+    one = members.start(app, "one")
+    await_tasks(one, plan.partitions)
+    two = members.start(app, "two")
+    await_tasks(two, 1)
+    log.append_all(parts[1])
+    wait_until(has_results, "there are results")
+    one.kill()
+    log.append_all(parts[2])
+    await_tasks(two, plan.partitions)
+    stopped(two)
+    return members.folder / "two"
