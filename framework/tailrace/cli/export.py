@@ -24,7 +24,7 @@ from tailrace.core.errors import SetAsideError
 from tailrace.lab import export as lab
 from tailrace.lab.formats import Format
 from tailrace.processes.app_loading import find_app
-from tailrace.state.snapshots import Snapshots
+from tailrace.state.snapshots import Snapshots, which_where
 
 _FORMATS = ("parquet", "delta", "iceberg")
 
@@ -93,8 +93,8 @@ def export(
     destination = lab.Destination(to[1], cast("Format", to[0]))
     options = lab.StateOptions(actors, timers, any_environment)
     if snapshot:
-        uri, _, which = snapshot.partition("#")
-        found = Snapshots(uri, plan.app).open(which or "latest")
+        uri, which = which_where(snapshot)
+        found = Snapshots(uri, plan.app).open(which)
         report = lab.export_snapshot(plan, found, destination, options)
     else:
         with opened_log(folder) as log:

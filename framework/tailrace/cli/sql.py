@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from tailrace.cli.value_types import TimeType
 from tailrace.lab import export
 from tailrace.lab.sql import Exporting, ExportingTopics, answered
 from tailrace.processes.app_loading import find_app
-from tailrace.state.snapshots import Snapshots
+from tailrace.state.snapshots import Snapshots, which_where
 
 _AT_ONCE = 10_000
 
@@ -59,36 +61,29 @@ def sql(
     if snapshot and as_of_ms is not None:
         raise click.UsageError("Give one of --snapshot and --as-of.")
     plan = find_app(app).plan()
-
-    def with_environment(
-        run: Any, to: export.Destination, options: export.StateOptions
-    ) -> export.ExportReport:
-        made: export.ExportReport = run(to, msgspec.structs.replace(options, any_environment=any_environment))
-        return made
-
-    if snapshot:
-        uri, _, which = snapshot.partition("#")
-        found = Snapshots(uri, plan.app).open(which or "latest")
-        _show(
-            plan,
-            query,
-            lambda to, options: export.export_snapshot(plan, found, to, options),
-            None,
-            as_json=as_json,
-        )
-        return
-    with opened_log(folder) as log:
-        if as_of_ms is None:
-            states: Exporting = partial(export.export_state, plan, log)
-            _show(plan, query, states, partial(export.export_topics, plan, log), as_json=as_json)
+    with ExitStack() as stack:
+        topics: ExportingTopics | None = None
+        if snapshot:
+            uri, which = which_where(snapshot)
+            states: Exporting = partial(export.export_snapshot, plan, Snapshots(uri, plan.app).open(which))
         else:
-            passed: Exporting = lambda to, options: export.export_as_of(plan, log, to, options, as_of_ms)  # noqa: E731
-            _show(plan, query, partial(with_environment, passed), None, as_json=as_json)
+            log = stack.enter_context(opened_log(folder))
+            if as_of_ms is None:
+                states, topics = (
+                    partial(export.export_state, plan, log),
+                    partial(export.export_topics, plan, log),
+                )
+            else:
+                states = partial(export.export_as_of, plan, log, time_ms=as_of_ms)
+        rows, notes = stack.enter_context(
+            answered(plan, query, states, topics, any_environment=any_environment)
+        )
+        _show(rows, notes, as_json=as_json)
 
 
-def _show(plan: Any, query: str, states: Exporting, topics: ExportingTopics | None, *, as_json: bool) -> None:
-    with answered(plan, query, states, topics) as (rows, notes), piped():
-        names: list[str] = [one[0] for one in rows.description]
+def _show(rows: Any, notes: Sequence[str], *, as_json: bool) -> None:
+    names: list[str] = [one[0] for one in rows.description]
+    with piped():
         while some := rows.fetchmany(_AT_ONCE):
             for row in some:
                 if as_json:

@@ -16,14 +16,13 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.as_read import defaults_apart
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import TailraceError
-from tailrace.core.extras import ExtraModule
 from tailrace.core.names import FORWARDED, inbox_of
 from tailrace.core.values.keys import KeyCodec
 from tailrace.history.comparing.matched_rows import MatchedKey, matched_keys, readers_of
+from tailrace.lab.database import connected, quoted
 from tailrace.state.snapshots import Snapshot, Snapshots
 from tailrace.state.snapshots.arrow import pa, parquet
 
-duckdb: Any = ExtraModule("duckdb", "comparisons of versions", "lab")
 _AT_ONCE = 50_000
 
 
@@ -110,11 +109,6 @@ def text_of(codec: KeyCodec | None, key: bytes) -> str:
         return key.hex()
 
 
-def quoted(file: Path) -> str:
-    """A Parquet file (without its suffix) in SQL."""
-    return "'" + f"{file}.parquet".replace("'", "''") + "'"
-
-
 # --- outputs
 
 _VIEW = """
@@ -149,8 +143,7 @@ where one.topic is null or two.topic is null or one.content <> two.content
 
 
 def _compare_outputs(plan: Plan, one: Made, other: Made, file: Path, found: Counts) -> None:
-    database = duckdb.connect(config={"temp_directory": str(file.with_name("spilled"))})
-    database.execute("set timezone = 'UTC'")
+    database = connected(temp_directory=str(file.with_name("spilled")))
     ends = " or ".join(f"ends_with(topic, '{one}')" for one in FORWARDED)
     internal = f"(topic = '{inbox_of(plan.app)}' or (starts_with(topic, '{plan.app}.') and ({ends})))"
     counts: list[int] = []

@@ -25,7 +25,8 @@ import msgspec
 
 from tailrace.core.errors import OptionError, UsageError
 from tailrace.core.extras import ExtraModule
-from tailrace.lab.differences import Counts, duckdb, quoted
+from tailrace.lab.database import add_views, connected, duckdb, is_one_select
+from tailrace.lab.differences import Counts
 
 np: Any = ExtraModule("numpy", "comparisons of versions", "lab")
 DRAWS = 2_000
@@ -87,12 +88,12 @@ def read_metrics(file: Path) -> list[Metric]:
         )
     for one in found:
         try:
-            statements = duckdb.extract_statements(one.query)
+            is_select = is_one_select(one.query)
         except duckdb.Error as error:
             raise OptionError(
                 f"the metric {one.name!r} is no SQL: {_first_line(error)}", hint="Correct it."
             ) from None
-        if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+        if not is_select:
             raise OptionError(
                 f"the metric {one.name!r} is not one SELECT", hint="Write one SELECT for each name."
             )
@@ -109,13 +110,9 @@ def measure(metrics: Sequence[Metric], tables: Mapping[str, Path]) -> list[Measu
 
 def _database(folder: Path) -> Any:
     """A database with a view for each table: ``outputs."topic"``, ``states.Actor``."""
-    database = duckdb.connect()
-    database.execute("set timezone = 'UTC'")
+    database = connected()
     for schema in ("outputs", "states"):
-        database.execute(f"create schema {schema}")
-        for table in sorted((folder / schema).iterdir()):
-            name = table.name.replace('"', '""')
-            database.execute(f'create view {schema}."{name}" as from read_parquet({quoted(table / "*")})')
+        add_views(database, schema, folder / schema)
     return database
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tailrace.core.extras import ExtraModule
-from tailrace.lab.differences import quoted
+from tailrace.lab.database import quoted
 from tailrace.lab.tables import rows_of
 
 jinja2: Any = ExtraModule("jinja2", "comparisons of versions", "lab")

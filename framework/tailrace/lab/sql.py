@@ -16,7 +16,7 @@ import msgspec
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError
-from tailrace.lab.differences import duckdb, quoted
+from tailrace.lab.database import add_views, connected, duckdb, is_one_select
 from tailrace.lab.export import Destination, ExportReport, StateOptions
 from tailrace.lab.state_tables import TIMERS_TABLE
 
@@ -32,14 +32,13 @@ def tables_in(query: str) -> set[tuple[str, str]]:
     Raises OptionError if it is not one SELECT.
     """
     try:
-        statements = duckdb.extract_statements(query)
-        types = [one.type for one in statements]
+        is_select = is_one_select(query)
         (tree,) = duckdb.execute("select json_serialize_sql($1)", [query]).fetchone()
     except duckdb.Error as error:
         raise OptionError(
             f"the query cannot be read: {error}", hint="It is SQL as DuckDB takes it."
         ) from None
-    if types != [duckdb.StatementType.SELECT]:
+    if not is_select:
         raise OptionError(
             "the query is not one SELECT", hint="Write a query that begins with SELECT, FROM or WITH."
         )
@@ -62,7 +61,12 @@ def _tables(node: Any) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def answered(
-    plan: Plan, query: str, states: Exporting, topics: ExportingTopics | None
+    plan: Plan,
+    query: str,
+    states: Exporting,
+    topics: ExportingTopics | None,
+    *,
+    any_environment: bool = False,
 ) -> Generator[tuple[Any, list[str]]]:
     """The result of a query, and notes. ``topics`` is None if there are none: of a snapshot, or as of a time.
 
@@ -84,18 +88,15 @@ def answered(
             f"the query names the topic {wanted[0]!r}, and a snapshot, or a time, has states only",
             hint="Leave --snapshot and --as-of out, and compare _time in the query.",
         )
-    with TemporaryDirectory(prefix="tailrace-sql-") as folder, duckdb.connect() as database:
-        database.execute("set timezone = 'UTC'")
-        for schema in (STATES, TOPICS):
-            database.execute(f"create schema {schema}")
+    with TemporaryDirectory(prefix="tailrace-sql-") as folder, connected() as database:
+        to = {schema: Destination(Path(folder) / schema) for schema in (STATES, TOPICS)}
         if actors or timers:
-            to = Destination(Path(folder) / STATES)
-            _views(
-                database, STATES, to, states(to, StateOptions(() if timers else tuple(actors), timers)), notes
-            )
+            options = StateOptions(() if timers else tuple(actors), timers, any_environment)
+            notes += _notes(states(to[STATES], options))
         if wanted and topics is not None:
-            to = Destination(Path(folder) / TOPICS)
-            _views(database, TOPICS, to, topics(to, wanted), notes)
+            notes += _notes(topics(to[TOPICS], wanted))
+        for schema, place in to.items():
+            add_views(database, schema, place.folder)
         database.execute(f"set search_path = '{STATES},{TOPICS}'")
         try:
             yield database.execute(query), notes
@@ -104,11 +105,6 @@ def answered(
             raise OptionError(f"the query fails: {error}", hint=f"Actors and topics are: {known}.") from None
 
 
-def _views(database: Any, schema: str, to: Destination, report: ExportReport, notes: list[str]) -> None:
-    for one in report.tables:
-        name = one.name.replace('"', '""')
-        files = quoted(to.folder / one.name / "*")
-        database.execute(f'create view {schema}."{name}" as from read_parquet({files})')
-    notes += report.notes
-    if report.skipped:
-        notes.append(f"{report.skipped:,} records cannot be decoded and are left out")
+def _notes(report: ExportReport) -> list[str]:
+    skipped = [f"{report.skipped:,} records cannot be decoded and are left out"] if report.skipped else []
+    return report.notes + skipped

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tailrace.lab.differences import duckdb, quoted
+from tailrace.lab.database import connected, quoted
 from tailrace.lab.metrics import Measured
 from tailrace.lab.trail import First, Item
 from tailrace.state.snapshots.arrow import pa, parquet
@@ -89,7 +89,7 @@ def items_to_trace(compared: Path, limit: int) -> list[Item]:
 
 def rows_of(query: str) -> list[tuple[Any, ...]]:
     """The rows of a query over files."""
-    rows: list[tuple[Any, ...]] = duckdb.connect().execute(query).fetchall()
+    rows: list[tuple[Any, ...]] = connected().execute(query).fetchall()
     return rows
 
 
@@ -106,8 +106,7 @@ def write_tables(compared: Path, firsts: Sequence[First], folder: Path) -> None:
         "timer": pa.array([one.timer for one in causes], pa.string()),
         "time": pa.array([one.time_ms for one in causes], pa.timestamp("ms", "UTC")),
     }
-    database = duckdb.connect()
-    database.execute("set timezone = 'UTC'")
+    database = connected()
     database.register("firsts", pa.table(columns))
     names = {"states": quoted(compared / "states"), "outputs": quoted(compared / "outputs")}
     for name, query in _TABLES.items():
