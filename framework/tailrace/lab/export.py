@@ -29,7 +29,7 @@ from tailrace.lab.files import MANIFEST, TableReport, TableWriter, published
 from tailrace.lab.formats import FINISH, Format, check_format
 from tailrace.lab.passes import AllKeys, Points, take_along_tape
 from tailrace.lab.points import point_columns, point_values, read_points
-from tailrace.lab.state_tables import RowBatches, View, check_actors, stored_actors, tables_of, write_state
+from tailrace.lab.state_tables import RowBatches, View, chosen_actors, stored_actors, tables_of, write_state
 from tailrace.lab.topic_tables import TopicTable
 from tailrace.log.interface import OneCommitLog
 from tailrace.state.snapshots import Snapshot, Snapshots
@@ -72,7 +72,7 @@ class StateOptions(msgspec.Struct, frozen=True):
 
 def export_state(plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions) -> ExportReport:
     """Export the state of an app as of the last commit of its log. Raises SnapshotMismatchError: it has never committed."""
-    check_actors(plan, options.actors)
+    chosen_actors(plan, options.actors)
     with _exporting(plan, "state", to) as (report, folder):
         snapshots = Snapshots(str(folder / _WORK), plan.app)
         made = take_snapshot(plan, log, snapshots)
@@ -82,7 +82,7 @@ def export_state(plan: Plan, log: OneCommitLog, to: Destination, options: StateO
 
 def export_snapshot(plan: Plan, snapshot: Snapshot, to: Destination, options: StateOptions) -> ExportReport:
     """Export the state in a snapshot. Raises SnapshotError."""
-    check_actors(plan, options.actors)
+    chosen_actors(plan, options.actors)
     with _exporting(plan, f"snapshot {snapshot.manifest.id}", to) as (report, folder):
         _write_state(plan, View.of_snapshot(snapshot), options, report, folder)
     return report
@@ -117,10 +117,9 @@ def export_as_of(
     plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions, time_ms: int
 ) -> ExportReport:
     """Export the state of an app as of a time. Raises what ``take_along_tape`` raises; what the time means: see ``passes``."""
-    check_actors(plan, options.actors)
+    actors = chosen_actors(plan, options.actors)
     with _exporting(plan, "state", to) as (report, folder):
         report.as_of_ms = time_ms
-        actors = [one for one in plan.actors if not options.actors or one.name in options.actors]
         takers = {number: AllKeys(time_ms, actors) for number in range(plan.partitions)}
         schemas = _take(plan, log, takers, report, options)
         rows_of = {number: one.rows for number, one in takers.items()}
@@ -135,8 +134,7 @@ def export_points(
     plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions, path: Path
 ) -> ExportReport:
     """Export the state of an actor for each row of a file of keys and times: see ``points``. Raises what ``take_along_tape`` raises."""
-    check_actors(plan, options.actors)
-    actors = [one for one in plan.actors if not options.actors or one.name in options.actors]
+    actors = chosen_actors(plan, options.actors)
     if len(actors) != 1:
         known = ", ".join(one.name for one in plan.actors)
         raise UsageError("points are of one actor", hint=f"Name it (--actor): {known}.")

@@ -140,10 +140,13 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
     for file in sorted(Path(made.outputs).glob("*.parquet")):
         partition, rest = int(file.name.split("-")[1]), read_outputs(Place.at(str(file)))
         while some := list(islice(rest, _AT_ONCE)):
-            for one, writer in topics:
-                mine = [(number, each) for number, each in some if each.topic == one.topic]
-                records = [InputRecord(at, each.timestamp_ms, each.key, each.value) for at, each in mine]
-                one.write_records(partition, records, writer)
+            sent: dict[str, list[InputRecord]] = {}
+            for number, one in some:
+                sent.setdefault(one.topic, []).append(
+                    InputRecord(number, one.timestamp_ms, one.key, one.value)
+                )
+            for table, writer in topics:
+                table.write_records(partition, sent.get(table.topic, []), writer)
     for _, writer in topics:
         writer.close()
     return [note for one in found for note in one.notes]

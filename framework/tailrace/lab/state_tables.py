@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
 
-from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.declare.schema import decode_schemas
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
@@ -131,8 +131,8 @@ def tables_of(plan: Plan, view: View, names: Sequence[str], *, timers: bool) -> 
     return found
 
 
-def check_actors(plan: Plan, names: Sequence[str]) -> None:
-    """Raises UsageError: the app has no actor of one of these names."""
+def chosen_actors(plan: Plan, names: Sequence[str]) -> list[ActorPlan]:
+    """The actors of these names, or all if none is named. Raises UsageError: the app has no such actor."""
     declared = [one.name for one in plan.actors]
     for name in names:
         if name not in declared:
@@ -140,6 +140,7 @@ def check_actors(plan: Plan, names: Sequence[str]) -> None:
             raise UsageError(
                 f"the app {plan.app!r} has no actor {name!r}", hint=did_you_mean(name, declared, known)
             )
+    return [one for one in plan.actors if not names or one.name in names]
 
 
 def stored_actors(plan: Plan, view: View, names: Sequence[str]) -> list[StoredActor]:

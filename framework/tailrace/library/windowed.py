@@ -79,7 +79,7 @@ def add_window(
 ) -> Edge[Any, Any]:
     """Add the operator of ``App.window``; see there."""
     where = f"the window {name!r}"
-    refuse_unknown(where, options, (*FieldOptions.__annotations__, "late", "into"))
+    refuse_unknown(where, options, (*WindowOptions.__annotations__, "into"))
     late: Topic[Any, Any] | None = options.get("late")
     rules = rules_of(where, windows, aggregate, options)
     _check_input(where, app, edge, rules, late)
