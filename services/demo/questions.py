@@ -6,7 +6,9 @@ The answers come from ``tailrace serve``, a process that follows the changelog. 
 from __future__ import annotations
 
 import http.client
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -33,6 +35,8 @@ _START_S = 60.0
 """Within this time the process follows all partitions."""
 ANSWERED_S = 60.0
 """Within this time an answer has what is committed."""
+_LEAVE_S = 60.0
+"""Within this time the process ends once it is told to."""
 _LOOK_S = 0.05
 
 
@@ -58,7 +62,13 @@ class Questions:
         command = [sys.executable, "-m", "tailrace", "serve", self._service.reference]
         command += ["--log", str(self._folders.log), "--http", "127.0.0.1:0", "--log-format", "json"]
         with self._words.open("wb") as words:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            )
         self._port = self._until_it_answers()
         self._console.say(
             f"   ✓ tailrace serve is process {self._process.pid}: it follows {self._service.name}, and answers at 127.0.0.1:{self._port}"
@@ -68,9 +78,17 @@ class Questions:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)  # faulthandler writes the stacks of its threads
             self._process.wait()
+            raise ServiceFailed(
+                f"tailrace serve has not ended {_LEAVE_S:.0f} s after SIGTERM: {self._words} has the stacks of its threads"
+            ) from error
 
     def compare(self, log: Log) -> Answers:
         """Ask for the aircraft that have flown most. Each must have as many legs as the log has finished ones of it."""
