@@ -36,7 +36,7 @@ _START_S = 60.0
 ANSWERED_S = 60.0
 """Within this time an answer has what is committed."""
 _LEAVE_S = 60.0
-"""Within this time the process ends once it is told to."""
+"""Within this time the process ends after SIGTERM."""
 _LOOK_S = 0.05
 
 
