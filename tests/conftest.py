@@ -55,6 +55,24 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
+class FailuresAtOnce:
+    """Prints the name of a test when it fails, as a run that is stopped does not come to the summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._reporter.write_line(f"\nfailed: {report.nodeid} ({report.when}, {report.duration:.0f} s)")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """See ``FailuresAtOnce``; the workers of pytest-xdist report to the main process, which has them all."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and os.environ.get("CI"):
+        config.pluginmanager.register(FailuresAtOnce(config))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test with an argument `seeds: range` once for each range of seeds. The test loops over them itself."""
     if "seeds" in metafunc.fixturenames:

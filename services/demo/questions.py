@@ -82,13 +82,15 @@ class Questions:
             return
         self._process.terminate()
         try:
-            self._process.wait(_LEAVE_S)
+            code = self._process.wait(_LEAVE_S)
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGABRT)  # faulthandler writes the stacks of its threads
             self._process.wait()
             raise ServiceFailed(
                 f"tailrace serve has not ended {_LEAVE_S:.0f} s after SIGTERM: {self._words} has the stacks of its threads"
             ) from error
+        if code and error is None:
+            raise ServiceFailed(f"tailrace serve has ended with exit code {code}: see {self._words}")
 
     def compare(self, log: Log) -> Answers:
         """Ask for the aircraft that have flown most. Each must have as many legs as the log has finished ones of it."""

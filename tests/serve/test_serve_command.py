@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -57,6 +61,67 @@ def test_other_machines_are_answered_if_they_have_the_token(tmp_path: Path) -> N
             assert ask(port, path, "the-token-of-this-test").status == 200
         server.signal(signal.SIGTERM)
         assert server.ended() == 0
+
+
+STUCK = """
+import sys, threading
+from tailrace.cli.main import main
+from tailrace.serve import followers, process
+process.LEAVE_MOST_S = 1.0
+def never_closes(self): threading.Event().wait()
+followers.Followers.close = never_closes
+main()
+"""
+UNHEARD = """
+import signal, sys, threading
+from tailrace.cli.main import main
+def strike():
+    sys.stdin.readline()
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)  # the main thread sleeps on
+threading.Thread(target=strike, daemon=True).start()
+main()
+"""
+
+
+@contextmanager
+def scripted(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A process with a ``tailrace serve`` that answers, and the file with what it writes."""
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        "serve",
+        DEPOT,
+        "--log",
+        stocked(folder),
+        "--http",
+        "127.0.0.1:0",
+    ]
+    words = folder / "words.txt"
+    with (
+        words.open("wb") as said,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said) as process,
+    ):
+        try:
+            wait_until(lambda: b"answering" in words.read_bytes(), "it answers")
+            yield process, words
+        finally:
+            process.kill()
+
+
+def test_it_ends_although_a_client_cannot_be_closed_and_shows_where_it_hangs(tmp_path: Path) -> None:
+    with scripted(STUCK, tmp_path) as (process, words):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 1
+    assert "never_closes" in words.read_text("utf-8")
+
+
+def test_a_signal_that_does_not_wake_the_main_thread_ends_it(tmp_path: Path) -> None:
+    with scripted(UNHEARD, tmp_path) as (process, _):
+        assert process.stdin is not None
+        process.stdin.write(b"now\n")
+        process.stdin.flush()
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(

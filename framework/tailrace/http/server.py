@@ -41,6 +41,10 @@ REQUEST_S = 15.0
 KEEP_ALIVE_S = 30
 MOST_WAITING = 200
 MOST_HEADER_BYTES = 64 << 10
+_SIGNAL_S = 0.25
+"""The longest time that ``join`` sleeps. Python runs a signal's handler in the main thread, and a signal does not wake that thread if
+another one received it, or if it came just before the sleep.
+"""
 _LEAVE_S = 5
 """How long requests may take that are under way when the server is closed."""
 
@@ -115,7 +119,8 @@ class Server:
     def join(self) -> None:
         """Wait until it has closed. Raises UsageError: the app did not begin."""
         assert self._thread is not None
-        self._thread.join()
+        while self._thread.is_alive():
+            self._thread.join(_SIGNAL_S)
         if not self._server.started:
             raise UsageError("the answers over HTTP could not begin: see the log")
 
