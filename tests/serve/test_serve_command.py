@@ -93,7 +93,7 @@ def scripted(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes
         "serve",
         DEPOT,
         "--log",
-        stocked(folder),
+        str(stocked(folder)),
         "--http",
         "127.0.0.1:0",
     ]
