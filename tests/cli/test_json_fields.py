@@ -60,9 +60,10 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "log verify": [],
         "log list": [],
         "log tail": ["purchases", "--no-follow"],
-        "migrate": ["--from", place / "log", "--to", tmp_path / "new", "--app", SHOP],
+        "migrate": ["--from", tmp_path / "copied", "--to", tmp_path / "new", "--app", SHOP],
         "rebuild": [SHOP, "--to", tmp_path / "rebuilt", "--workers", 1],
         "replay": [SHOP],
+        "reshape": [SHOP, "--partitions", 2, "--to", tmp_path / "new", "--snapshots", tmp_path / "snapshots"],
         "retire": ["shop"],
         "schemas check": ["services.sensors:app", "--lock", "schemas/schemas.lock.json"],
         "schemas lock": [SHOP, "--lock", tmp_path / "lock"],
@@ -88,6 +89,8 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
     if "ID" in given:
         (letter,) = done("dead-letters", "list", "shop", "--json", *where).lines
         given = [letter["id"] if one == "ID" else one for one in given]
+    if command == "migrate":
+        done("log", "copy", tmp_path / "copied", "--log", place / "log")
     ended = done(*command.split(), *given, *where, "--json")
     found = ended.out if command != "graph" else ended.out.replace("\n", "")
     said = [json.loads(line) for line in found.splitlines()]

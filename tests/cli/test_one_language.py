@@ -23,10 +23,11 @@ DIFFERENT: dict[str, dict[str, Any]] = {
     "--app": dict.fromkeys(
         ("migrate", "topics apply", "topics delete", "topics plan"), "takes several apps, which share topics"
     ),
+    "--partitions": {"reshape": "is that of the code by default"},
     "--key": {"log append": "names a field"},
     "--from": {"log dump": "takes an offset as well", "migrate": "is a log", "faust import": "is a table"},
     "--until": {"log dump": "takes an offset as well"},
-    "--to": dict.fromkeys(("ab", "archive", "migrate", "rebuild"), "is a place of its own kind"),
+    "--to": dict.fromkeys(("ab", "archive", "migrate", "rebuild", "reshape"), "is a place of its own kind"),
     "--format": dict.fromkeys(("graph", "log append", "schemas export"), "has formats of its own"),
     "--records": dict.fromkeys(("explore", "log tail"), "has a number of its own"),
 }

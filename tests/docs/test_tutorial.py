@@ -16,6 +16,7 @@ PAGES = [
     "docs/windows.md",
     "docs/joins.md",
     "docs/explore.md",
+    "docs/reshape.md",
     "docs/rolling.md",
     "docs/snapshots.md",
 ]

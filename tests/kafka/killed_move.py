@@ -8,21 +8,29 @@ import sys
 from typing import Any
 
 from tailrace.cli.main import main
-from tailrace.history.moving import copying, moving
+from tailrace.history.moving import copying, moving, reshaping
 
 STEPS = {
     "arriving": (moving, "note_move"),
     "reading": (copying.TopicCopy, "_read"),
-    "leaving": (moving._Moving, "_leave"),
+    "leaving": (moving.Moving, "_leave"),
     "state": (copying, "_write"),
-    "watermarks": (moving._Moving, "_publish"),
-    "positions": (moving._Moving, "_commit_positions"),
-    "ends": (moving._Moving, "_compare_ends"),
+    "watermarks": (moving.Moving, "_publish"),
+    "positions": (moving.Moving, "_commit_positions"),
+    "ends": (moving.Moving, "_compare_ends"),
+}
+RESHAPING = {
+    "arriving": (reshaping, "note_move"),
+    "rows": (reshaping._Reshaping, "_rows"),
+    "topic": (reshaping._Reshaping, "_spread"),
+    "snapshot": (reshaping._Reshaping, "_publish"),
+    "task": (reshaping, "start_from"),
+    "tasks": (reshaping._Reshaping, "_begin"),
 }
 
 
 def kill_after(step: str) -> None:
-    owner, name = STEPS[step]
+    owner, name = (RESHAPING if "reshape" in sys.argv else STEPS)[step]
     call = getattr(owner, name)
 
     def killing(*arguments: Any, **options: Any) -> None:

@@ -32,6 +32,7 @@ from tailrace.cli.log import log
 from tailrace.cli.migrate import migrate
 from tailrace.cli.rebuild import rebuild
 from tailrace.cli.replay import replay
+from tailrace.cli.reshape import reshape
 from tailrace.cli.retire import retire
 from tailrace.cli.run import run
 from tailrace.cli.schemas import schemas
@@ -73,6 +74,7 @@ tailrace.add_command(topics)
 tailrace.add_command(dead_letters)
 tailrace.add_command(retire)
 tailrace.add_command(migrate)
+tailrace.add_command(reshape)
 tailrace.add_command(faust)
 tailrace.add_command(graph)
 tailrace.add_command(schemas)

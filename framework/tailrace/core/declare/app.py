@@ -45,8 +45,8 @@ class App(Tables):
 
     - ``name``: the prefix of the app's internal topics, and the name of its state. Letters, digits, ``.``,
       ``_``, ``-``.
-    - ``partitions``: number of tasks (default: 4), from 1 to 10000. Every input has as many partitions. It
-      cannot be changed once the app has state.
+    - ``partitions``: number of tasks (default: 4), from 1 to 10000. Every input has as many partitions. Once
+      the app has state, ``tailrace reshape`` changes it.
     - ``on_error``: what happens when a record cannot be decoded or a handler raises. ``"stop"`` (the default)
       stops the task. ``"dead-letter"`` sends the event to the app's dead letters with the reason, and
       continues; a mistake in the code (NameError, AttributeError, TypeError, ``tr.UsageError``) still stops

@@ -115,18 +115,17 @@ class TopicCopy:
         return found
 
 
-def create_topic(source: MovableLog, target: MovableLog, topic: str) -> None:
-    """Create a topic as it is on the source. One that exists may have another retention.
+def create_topic(source: MovableLog, target: MovableLog, topic: str, partitions: int | None = None) -> None:
+    """Create a topic as it is on the source, or with another number of ``partitions``. One that exists may have another retention.
     Raises TopicMismatchError: it has another number of partitions, or only one of both is compacted.
     """
     settings, known = source.topics()[topic], target.topics().get(topic)
+    settings = settings._replace(partitions=partitions or settings.partitions)
     if known is None:
         target.create_topic(topic, settings)
     elif (known.partitions, known.compacted) != (settings.partitions, settings.compacted):
         raise TopicMismatchError(
-            f"the target has the topic with {known}, the source with {settings}",
-            topic=topic,
-            hint=BEGIN_AGAIN,
+            f"the target has the topic with {known}, and not with {settings}", topic=topic, hint=BEGIN_AGAIN
         )
 
 

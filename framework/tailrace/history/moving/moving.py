@@ -80,7 +80,7 @@ def move_apps(
         AppHistory(plan, source)
         check_history(plan.app, source, plan.inputs)
     with stopped(plans, source):
-        return _Moving(plans, source, target, tell).run()
+        return Moving(plans, source, target, tell).run()
 
 
 def give_up_move(plans: Sequence[Plan], source: StoredLog, target: StoredLog) -> None:
@@ -91,15 +91,17 @@ def give_up_move(plans: Sequence[Plan], source: StoredLog, target: StoredLog) ->
     for app in apps:
         if _has_arrived(app, source, target):
             raise AppMovedError(f"the app {app!r} lives on the target", hint="Move it back, from there.")
-    arriving = [app for app in apps if _is(target, app, "arriving", source)]
+    arriving = [app for app in apps if is_at(target, app, "arriving", source)]
     if arriving:
-        note_move(target, arriving, _move("given up", source))
-    left = [app for app in apps if _is(source, app, "left", target)]
+        note_move(target, arriving, move_of("given up", source))
+    left = [app for app in apps if is_at(source, app, "left", target)]
     if left:
-        note_move(source, left, _move("stayed", target))
+        note_move(source, left, move_of("stayed", target))
 
 
-class _Moving:
+class Moving:
+    """The steps of a move."""
+
     def __init__(
         self,
         plans: Sequence[Plan],
@@ -117,14 +119,14 @@ class _Moving:
             for number in range(plan.partitions):
                 self._source.writer(transactional_id(plan.app, number)).close()
         for app in self._apps:
-            _check_source(app, self._source, self._target)
+            check_source(app, self._source, self._target)
         if all(_has_arrived(app, self._source, self._target) for app in self._apps):
             return Moved(self._apps, [], 0)
-        self._check_writers()
+        self.check_writers()
         self._left = [self._inputs_left(plan) for plan in self._plans]
         names = self._topics()
-        self._check_target(names)
-        note_move(self._target, self._apps, _move("arriving", self._source))
+        self.check_target(names)
+        note_move(self._target, self._apps, move_of("arriving", self._source))
         placer = self._target.placer(moves_of(self._apps[0]))
         try:
             copy = TopicCopy(self._source, self._target, placer, names, self._tell)
@@ -138,14 +140,14 @@ class _Moving:
         self._commit_positions()
         self._note_handed_over()
         self._compare_ends(names)
-        note_move(self._target, self._apps, _move("arrived", self._source))
+        note_move(self._target, self._apps, move_of("arrived", self._source))
         return Moved(self._apps, copy.report(), rows)
 
     # --- may it be moved?
 
-    def _check_target(self, names: Sequence[str]) -> None:
+    def check_target(self, names: Sequence[str]) -> None:
         """Refuse a target with records in the topics, except for those of an interrupted move of these apps."""
-        begun = [_is(self._target, app, "arriving", self._source) for app in self._apps]
+        begun = [is_at(self._target, app, "arriving", self._source) for app in self._apps]
         if all(begun):
             return
         wanted = {*names, *(plan.changelog_topic for plan in self._plans)}
@@ -164,7 +166,7 @@ class _Moving:
                 hint=BEGIN_AGAIN,
             )
 
-    def _check_writers(self) -> None:
+    def check_writers(self) -> None:
         """Refuse to part an app from the writers of the topics that it follows."""
         followed = {
             one.name: plan.app
@@ -205,16 +207,16 @@ class _Moving:
 
     def _leave(self) -> None:
         """From here on, the apps can be started on neither log."""
-        before = all(_is(self._source, app, "left", self._target) for app in self._apps)
+        before = all(is_at(self._source, app, "left", self._target) for app in self._apps)
         if not before:
-            note_move(self._source, self._apps, _move("left", self._target))
+            note_move(self._source, self._apps, move_of("left", self._target))
         if self._source.moves_tasks:  # a process may have started meanwhile
             try:
                 with stopped(self._plans, self._source):
                     pass
             except TaskOwnedError:
                 if not before:  # else the state may be on the target already
-                    note_move(self._source, self._apps, _move("stayed", self._target))
+                    note_move(self._source, self._apps, move_of("stayed", self._target))
                 raise
 
     def _copy_state(self, placer: Placer) -> int:
@@ -272,9 +274,10 @@ class _Moving:
                     )
 
 
-def _check_source(app: str, source: StoredLog, target: StoredLog) -> None:
+def check_source(app: str, source: StoredLog, target: StoredLog) -> None:
+    """Check that the app lives on the source as a whole. Raises AppMovedError."""
     found = last_move(source, app)
-    if found is None or found.step in ("arrived", "stayed") or _is(source, app, "left", target):
+    if found is None or found.step in ("arrived", "stayed") or is_at(source, app, "left", target):
         return
     if found.step == "left":
         raise AppMovedError(
@@ -286,18 +289,19 @@ def _check_source(app: str, source: StoredLog, target: StoredLog) -> None:
     )
 
 
-def _move(step: Step, other: StoredLog) -> Move:
+def move_of(step: Step, other: StoredLog) -> Move:
+    """The record of a step, with the other log."""
     return Move(step, other.identity.hex(), other.place)
 
 
-def _is(log: StoredLog, app: str, step: Step, other: StoredLog) -> bool:
+def is_at(log: StoredLog, app: str, step: Step, other: StoredLog) -> bool:
     """Whether this is the last move of an app on a log."""
     found = last_move(log, app)
     return found is not None and (found.step, found.other) == (step, other.identity.hex())
 
 
 def _has_arrived(app: str, source: StoredLog, target: StoredLog) -> bool:
-    return _is(source, app, "left", target) and _is(target, app, "arrived", source)
+    return is_at(source, app, "left", target) and is_at(target, app, "arrived", source)
 
 
 @contextmanager

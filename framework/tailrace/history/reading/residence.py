@@ -84,7 +84,7 @@ def check_lives_here(log: Log, app: str) -> None:
     if found is not None and found.step == "arriving":
         raise AppMovedError(
             f"the app {app!r} is being moved to this log from {found.place}, and not everything is here yet",
-            hint="Run the same 'tailrace migrate' again: it continues where it was interrupted.",
+            hint="Run the same command again (tailrace migrate, or reshape): it continues where it was interrupted.",
         )
     if found is not None and found.step == "given up":
         raise AppMovedError(

@@ -1,0 +1,280 @@
+"""An app that was reshaped continues as if it had always had these partitions: against plain Python, and against such an app."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+
+import pytest
+
+import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
+from tailrace.history.moving.copying import Copied
+from tailrace.history.moving.reshaping import reshape
+from tailrace.history.moving.spreading import Spread
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.reading.stretches import scan
+from tailrace.history.replay.replaying import replay
+from tailrace.history.replay.report import ReplayOptions
+from tailrace.history.snapshots.taking import take_snapshot
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.log.interface import StoredLog
+from tailrace.runtime.preparing import prepare_log
+from tailrace.runtime.progress import last_phase
+from tailrace.runtime.slices import PartitionSettings
+from tailrace.runtime.worker import Worker, WorkerSettings
+from tailrace.state import MemoryStore
+from tailrace.state.snapshots import Manifest, Snapshots
+from tests.docs.page import ROOT
+from tests.history.depots import Step, drawn, expected, found, make_app, outputs
+from tests.kafka.killed_move import RESHAPING
+
+OFTEN = WorkerSettings(slice_records=7, partition=PartitionSettings(commit_interval_ms=1))
+EVENTS = drawn(Random(1), 0, 200)
+
+
+class Life:
+    """An app on one log after the other."""
+
+    def __init__(self, folder: Path, partitions: int) -> None:
+        self.folder, self.logs = folder, 0
+        self.log: StoredLog = self.new_log()
+        self.plan: Plan = make_app(partitions).plan()
+        self.stores: dict[int, MemoryStore] = {}
+        prepare_log(self.log, self.plan, create_declared=True)
+
+    def new_log(self) -> StoredLog:
+        self.logs += 1
+        return EmbeddedLog(self.folder / f"log{self.logs}")
+
+    def run(self, numbers: range | None = None, *, turns: int = 1 << 30, to_the_end: bool = False) -> None:
+        worker = Worker(
+            self.plan,
+            self.log,
+            numbers or range(self.plan.partitions),
+            lambda number: self.stores.setdefault(number, MemoryStore()),
+            settings=replace(OFTEN, bounded=True),
+        )
+        worker.start()
+        while turns > 0:
+            turns -= 1
+            if worker.turn() or not worker.quiet:
+                continue
+            if not to_the_end or worker.phase == last_phase(worker.plan):
+                break
+            worker.advance()
+        worker.leave()
+
+    def reshape(self, partitions: int, log: StoredLog | None = None) -> Manifest:
+        """Into a new log."""
+        log = log or self.new_log()
+        done, _ = reshape(self.plan, self.log, log, str(self.folder / "snapshots"), partitions)
+        self.log.close()
+        self.log, self.plan, self.stores = log, make_app(partitions).plan(), {}
+        return done
+
+    def rows(self) -> dict[bytes, bytes]:
+        """Of all tasks together."""
+        end, history = rows.prefix_end(rows.STATE), AppHistory(self.plan, self.log)
+        some = (history.committed(number, with_rows=True).rows for number in range(self.plan.partitions))
+        return {row: value for one in some if one is not None for row, value in one.scan(rows.STATE, end)}
+
+
+def rest(life: Life) -> list[int]:
+    """The records of each input that no task has read, messages among them."""
+    history, log = AppHistory(life.plan, life.log), life.log
+    found = []
+    for number in range(life.plan.partitions):
+        cut = history.committed(number).cut
+        positions = tape.decode_cut(cut).positions if cut else {}
+        found += [log.end_offset(one.name, number) - positions.get(one.name, 0) for one in life.plan.inputs]
+    return found
+
+
+@pytest.mark.one_seed_in(20)
+def test_an_app_that_was_reshaped_there_and_back_does_what_one_does_that_always_had_these_partitions(
+    seeds: range, tmp_path: Path
+) -> None:
+    waited = under_way = 0
+    for seed in seeds:
+        random, folder = Random(seed), tmp_path / str(seed)
+        shape, other = random.sample(range(1, 7), 2)
+        events = drawn(random, 0, 160)
+        parts = [random.randrange(60), random.randrange(70, 150)]
+        life = Life(folder, shape)
+        for start, stop, to in ((0, parts[0], other), (parts[0] + 10, parts[1], shape)):
+            life.log.append_all(outputs(events[start:stop]))
+            life.run(turns=random.choice((1, 3, 1 << 30)))
+            life.log.append_all(outputs(events[stop : stop + 10]))
+            some = range(random.randrange(1, life.plan.partitions + 1))
+            life.run(some, turns=random.choice((0, 1, 2, 1 << 30)))
+            cuts = [AppHistory(life.plan, life.log).committed(one).cut for one in range(life.plan.partitions)]
+            if not any(cuts):
+                life.run()
+            waited += any(cut and tape.decode_cut(cut).ordered for cut in cuts)
+            under_way += any(rest(life))
+            life.reshape(to)
+        life.log.append_all(outputs(events[parts[1] + 10 :]))
+        life.run(to_the_end=True)
+        always = Life(folder / "always", shape)
+        always.log.append_all(outputs(events))
+        always.run(to_the_end=True)
+        assert found(life.log) == expected(events) == found(always.log), seed
+        assert life.rows() == always.rows(), seed
+        replay(life.plan, life.log, ReplayOptions())
+        rmtree(folder)
+    assert waited
+    assert under_way
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    """An app in which events wait for their turn and messages are under way, and records were not read yet."""
+    made = Life(tmp_path, 3)
+    made.log.append_all(outputs(EVENTS[:100]))
+    made.run()
+    made.log.append_all(outputs(EVENTS[100:150]))
+    made.run(range(2))
+    yield made
+    made.log.close()
+
+
+def check_rest(life: Life) -> None:
+    """The rest of the events, and the end of all."""
+    life.log.append_all(outputs(EVENTS[150:]))
+    life.run(to_the_end=True)
+    assert found(life.log) == expected(EVENTS)
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+def test_what_is_under_way_is_so_on_the_new_log_and_no_number_is_used_twice(
+    life: Life, partitions: int
+) -> None:
+    assert sum(rest(life)) > 10
+    life.reshape(partitions)
+    made = take_snapshot(life.plan, life.log, Snapshots(str(life.folder / "others"), "depot"))
+    inbox = [life.log.end_offset("depot.inbox", number) for number in range(partitions)]
+    assert [(one.waiting or {}).get("depot.inbox") for one in made.tasks] == inbox
+    assert sum(inbox) > 3
+    check_rest(life)
+    origins = [one.headers[-1] for at in range(partitions) for one in scan(life.log, "said", at)]
+    assert len(origins) == len({*origins}) > 100
+
+
+@pytest.mark.parametrize("step", RESHAPING)
+def test_one_that_is_killed_is_repeated_until_it_is_done(life: Life, step: str) -> None:
+    command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.depots:of_2"]
+    command += ["--partitions", "2", "--log", "log1", "--to", "new", "--snapshots", "snapshots"]
+    before = life.log.ends(life.log.topics())
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    killed = subprocess.run(command, cwd=life.folder, env=environment, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    log = EmbeddedLog(life.folder / "new")
+    if step != "arriving":
+        with pytest.raises(AppMovedError, match="not everything is here yet"):
+            check_lives_here(log, "depot")
+    assert life.log.ends(life.log.topics()).offsets == before.offsets
+    uri = str(life.folder / "snapshots")
+    made, _ = reshape(life.plan, life.log, log, uri, 2)
+    again, copied = reshape(life.plan, life.log, log, uri, 2)
+    assert (again, copied) == (made, []), "one that has ended has no effect when it is repeated"
+    assert len([one for one in Snapshots(uri, "depot").list() if one.source == "edited"]) == 1
+    check_lives_here(life.log, "depot")
+    life.log.close()
+    life.log, life.plan, life.stores = log, make_app(2).plan(), {}
+    check_rest(life)
+
+
+def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
+    uri, new = str(tmp_path / "snapshots"), EmbeddedLog(tmp_path / "new")
+    with pytest.raises(OptionError, match="its own log"):
+        reshape(life.plan, life.log, life.log, uri, 2)
+    with pytest.raises(OptionError, match="has 3 partitions already"):
+        reshape(life.plan, life.log, new, uri, 3)
+    prepare_log(new, make_app(2).plan(), create_declared=True)
+    new.append_all(outputs(EVENTS[:1]))
+    with pytest.raises(AppMovedError, match="the target has records in '"):
+        reshape(life.plan, life.log, new, uri, 2)
+    life.log.append_all(outputs(EVENTS[:1]))
+    other, done = EmbeddedLog(tmp_path / "other"), Spread.done
+
+    def then_written(self: Spread) -> Copied:
+        life.log.append_all(outputs(EVENTS[:5]))
+        return done(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Spread, "done", lambda self: life.log.append_all(outputs(EVENTS[1:2])))
+        with pytest.raises(
+            AppMovedError, match="something has written to the topics of 'depot' on the old log"
+        ):
+            reshape(life.plan, life.log, other, uri, 2)
+    other.append_all(outputs(EVENTS[150:170]))
+    with pytest.raises(AppMovedError, match="not those of the source"):
+        reshape(life.plan, life.log, other, uri, 2)
+    new.close()
+    other.close()
+
+
+def test_events_that_another_actor_has_handled_and_that_wait_are_refused(tmp_path: Path) -> None:
+    app = tr.App("depot", partitions=2)
+    left = app.topic("left", Step, out_of_order="40ms")
+
+    @app.actor
+    class Early(tr.Actor, order="arrival"):
+        count: int = 0
+
+        @tr.process(left)
+        def step(self, event: Step, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    @app.actor
+    class InTurn(tr.Actor, order="event-time"):
+        count: int = 0
+
+        @tr.process(left)
+        def step(self, event: Step, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    life = Life(tmp_path, 2)
+    life.plan = app.plan()
+    prepare_log(life.log, life.plan, create_declared=True)
+    life.log.append_all([one for one in outputs(EVENTS) if one.topic == "left"])
+    life.run()
+    with pytest.raises(
+        SnapshotMismatchError, match="wait for their turn in InTurn, and another actor has handled"
+    ):
+        life.reshape(3)
+
+
+def test_a_broadcast_topic_is_refused(tmp_path: Path) -> None:
+    app = tr.App("depot", partitions=2)
+    left = app.topic("left", Step)
+    broadcast = app.topic("rules", Step, broadcast=True)
+
+    @app.actor
+    class Early(tr.Actor):
+        rules: tr.Shared[str, Step] = tr.shared(broadcast)
+        count: int = 0
+
+        @tr.process(left)
+        def step(self, event: Step, ctx: tr.Context[str]) -> None:
+            self.count += 1
+
+    life = Life(tmp_path, 2)
+    life.plan = app.plan()
+    prepare_log(life.log, life.plan, create_declared=True)
+    life.log.append_all([one for one in outputs(EVENTS) if one.topic == "left"])
+    life.run()
+    with pytest.raises(SnapshotMismatchError, match="is broadcast: each task has a table of it"):
+        life.reshape(3)
