@@ -52,6 +52,7 @@ MAIN_ONLY = (
     "tests/services/test_flights_again.py",
     "tests/services/test_flights_history.py",
     "tests/services/test_flights_year.py",
+    "tests/services/test_lab.py",
     "tests/test_examples_explored.py",
     "tests/testing/exploring/test_exploration.py",
     # Commands whose work is done by rooms below, which have tests of their own.

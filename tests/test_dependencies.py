@@ -22,6 +22,9 @@ ROOM_OF = {
     "framework/tailrace/http/": "http",
     "framework/tailrace/runtime/http_answers.py": "http",
     "framework/tailrace/serve/page/": "http",
+    "services/lab/": "lab",
+    "services/lab/routes.py": "spark",
+    "services/lab/training.py": "spark",
 }
 
 

@@ -163,6 +163,7 @@ def moved() -> History:
 REAL: Mapping[str, Callable[[], History]] = {
     "aircraft": lambda: flights(Airframe, Departure, Arrival),
     "delays": moved,
+    "forecast": lambda: flights(Departure, Arrival),
     "airport": lambda: moved() + flights(Weather, Cancellation),
 }
 

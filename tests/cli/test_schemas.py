@@ -25,11 +25,12 @@ SERVICES = [
         "stocks",
         "threes",
         "fraud",
+        "lab.forecast",
     )
 ]
 
 
-MORE = ["delays", "rooms", "words", "stocks", "threes", "fraud"]
+MORE = ["delays", "rooms", "words", "stocks", "threes", "fraud", "forecast"]
 
 
 def test_the_lock_of_the_example_services_is_what_they_declare(tmp_path: Path) -> None:
