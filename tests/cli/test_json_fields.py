@@ -62,6 +62,7 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "log tail": ["purchases", "--no-follow"],
         "migrate": ["--from", tmp_path / "copied", "--to", tmp_path / "new", "--app", SHOP],
         "rebuild": [SHOP, "--to", tmp_path / "rebuilt", "--workers", 1],
+        "rebuild --plan": [SHOP, "--to", tmp_path / "rebuilt", "--workers", 1],
         "replay": [SHOP],
         "reshape": [SHOP, "--partitions", 2, "--to", tmp_path / "new", "--snapshots", tmp_path / "snapshots"],
         "retire": ["shop"],
