@@ -67,7 +67,7 @@ class OrderedTask(TaskState):
                 and not firing.draining
                 and not (self.pausing and unit.taken > start and self._has_sent(sent))
             ):
-                if one.turns and self._take_turns(one, heads):
+                if one.turns and self._units.waiting_keys is None and self._take_turns(one, heads):
                     continue
                 head = heads[unit.taken]
                 time_ms = head[1]
@@ -140,8 +140,13 @@ class OrderedTask(TaskState):
         own_ms = marks.of_source[plan.index]
         place_ms = time_ms if time_ms > own_ms else own_ms + 1
         waits = [one for one in one.waits if one in takers and place_ms > marks.ready[one]]
+        keys, sweep = self._units.waiting_keys, self._sweep
+        left_out = keys is not None and head[2] not in keys and place_ms == time_ms  # a late event counts
         for operator in waits:
-            self._sweep.waiting[operator].push(plan.index, head, place_ms)
+            if left_out:
+                sweep.highest_elsewhere[operator] = max(sweep.highest_elsewhere[operator], time_ms)
+            else:
+                sweep.waiting[operator].push(plan.index, head, place_ms)
         at_once = [route for route in routes if route[0].operator not in waits]
         if at_once:
             self._units.at_once = frozenset(route.operator for route, _ in at_once) if waits else NOBODY

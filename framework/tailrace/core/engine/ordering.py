@@ -32,6 +32,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from tailrace.core import rows
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.firing import Firing
 from tailrace.core.engine.input_decoder import BoundInput
@@ -54,7 +55,16 @@ Place = tuple[int, int, int]
 class Sweep(Firing):
     """Handles the events that are ready, and fires the timers that are due, in the order of their times."""
 
-    __slots__ = ("_event", "event_bytes", "handle", "inputs", "last", "operators", "waiting")
+    __slots__ = (
+        "_event",
+        "event_bytes",
+        "handle",
+        "highest_elsewhere",
+        "inputs",
+        "last",
+        "operators",
+        "waiting",
+    )
 
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
@@ -72,13 +82,15 @@ class Sweep(Firing):
         self.waiting = {number: Waiting(plan.inputs) for number in self.operators}
         self.last: dict[int, Place] = {}
         """By operator, the place of the last event that it has handled in its turn."""
+        self.highest_elsewhere = [NO_WATERMARK] * len(plan.operators)
+        """By operator: the highest time of a place of an event that is left out: of another shard, or of a key that is not watched."""
         marks.waiting_until = self._waiting_until
         self.event_bytes = 1_000
         """About so many bytes of memory an event that waits takes."""
         self._event = -1
 
     def _waiting_until(self, operator: int) -> int:
-        return self.waiting[operator].last_ms()
+        return max(self.waiting[operator].last_ms(), self.highest_elsewhere[operator])
 
     @property
     def bytes_in_memory(self) -> int:

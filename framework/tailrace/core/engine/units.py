@@ -8,7 +8,7 @@ letter. There is no other way out: a unit leaves all of its effects or none.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from tailrace.core import rows
@@ -85,6 +85,8 @@ class Units:
 
     direct: ClassVar = True
     """Whether a task may call handlers itself if a unit consists of a single call."""
+    waiting_keys: Collection[Any] | None = None
+    """The keys whose events wait for their turn, and not only move the watermark; None for all. With some, no cut is continued."""
 
     def __init__(
         self,

@@ -95,8 +95,6 @@ class _ShardSweep(InOrder, Sweep):
         super().__init__(*of_sweep)
         self.record = b""
         """The offset of the record whose step it is, if records are taken one by one."""
-        self.highest_elsewhere = [NO_WATERMARK] * len(self.units.plan.operators)
-        """By operator: the highest time of a place of another shard's event."""
 
     def begin(self, record: bytes = b"") -> None:
         """Begin the step of a record, or of another cause."""
@@ -110,9 +108,6 @@ class _ShardSweep(InOrder, Sweep):
         self.go_to(domain, entry[0], b"\1" + place_of(domain, entry))
         super().fire(domain, entry, table)
         self.tag()
-
-    def _waiting_until(self, operator: int) -> int:
-        return max(super()._waiting_until(operator), self.highest_elsewhere[operator])
 
 
 class OrderedShardTask(Task):
