@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,12 +120,11 @@ def read_outputs(place: Place, first: int = 0) -> Iterator[tuple[int, Output]]:
                 continue
             left = min(batch.num_rows, passed - first)
             found = batch.slice(batch.num_rows - left)
-            columns = [found.column(column) for column in ("number", "topic", "key", "value", "headers")]
-            times: list[int] = found.column("timestamp").cast("int64").to_pylist()
-            for (number, topic, key, value, headers), time_ms in zip(
-                zip(*(column.to_pylist() for column in columns), strict=True), times, strict=True
-            ):
-                yield (
-                    number,
-                    Output(topic, key, value, time_ms, tuple((one["key"], one["value"]) for one in headers)),
-                )
+            names = ("number", "topic", "key", "value", "timestamp", "headers")
+            *columns, times, headers = (found.column(name) for name in names)
+            pairs = headers.flatten()  # each as a dict of Python would take longer than all else
+            header = zip(*(pairs.field(name).to_pylist() for name in ("key", "value")), strict=True)
+            counts = headers.value_lengths().to_pylist()
+            rows = [one.to_pylist() for one in (*columns, times.cast("int64"))]
+            for number, topic, key, value, time_ms, count in zip(*rows, counts, strict=True):
+                yield number, Output(topic, key, value, time_ms, tuple(islice(header, count)))
