@@ -18,6 +18,7 @@ import polars as pl
 import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 import pytest
+from filelock import FileLock
 
 from tailrace.core.errors import ExportError, OptionError, UnknownTopicError, UsageError
 from tailrace.history.snapshots.taking import take_snapshot
@@ -235,14 +236,19 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, life) -> None:
     assert (tmp_path / "out" / files.MANIFEST).exists()
 
 
-def test_an_export_that_runs_or_was_killed_is_named(tmp_path: Path, life) -> None:
+def test_an_export_that_runs_is_named_and_what_one_that_was_killed_has_left_is_removed(
+    tmp_path: Path, life
+) -> None:
     h, _ = life
-    (tmp_path / ".out.export").mkdir()
-    with pytest.raises(OptionError, match=r"is running, or was killed.*remove '.*/\.out\.export'"):
+    hidden = tmp_path / ".out.export"
+    (hidden / "new" / "Slot").mkdir(parents=True)
+    (hidden / "new" / "Slot" / "part-00000.parquet").write_text("half")
+    with FileLock(hidden / "lock"), pytest.raises(OptionError, match="another command writes into"):
         export_state(h.plan, h.log, Destination(tmp_path / "out"), ALL)
-    (tmp_path / ".out.export").rmdir()
+    assert (hidden / "new" / "Slot").is_dir()
     export_state(h.plan, h.log, Destination(tmp_path / "out"), ALL)
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
+    assert "lock" not in {one.name for one in (tmp_path / "out").iterdir()}
 
 
 def test_a_full_disk_publishes_nothing(tmp_path: Path, life, monkeypatch) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tailrace.core import rows
-from tailrace.core.engine.observer import Call, Moment, key_now, rows_now
+from tailrace.core.engine.observer import Call, Observer, key_now, rows_now
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
@@ -20,17 +19,10 @@ from tests.history.rebuilding.test_random_lives import lived
 from tests.proof.seeds import told
 
 
-class Compares:
+class Compares(Observer):
     """An observer that compares both after each call."""
 
     compared = timers = 0
-
-    def begins(self, _call: Call, /) -> None:
-        """See ``Observer``."""
-
-    def call(self, _call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:
-        """See ``Observer``."""
-        handler(*arguments)
 
     def returned(self, call: Call, _outputs: Sequence[RawOutput], /) -> None:
         """See ``Observer``."""
@@ -41,12 +33,6 @@ class Compares:
         assert _bare(here) == _bare(there)
         self.compared += 1
         self.timers += any(rest[:1] == b"t" for rest in here)
-
-    def passed_over(self, _moment: Moment, _why: str, /) -> None:
-        """See ``Observer``."""
-
-    def expired(self, *_of: Any) -> None:
-        """See ``Observer``."""
 
 
 def _bare(found: dict[bytes, bytes]) -> dict[bytes, bytes]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from tailrace.core.engine.observer import Call, Moment, key_now
+from tailrace.core.engine.observer import Call, Observer, key_now
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
@@ -20,18 +20,11 @@ from tests.history.rebuilding.test_random_lives import lived
 from tests.proof.seeds import told
 
 
-class Records:
+class Records(Observer):
     """Records each call, what it returns with, and the rows of its key after it."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
-
-    def begins(self, _call: Call, /) -> None:
-        """See ``Observer``."""
-
-    def call(self, _call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:
-        """See ``Observer``."""
-        handler(*arguments)
 
     def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
         """See ``Observer``."""
@@ -39,12 +32,6 @@ class Records:
         rows = None if call.actor is None else sorted(key_now(call.cells, call.actor, one.key).items())
         times = one.event_time, one.watermark, one.now, one.is_late
         self.calls.append((one.key, call.handler, one.input, one.at, times, [*outputs], rows))
-
-    def passed_over(self, _moment: Moment, _why: str, /) -> None:
-        """See ``Observer``."""
-
-    def expired(self, *_of: Any) -> None:
-        """See ``Observer``."""
 
 
 @pytest.mark.one_seed_in(25)  # one takes 1.5 s

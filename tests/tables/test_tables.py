@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,10 +10,8 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.engine.observer import Call, Moment
+from tailrace.core.engine.observer import Call, Moment, Observer
 from tailrace.core.errors import BadRecordError, HandlerError, OffsetGoneError, ReplayDivergedError
-from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.schemas.exporting import asyncapi
@@ -308,7 +305,7 @@ def test_schedules_do_not_change_what_a_copy_ends_with() -> None:
         assert h.explore(schedules=8).schedules == 8
 
 
-class Watching:
+class Watching(Observer):
     """An observer that notes which calls there were, and what goes to no handler."""
 
     def __init__(self) -> None:
@@ -317,15 +314,8 @@ class Watching:
     def begins(self, call: Call, /) -> None:
         self.said.append(f"{call.handler} {call.moment.event}")
 
-    def call(self, _call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:
-        handler(*arguments)
-
-    def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None: ...
-
     def passed_over(self, moment: Moment, why: str, /) -> None:
         self.said.append(f"{moment.key}: {why}")
-
-    def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None: ...
 
 
 def test_an_observer_sees_deletions_and_those_that_no_handler_takes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import msgspec
 
@@ -10,9 +12,7 @@ from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.rebuild_options import failure_options, source_options
 from tailrace.core.counting import counted
-from tailrace.history.rebuilding.request import Failures, Source
 from tailrace.lab.ab import AbReport, Wanted, compare_versions
-from tailrace.lab.metrics import Measured
 
 EXCEEDED, NOISY = 1, 2
 
@@ -46,38 +46,13 @@ EXCEEDED, NOISY = 1, 2
 @click.option("--noisy", is_flag=True, help="Exit 0 even if A differs from itself or from the service.")
 @workers_option(None, "Processes of this machine.")
 @json_option
-def ab(
-    *,
-    a: str,
-    b: str,
-    source: Source,
-    failures: Failures,
-    to: str,
-    python_b: str | None,
-    first_events: int,
-    metrics: str | None,
-    limits: tuple[str, ...],
-    noisy: bool,
-    workers: int | None,
-    as_json: bool,
-) -> int:
+def ab(*, noisy: bool, as_json: bool, **of_wanted: Any) -> int:
     """Rebuild versions A and B of an app from the same history, and compare states and outputs.
 
     A and B are each package.module:app, path/to/file.py:app, or either after a git revision: main:package.module:app.
     """
-    outside_of_log(to, source.log, "--to")
-    wanted = Wanted(
-        a=a,
-        b=b,
-        source=source,
-        to=to,
-        failures=failures,
-        python_b=python_b,
-        workers=workers,
-        first_events=first_events,
-        metrics=metrics,
-        limits=limits,
-    )
+    wanted = Wanted(**of_wanted)
+    outside_of_log(wanted.to, wanted.source.log, "--to")
     with progress() as report_progress:
         report = compare_versions(wanted, lambda said: report_progress(said, 0, 0))
     with piped():
@@ -98,17 +73,12 @@ def _lines(report: AbReport) -> list[str]:
         f"{counts.keys_differ:,} of {counted(counts.keys, 'key')} differ",
         f"{counts.outputs_differ:,} outputs differ, of {counts.outputs[0]:,} of A and {counts.outputs[1]:,} of B",
         *(f"    {one.actor}.{one.field}: {counted(one.keys, 'key')}" for one in report.fields),
-        *map(_measured, report.metrics),
+        *(
+            f"{one.name}: {one.a:,.6g} in A, {one.b:,.6g} in B, difference {one.difference:,.6g} "
+            f"({one.note or f'95 % interval {one.low:,.6g} to {one.high:,.6g}'})"
+            for one in report.metrics
+        ),
         *(f"exceeded: {one}" for one in report.exceeded),
         *(f"note: {one}" for one in (*counts.notes, *report.notes)),
         f"results in {report.folder} ({report.seconds:.1f} s)",
     ]
-
-
-def _measured(one: Measured) -> str:
-    interval = (
-        one.note
-        if one.low is None or one.high is None
-        else f"95 % interval {one.low:,.6g} to {one.high:,.6g}"
-    )
-    return f"{one.name}: {one.a:,.6g} in A, {one.b:,.6g} in B, difference {one.difference:,.6g} ({interval})"

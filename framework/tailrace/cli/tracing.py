@@ -21,7 +21,7 @@ from tailrace.cli.showing import printable
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.describe_rows import Change, Picture, changes, entry_name, instant, picture
-from tailrace.core.engine.observer import Call, Moment
+from tailrace.core.engine.observer import Call, Moment, Observer
 from tailrace.core.engine.units import TIMER
 from tailrace.core.records import Output, RawOutput
 from tailrace.history.comparing.outputs import output_event
@@ -50,7 +50,7 @@ class _Debugger(pdb.Pdb):
         super().set_quit()
 
 
-class Tracer:
+class Tracer(Observer):
     """Shows the handler calls for the keys ``traced``; opens a debugger before those for ``stopped_at``."""
 
     def __init__(self, plan: Plan, *, traced: Collection[Any], stopped_at: Collection[Any]) -> None:

@@ -6,8 +6,8 @@
              recorded, both are rebuilt in canonical order.
 3. Results   the differences of states and outputs, the first event of each key, metrics, and a page.
 
-Everything is made in a folder beside the destination, which is renamed at the end. After an interruption, what
-is there of the same command and code is used again.
+What is made under way lies beside the results, in a hidden folder. After an interruption, what is there of the same
+command and code is used again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
-from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
 from tailrace.core.counting import counted, listed
@@ -41,8 +41,8 @@ from tailrace.history.rebuilding.checked_request import checked
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
-from tailrace.lab.differences import Counts, Made
-from tailrace.lab.files import failed
+from tailrace.lab.differences import Counts
+from tailrace.lab.files import published
 from tailrace.lab.metrics import Measured, Metric, is_exceeded, measure, read_limit, read_metrics
 from tailrace.lab.page import write_page
 from tailrace.lab.side import About, Rebuilt
@@ -108,63 +108,38 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
         OptionError: There is something in the destination, or the versions cannot be compared.
         TailraceError: What a rebuild raises, with the version's name before it.
     """
-    begun_s, to = time.perf_counter(), Path(wanted.to).absolute()
+    begun_s = time.perf_counter()
     metrics = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
     limits = [read_limit(one, metrics) for one in wanted.limits]
-    making = to.with_name(f".{to.name}.ab")
     unanswered: UsageError | None = None
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise OptionError(f"there is something in {wanted.to!r}", hint="Name a new or an empty folder.")
-    try:
-        making.mkdir(parents=True, exist_ok=True)
-        with FileLock(making / "lock", timeout=0), ExitStack() as stack:
-            stack.callback(_remove_if_empty, making)
-            _keep_if_same(wanted, making)
-            report = _Run(wanted, making, stack, say).run(metrics)
-            try:
-                report.exceeded = [
-                    one.text for one in limits if is_exceeded(one, report.counts, report.metrics)
-                ]
-            except UsageError as error:  # it must not cost the results
-                unanswered = error
-            write_page(report, making)
-            report.seconds = time.perf_counter() - begun_s
-            shutil.rmtree(making / "work")
-            (making / "lock").unlink()
-            (making / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-            making.replace(to)
-    except Timeout:
-        raise OptionError(f"another comparison into {wanted.to!r} is running", hint="Wait for it.") from None
-    except OSError as error:
-        raise failed(error, to) from error
+    with published(Path(wanted.to), "ab", worth="work/*/") as folder, ExitStack() as stack:
+        report = _Run(wanted, folder, stack, say).run(metrics)
+        try:
+            report.exceeded = [one.text for one in limits if is_exceeded(one, report.counts, report.metrics)]
+        except UsageError as error:  # it must not cost the results
+            unanswered = error
+        write_page(report, folder)
+        report.seconds = time.perf_counter() - begun_s
+        (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     if unanswered is not None:
         raise unanswered
     return report
 
 
-def _keep_if_same(wanted: Wanted, making: Path) -> None:
-    """Empty the folder, unless the same command was interrupted in it."""
-    file, command = making / "work" / "command.json", msgspec.json.encode(wanted)
-    if not file.is_file() or file.read_bytes() != command:
-        shutil.rmtree(making / "work", ignore_errors=True)
-        file.parent.mkdir(parents=True)
-        file.write_bytes(command)
+class _Begun(msgspec.Struct, frozen=True):
+    """What an interrupted comparison has settled: its command, and where history ends."""
 
-
-def _remove_if_empty(making: Path) -> None:
-    """Remove the folder, unless something was made that can be used again."""
-    if not any(one.is_dir() for one in (making / "work").glob("*")):
-        shutil.rmtree(making, ignore_errors=True)
+    wanted: Wanted
+    ends: Ends
 
 
 class _Run:
-    def __init__(self, wanted: Wanted, making: Path, stack: ExitStack, say: Say) -> None:
-        self._wanted, self._folder, self._work, self._say = wanted, making, making / "work", say
+    def __init__(self, wanted: Wanted, folder: Path, stack: ExitStack, say: Say) -> None:
+        self._wanted, self._folder, self._work, self._say = wanted, folder, folder.parent / "work", say
         self._stack = stack
         self._places = [placed(one, stack) for one in (wanted.a, wanted.b)]
-        python_b = wanted.python_b or sys.executable
         self._a = self._started("A", self._places[0])
-        self._b = self._started("B", self._places[1], python_b)
+        self._b = self._started("B", self._places[1], wanted.python_b or sys.executable)
         self._about = [one.ask("about", About) for one in (self._a, self._b)]
         one, other = (each.app for each in self._about)
         if one != other:
@@ -172,9 +147,9 @@ class _Run:
                 f"A and B are not versions of one app: the app is {one!r} in A, {other!r} in B",
                 hint="An app under another name is compared as module:app@name.",
             )
-        self._ends, self._starts = self._settled_history()
+        self._ends = self._settled_ends()
         self.report = AbReport(
-            app=self._about[0].app,
+            app=one,
             a=f"{wanted.a} ({self._places[0].note})",
             b=f"{wanted.b} ({self._places[1].note}{f', with {wanted.python_b}' if wanted.python_b else ''})",
             folder=wanted.to,
@@ -185,19 +160,21 @@ class _Run:
         self._stack.callback(version.close)
         return version
 
-    def _settled_history(self) -> tuple[Ends, dict[str, list[int]]]:
-        """Where history ends and begins, for both versions and for a run that continues this one."""
-        file = self._work / "history.json"
-        if not file.is_file():
-            with closing(open_source(self._wanted.source)) as log:
-                topics = sorted({*self._about[0].topics, *self._about[1].topics} & log.topics().keys())
-                ends = log.ends(topics)
-                starts = {
-                    name: [log.start_offset(name, at) for at in range(len(found))]
-                    for name, found in ends.offsets.items()
-                }
-            file.write_bytes(msgspec.json.encode((ends, starts)))
-        return msgspec.json.decode(file.read_bytes(), type=tuple[Ends, dict[str, list[int]]])
+    def _settled_ends(self) -> Ends:
+        """Where history ends, for both versions and for a run that continues this one. Removes what another command has left."""
+        file = self._work / "begun.json"
+        if file.is_file():
+            begun = msgspec.json.decode(file.read_bytes(), type=_Begun)
+            if begun.wanted == self._wanted:
+                return begun.ends
+        shutil.rmtree(self._work, ignore_errors=True)
+        self._work.mkdir()
+        with closing(open_source(self._wanted.source)) as log:
+            ends = log.ends(
+                sorted({one for each in self._about for one in each.topics} & log.topics().keys())
+            )
+        file.write_bytes(msgspec.json.encode(_Begun(self._wanted, ends)))
+        return ends
 
     def run(self, metrics: Sequence[Metric]) -> AbReport:
         """See ``compare_versions``."""
@@ -265,33 +242,31 @@ class _Run:
             report.why = f"along the tape, {error.what}"
             return self._make(self._a, "canonical")
 
-    def _make(self, version: Version, order: Order, *, as_the_service: bool = False) -> Rebuilt:
+    def _make(self, version: Version, order: Order, folder: Path | None = None, **how: Any) -> Rebuilt:
         self._say(f"rebuilding {version.name}")
-        folder = self._work / f"{version.name}-{order}{'-strict' * as_the_service}"
-        return version.ask(
-            "make",
-            Rebuilt,
-            request=self._request(version, order, folder, as_the_service=as_the_service),
-            workers=self._wanted.workers,
-            folder=str(folder),
+        folder = (
+            folder or self._work / f"{version.name}-{order}{'-strict' * how.get('as_the_service', False)}"
         )
+        request = self._request(version, order, folder, **how)
+        given = {"request": request, "workers": self._wanted.workers, "folder": str(folder)}
+        return version.ask("make", Rebuilt, **given)
 
     def _request(
         self,
         version: Version,
         order: Order,
-        folder: Path | None = None,
+        folder: Path,
         *,
         as_the_service: bool = False,
         until: Limits | None = None,
     ) -> Request:
-        place, given = folder or self._work, self._wanted.failures
+        given = self._wanted.failures
         on_error: OnError = "stop" if as_the_service else given.on_error
         return checked(
             Request(
                 app=version.place.reference,
                 source=replace(self._wanted.source, ends=self._ends),
-                to=Destination(uri=str(place), outputs=f"{PARQUET}{place / 'outputs'}"),
+                to=Destination(uri=str(folder), outputs=f"{PARQUET}{folder / 'outputs'}"),
                 order=order,
                 until=until or Limits(),
                 failures=replace(given, on_error=on_error, lenient=not as_the_service),
@@ -307,7 +282,7 @@ class _Run:
             return
         self._say("comparing A with the service")
         report.noise_measured = "what the service has stored"
-        request = self._request(self._a, "tape")
+        request = self._request(self._a, "tape", self._work)
         outputs = self._a.ask("outputs_as_stored", int, request=request, made=one.made)
         for count, what in ((rows.other_rows, "row"), (outputs, "output")):
             if count:
@@ -319,23 +294,20 @@ class _Run:
         if self._wanted.source.base is not None:
             report.noise_measured = "nothing: a history that begins with a snapshot has no first part"
             return
-        again = self._started("A again", self._places[0], seed=1)
-        parts = {
-            (name, at): (first, end - first)
-            for name in self._about[0].inputs
-            for at, (first, end) in enumerate(zip(self._starts[name], self._ends.offsets[name], strict=True))
-        }
-        records = sum(count for _, count in parts.values())
+        with closing(open_source(self._wanted.source)) as log:
+            parts = {
+                (name, at): (log.start_offset(name, at), end)
+                for name in self._about[0].inputs
+                for at, end in enumerate(self._ends.offsets[name])
+            }
+        records = sum(end - start for start, end in parts.values())
         share, limits = min(1.0, _FIRST_PART / max(records, 1)), dict[str, dict[int, int]]()
-        for (name, at), (first, count) in parts.items():
-            limits.setdefault(name, {})[at] = first + math.ceil(count * share)
-        made: list[Made] = []
-        for version in (self._a, again):
-            self._say(f"measuring noise: rebuilding {version.name}")
-            folder = self._work / f"noise-{len(made)}"
-            request = self._request(version, "canonical", folder, until=Limits(limits))
-            given = {"request": request, "workers": self._wanted.workers, "folder": str(folder)}
-            made.append(version.ask("make", Rebuilt, **given).made)
+        for (name, at), (start, end) in parts.items():
+            limits.setdefault(name, {})[at] = start + math.ceil((end - start) * share)
+        made = [
+            self._make(version, "canonical", self._work / f"noise-{number}", until=Limits(limits)).made
+            for number, version in enumerate((self._a, self._started("A again", self._places[0], seed=1)))
+        ]
         report.noise_measured = (
             f"a second run of A over {min(records, _FIRST_PART):,} records, with other hashes"
         )
@@ -359,18 +331,11 @@ class _Run:
             for name in sorted(one.fields.keys() & other.fields.keys())
         }
         firsts: list[First] = []
-        for version, place in ((self._a, "trail-a"), (self._b, "trail-b")):
+        for version in (self._a, self._b):
             self._say(f"finding first events in {version.name}")
-            folder = self._work / place
+            folder = self._work / f"first-events-{version.name}"
             shutil.rmtree(folder, ignore_errors=True)
-            firsts = version.ask(
-                "first_events",
-                list[First],
-                request=self._request(version, order, folder),
-                items=items,
-                both=both,
-                folder=str(folder),
-                trail=str(self._work / "trail"),
-                second=version is self._b,
-            )
+            request, trail = self._request(version, order, folder), str(self._work / "trail")
+            given = {"request": request, "items": items, "both": both, "trail": trail}
+            firsts = version.ask("first_events", list[First], **given, second=version is self._b)
         return firsts

@@ -194,7 +194,7 @@ def _exporting(plan: Plan, source: str, to: Destination) -> Generator[tuple[Expo
     def finish(making: Path, folder: Path) -> None:
         FINISH[to.written_as](making, folder, [one.name for one in report.tables], plan.app)
 
-    with published(to.folder, finish) as folder:
+    with published(to.folder, "export", finish) as folder:
         yield report, folder
         shutil.rmtree(folder / _WORK, ignore_errors=True)
         (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from tailrace.core.errors import ExportError, OptionError, UsageError
 from tailrace.state.columns import Column
@@ -126,43 +127,43 @@ def _array(column: Column, given: Any, type_: Any, where: str) -> Any:
 
 
 @contextmanager
-def published(folder: Path, finish: Callable[[Path, Path], None]) -> Generator[Path]:
-    """A folder to write into. At the end of the block ``finish`` makes it ``folder``. It is removed after an error.
+def published(
+    folder: Path, kind: str, finish: Callable[[Path, Path], object] = Path.replace, *, worth: str = ""
+) -> Generator[Path]:
+    """A folder to write into, in a hidden one beside ``folder``, which must be new or empty. At the end ``finish`` makes it that.
+
+    The hidden folder is removed, unless there was an error and it has something of the pattern ``worth`` for the next run.
 
     Raises:
-        OptionError: There is something in the folder, or another export is at it.
+        OptionError: There is something in the folder, or another command writes into it.
         ExportError: It cannot be written, such as on a full disk.
     """
     folder = folder.absolute()
-    making = folder.with_name(f".{folder.name}.export")
+    hidden = folder.with_name(f".{folder.name}.{kind}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OptionError(
-            f"there is something in {str(folder)!r}", hint="Export into a new or an empty folder."
+        raise OptionError(f"there is something in {str(folder)!r}", hint="Name a new or an empty folder.")
+    try:
+        hidden.mkdir(parents=True, exist_ok=True)
+        with FileLock(hidden / "lock", timeout=0):
+            try:
+                making = hidden / "new"
+                shutil.rmtree(making, ignore_errors=True)  # of a command that was killed
+                making.mkdir()
+                yield making
+                finish(making, folder)
+                worth = ""
+            finally:
+                if not (worth and any(hidden.glob(worth))):
+                    shutil.rmtree(hidden, ignore_errors=True)
+    except Timeout:
+        raise OptionError(f"another command writes into {str(folder)!r}", hint="Wait for it.") from None
+    except OSError as error:
+        what, hint = outage_of(error) or (
+            "the folder cannot be written",
+            "Check the folder and its permissions",
         )
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        making.mkdir()
-    except FileExistsError:
-        raise OptionError(
-            f"another export into {str(folder)!r} is running, or was killed",
-            hint=f"Wait for it. If it was killed, remove {str(making)!r}.",
-        ) from None
-    except OSError as error:
-        raise failed(error, folder) from error
-    try:
-        yield making
-        finish(making, folder)
-    except OSError as error:
-        raise failed(error, folder) from error
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
-
-
-def failed(error: OSError, folder: Path) -> ExportError:
-    """The error of a folder that cannot be written."""
-    what, hint = outage_of(error) or ("the folder cannot be written", "Check the folder and its permissions")
-    return ExportError(
-        f"{what}: {error.strerror or error}",
-        path=str(folder),
-        hint=f"{hint}, then run the command again: nothing was published.",
-    )
+        raise ExportError(
+            f"{what}: {error.strerror or error}",
+            path=str(folder),
+            hint=f"{hint}, then run the command again: nothing was published.",
+        ) from error

@@ -27,18 +27,15 @@ from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import hash_of
 from tailrace.history.reading.app_topics import internal_topics
-from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
-from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.output_files import PARQUET, read_outputs
-from tailrace.history.rebuilding.past import HistorySource, opened_past
+from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Execution, Request, StoreKind
 from tailrace.history.rebuilding.results import Failure
-from tailrace.history.rebuilding.tape_unit import run_task
-from tailrace.history.rebuilding.targets import settle
+from tailrace.history.rebuilding.trial import trial
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.lab.differences import Made, compare
@@ -59,7 +56,6 @@ from tailrace.lab.trail import (
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Place, Snapshots
 
-_TRAIL = "trail"
 _AT_ONCE = 20_000
 
 
@@ -156,15 +152,14 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
 
 
 def first_events(
-    plan: Plan, request: Request, items: list[Item], both: Fields, folder: str, trail: str, second: bool
+    plan: Plan, request: Request, items: list[Item], both: Fields, trail: str, second: bool
 ) -> list[First]:
     """Run the keys of items again. The first side writes its ``trail``; the second returns what it finds by that."""
     firsts: list[First] = []
-    with opened_past(request, plan, taped=False) as past:
-        job = _job(plan, request, past, Path(folder))
-        if not second:
-            shutil.rmtree(trail, ignore_errors=True)
-            Path(trail).mkdir(parents=True)
+    Path(trail).mkdir(exist_ok=True)
+    store: StoreKind = "memory" if request.order == "tape" else "rocks"  # of some keys, or perhaps of all
+    to, execution = replace(request.to, outputs="none"), Execution(store=store)
+    with trial(replace(request, to=to, execution=execution), WorkFolder) as (job, _, run):
         for number in (0,) if job.delivers_sends else range(plan.partitions):
             here = items if job.delivers_sends else items_of(items, number, plan.partitions)
             if not here:
@@ -172,40 +167,15 @@ def first_events(
             file = Path(trail) / str(number)
             other = decode_trail(file.read_bytes()) if second else None
             tracer = Tracer(plan, here, None if job.delivers_sends else number, both, other)
-            _run(Unit(job=job, kind="task", partition=number), past, tracer, watched_keys(plan, here))
+            try:
+                run(number, Watch(tracer, watched_keys(plan, here)))
+                tracer.end()
+            except AllParted:
+                pass
             firsts += tracer.firsts()
             if not second:
                 file.write_bytes(encode_trail(tracer.trail))
     return firsts
-
-
-def _job(plan: Plan, request: Request, past: HistorySource, folder: Path) -> Job:
-    settled = settle(request, past)
-    store: StoreKind = "rocks" if settled.delivers_sends else "memory"  # all keys, or some
-    return Job(
-        **msgspec.structs.asdict(settled),
-        id=_TRAIL,
-        code={},
-        request=replace(request, to=replace(request.to, outputs="none"), execution=Execution(store=store)),
-        app=plan.app,
-        version=plan.version,
-        partitions=plan.partitions,
-        work=str(folder / "work"),
-        snapshot=_TRAIL,
-        folder=Place.at(str(folder / "snapshot")).uri,
-        created_ms=0,
-    )
-
-
-def _run(unit: Unit, past: HistorySource, tracer: Tracer, keys: frozenset[Any]) -> None:
-    work, watch = WorkFolder(Path(unit.job.work)), Watch(tracer, keys)
-    work.make()
-    run = run_task if unit.job.order == "tape" else run_canonical
-    try:
-        run(unit, past, work, _TRAIL, watch)
-        tracer.end()
-    except AllParted:
-        pass
 
 
 # --- the process

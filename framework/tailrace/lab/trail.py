@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.as_read import ReadAs
-from tailrace.core.engine.observer import Call, Moment, key_now
+from tailrace.core.engine.observer import Call, Observer, key_now
 from tailrace.core.engine.units import TIMER
 from tailrace.core.engine.value_rows import KeyRows, raw_fields
 from tailrace.core.errors import TailraceError
@@ -66,7 +66,7 @@ class AllParted(BaseException):
     """Ends a run: nothing is left to find."""
 
 
-class Tracer:
+class Tracer(Observer):
     """The observer of a run of one partition, or of all of them together (``partition`` is None then).
 
     ``other``: the trail of the other side, to compare with.
@@ -81,39 +81,22 @@ class Tracer:
         self._open = {*items, *(Item("state", actor, key) for actor in both for key in emitted)}
         self.trail: Trail = {one: [] for one in self._open}
         self._parted: dict[Item, Cause] = {}
-        self._passed = dict.fromkeys(self._open, 0)
         self._content = {one.name: _reader(one, both.get(one.name)) for one in plan.actors}
-
-    def begins(self, _call: Call, /) -> None:
-        """See ``Observer``."""
-
-    def call(self, _call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:
-        """See ``Observer``."""
-        handler(*arguments)
 
     def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
         """See ``Observer``."""
-        if call.actor is not None:
-            item = Item("state", call.actor.name, call.actor.key_codec.encode(call.moment.key))
-            if item in self._open:
-                self._take(
-                    item,
-                    call,
-                    self._content[call.actor.name](key_now(call.cells, call.actor, call.moment.key)),
-                    outputs,
-                )
+        actor, key = call.actor, call.moment.key
+        if (
+            actor is not None
+            and (item := Item("state", actor.name, actor.key_codec.encode(key))) in self._open
+        ):
+            self._take(item, call, self._content[actor.name](key_now(call.cells, actor, key)), outputs)
         sent_to: dict[Item, list[RawOutput]] = {}
         for one in outputs:
             sent_to.setdefault(Item("output", one[0], one[1] or b""), []).append(one)
         for item, sent in sent_to.items():
             if item in self._open:
                 self._take(item, call, None, sent)
-
-    def passed_over(self, _moment: Moment, _why: str, /) -> None:
-        """See ``Observer``."""
-
-    def expired(self, _moment: Moment, _actor: ActorPlan, _what: bytes, /) -> None:
-        """See ``Observer``."""
 
     def firsts(self) -> list[First]:
         """The first event of each key that has parted."""
@@ -130,37 +113,35 @@ class Tracer:
         return found
 
     def end(self) -> None:
-        """Compare the last steps, and what only the other side has."""
-        for item in list(self._open) if self._other is not None else ():
-            self._settle(item, last=True)
+        """Compare the last steps, and the first that only the other side has."""
+        for item in [*self._open]:
+            count = len(self.trail[item])
+            for at in range(max(count - 1, 0), count + 1):
+                self._compare(item, at)
 
     def _take(self, item: Item, call: Call, content: object, sent: Sequence[RawOutput]) -> None:
         """Add a step; calls of one cause are one step."""
         cause, steps, digest = self._cause(item, call), self.trail[item], b""
         if steps and steps[-1].cause == cause:
             digest = steps.pop().sent
-        elif self._other is not None:
-            self._settle(item, last=False)
+        elif steps:
+            self._compare(item, len(steps) - 1)
         for one in sent:
             digest = _hash((digest, *one[:4]))
         steps.append(Step(cause, _hash(content), digest))
 
-    def _settle(self, item: Item, *, last: bool) -> None:
-        """Compare the step that is complete now."""
-        assert self._other is not None
-        mine, theirs, at = self.trail[item], self._other.get(item, []), self._passed[item]
-        pairs = [(mine[at] if at < len(mine) else None, theirs[at] if at < len(theirs) else None)]
-        if last and at < len(mine):
-            pairs.append((None, theirs[at + 1] if at + 1 < len(theirs) else None))
-        for one, other in pairs if mine or last else ():
-            if one != other:
-                self._open.discard(item)
-                causes = [each.cause for each in (other, one) if each is not None]
-                self._parted[item] = min(causes, key=_time_of)
-                if self._open.isdisjoint(self._wanted):
-                    raise AllParted
-                return
-            self._passed[item] += one is not None
+    def _compare(self, item: Item, at: int) -> None:
+        """Compare a step that is complete with that of the other side."""
+        if self._other is None or item not in self._open:
+            return
+        one, other = (
+            some[at] if at < len(some) else None for some in (self.trail[item], self._other.get(item, ()))
+        )
+        if one != other:
+            self._open.discard(item)
+            self._parted[item] = min((each.cause for each in (other, one) if each is not None), key=_time_of)
+            if self._open.isdisjoint(self._wanted):
+                raise AllParted
 
     def _cause(self, item: Item, call: Call) -> Cause:
         moment, actor = call.moment, call.actor

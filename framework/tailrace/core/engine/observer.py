@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan, Route
@@ -61,28 +61,24 @@ class Call:
         return {} if self.actor is None else rows_now(self.cells, self.actor, self.moment.key)
 
 
-class Observer(Protocol):
-    """Receives the calls of a watched task."""
+class Observer:
+    """Receives the calls of a watched task. What is not overridden does nothing, and calls the handler."""
 
     def begins(self, call: Call, /) -> None:
         """A handler is about to be called; the handler has not touched the key yet."""
-        ...
 
-    def call(self, call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:
+    def call(self, call: Call, handler: Callable[..., None], /, *arguments: Any) -> None:  # noqa: ARG002
         """Call the handler. Exceptions of the handler must be passed on."""
-        ...
+        handler(*arguments)
 
     def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
         """The handler has returned, and the objects that it touched are sealed."""
-        ...
 
     def passed_over(self, moment: Moment, why: str, /) -> None:
         """No handler is called, or it is undone: a late record that is dropped, or a failure on the tape."""
-        ...
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
         """A field or an entry has expired; ``what`` is its row's ``rest``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """The plan of a rebuild: what it would do, in which order and why, and about how long it takes. Nothing is made.
 
 The time is that of a sample: the largest unit runs for two seconds in a temporary folder, and its pace is taken for that
-of the whole. It is the time of handling; writing the
-snapshot and comparing its rows come on top.
+of the whole. It is the time of handling; writing the snapshot and comparing its rows come on top.
 """
 
 from __future__ import annotations
@@ -19,12 +18,9 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.errors import TailraceError
-from tailrace.history.rebuilding.canonical_unit import run_canonical
-from tailrace.history.rebuilding.driver import settled_job
-from tailrace.history.rebuilding.job import Job, Unit
-from tailrace.history.rebuilding.past import opened_past
+from tailrace.history.rebuilding.job import Job
 from tailrace.history.rebuilding.request import Request
-from tailrace.history.rebuilding.tape_unit import run_task
+from tailrace.history.rebuilding.trial import trial
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.processes.app_loading import find_app
 
@@ -102,18 +98,24 @@ class _Sample(WorkFolder):
 
 def plan_rebuild(request: Request, processes: int | None) -> RebuildPlan:
     """The plan of a rebuild by so many local processes; None for another engine. Raises what ``rebuild`` raises before it begins."""
+    plan, refused = find_app(request.app).plan(), ""
     with TemporaryDirectory(prefix="tailrace-plan-") as folder:
         execution = replace(request.execution, work=None)
         asked = replace(request, to=replace(request.to, uri=folder), execution=execution)
-        job, plan = settled_job(asked), find_app(request.app).plan()
-        whole = job.delivers_sends
-        units = [PlannedUnit(None if whole else at, of) for at, of in enumerate(_records(job, plan))]
-        largest = max(units, key=lambda one: one.records)
-        sampled, pace, refused = _sampled(job, plan, largest.partition or 0, Path(folder))
+        with trial(asked, _Sample) as (job, sample, run):
+            whole = job.delivers_sends
+            units = [PlannedUnit(None if whole else at, of) for at, of in enumerate(_records(job, plan))]
+            largest = max(units, key=lambda one: one.records)
+            try:
+                run(largest.partition or 0, None)
+            except _Enough:
+                pass
+            except TailraceError as error:
+                refused = str(error)
     records, seconds = sum(one.records for one in units), None
-    if pace and processes is not None:
+    if sample.pace and processes is not None:
         longest = largest.records / job.split
-        seconds = max(longest, records / min(processes, len(units) * job.split)) / pace
+        seconds = max(longest, records / min(processes, len(units) * job.split)) / sample.pace
     return RebuildPlan(
         app=job.app,
         version=job.version,
@@ -123,7 +125,7 @@ def plan_rebuild(request: Request, processes: int | None) -> RebuildPlan:
         split=job.split,
         records=records,
         processes=processes,
-        sampled=sampled,
+        sampled=sample.records,
         seconds=seconds,
         refused=refused,
         notes=job.notes,
@@ -138,19 +140,3 @@ def _records(job: Job, plan: Plan) -> list[int]:
     names = [one.name for one in plan.inputs if one.name in job.ends and one.name not in own]
     found = [sum(job.ends[name][number] for name in names) for number in range(plan.partitions)]
     return [sum(found)] if job.delivers_sends else found
-
-
-def _sampled(job: Job, plan: Plan, partition: int, folder: Path) -> tuple[int, float, str]:
-    """The records of the sample, records per second, and the error with which it has ended."""
-    taped, work = job.order == "tape", _Sample(folder / "sample")
-    work.make()
-    unit = Unit(job=job, kind="task" if taped else "canonical", partition=partition)
-    refused = ""
-    with opened_past(job.request, plan, taped=taped) as past:
-        try:
-            (run_task if taped else run_canonical)(unit, past, work, "sample")
-        except _Enough:
-            pass
-        except TailraceError as error:
-            refused = str(error)
-    return work.records, work.pace, refused

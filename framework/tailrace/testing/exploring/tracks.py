@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import ActorPlan, Plan
-from tailrace.core.engine.observer import Call, Moment, Watch
+from tailrace.core.engine.observer import Call, Moment, Observer, Watch
 from tailrace.core.engine.units import TIMER
 from tailrace.core.records import RawOutput
 from tailrace.core.rows import spread
@@ -146,8 +146,8 @@ class _Noticing:
         return getattr(self._context, name)
 
 
-class _Recorder:
-    """Observes one task, from its start to its end; see ``Observer``."""
+class _Recorder(Observer):
+    """Observes one task, from its start to its end."""
 
     def __init__(self, tracer: Tracer, partition: int) -> None:
         self.steps: list[TraceStep] = []
