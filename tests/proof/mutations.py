@@ -189,7 +189,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.key_split.ordered_shard:OrderedShardTask._let_wait", "marks.of_source[number] = own_ms\n            self._arrive", "self._arrive", law=6
     ),
     "what-waits-in-another-shard-forgotten-when-all-are-idle": Mutation(
-        "core.engine.key_split.ordered_shard:_ShardSweep._waiting_until", "self.highest_elsewhere[operator]", "0", law=6
+        "core.engine.ordering:Sweep._waiting_until", "self.highest_elsewhere[operator]", "0", law=6
     ),
     "an-input-that-was-idle-taken-with-the-others": Mutation(
         "core.engine.key_split.ordered_shard:OrderedShardTask.all_wait", "not marks.idle[number]", "True", law=6
