@@ -32,6 +32,10 @@ def test_it_asks_the_log_a_snapshot_and_a_time(place: Path) -> None:
     assert done(*ask).out == "key\tcents\na\t10\nb\t5\n"
     done("snapshot", "create", SHOP, "--log", place / "log", "--snapshots", place / "snaps", "--name", "now")
     assert done(*ask, "--snapshot", f"{place}/snaps#now").out == "key\tcents\na\t10\nb\t5\n"
+    none = QUERY.replace("Customer", "Customer where false")
+    assert none != QUERY
+    assert done("sql", SHOP, none, "--log", place / "log").out == "key\tcents\n"
+    assert done("sql", SHOP, none, "--log", place / "log", "--json").out == ""
     lines = done(*ask, "--json").out.splitlines()
     assert [json.loads(one) for one in lines] == [{"key": "a", "cents": 10}, {"key": "b", "cents": 5}]
     topic = done("sql", SHOP, "select count(*) from purchases", "--log", place / "log", "--json").out

@@ -22,14 +22,7 @@ from tailrace.core.engine.observer import rows_now, stored_now
 from tailrace.core.errors import OffsetGoneError, UsageError
 from tailrace.core.storage import StateReader
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.lab.export import (
-    Destination,
-    ExportReport,
-    StateOptions,
-    export_as_of,
-    export_points,
-    export_state,
-)
+from tailrace.lab.export import Destination, ExportReport, StateOptions, export_points, export_state
 from tailrace.lab.passes import AllKeys, take_along_tape
 from tailrace.runtime.preparing import prepare_log
 from tailrace.testing import Harness
@@ -48,7 +41,7 @@ def in_ms(at: datetime) -> int:
 
 
 def as_of(h: Harness, folder: Path, at_ms: int) -> ExportReport:
-    return export_as_of(h.plan, h.log, Destination(folder), ANY, at_ms)
+    return export_state(h.plan, h.log, Destination(folder), msgspec.structs.replace(ANY, as_of_ms=at_ms))
 
 
 def at_points(
@@ -195,7 +188,9 @@ def test_expiries_are_no_timers(tmp_path: Path) -> None:
         h.send(one, Beat("a", MINUTE_MS), Beat("b", 2 * MINUTE_MS))
         h.commit()
         options = msgspec.structs.replace(ANY, timers=True)
-        report = export_as_of(h.plan, h.log, Destination(tmp_path / "out"), options, MINUTE_MS)
+        report = export_state(
+            h.plan, h.log, Destination(tmp_path / "out"), msgspec.structs.replace(options, as_of_ms=MINUTE_MS)
+        )
         stored = export_state(h.plan, h.log, Destination(tmp_path / "now"), options)
     assert [(one.name, one.rows) for one in report.tables] == [("Heart", 1), ("Heart_seen", 1), ("timers", 0)]
     assert [(one.name, one.rows) for one in stored.tables] == [("Heart", 2), ("Heart_seen", 2), ("timers", 0)]
@@ -284,9 +279,13 @@ def test_a_time_before_the_snapshot_that_history_begins_with_is_refused(tmp_path
         with pytest.raises(
             UsageError, match=r"begins with a snapshot that may have events up to .* is asked for"
         ):
-            export_as_of(other, world.log, Destination(tmp_path / "early"), ANY, 0)
+            export_state(
+                other, world.log, Destination(tmp_path / "early"), msgspec.structs.replace(ANY, as_of_ms=0)
+            )
         assert not (tmp_path / "early").exists()
-        export_as_of(other, world.log, Destination(tmp_path / "late"), ANY, 10**12)
+        export_state(
+            other, world.log, Destination(tmp_path / "late"), msgspec.structs.replace(ANY, as_of_ms=10**12)
+        )
         export_state(other, world.log, Destination(tmp_path / "now"), ANY)
     for table in (tmp_path / "now").iterdir():
         if table.is_dir():

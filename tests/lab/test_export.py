@@ -23,7 +23,7 @@ from filelock import FileLock
 from tailrace.core.errors import ExportError, OptionError, UnknownTopicError, UsageError
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab import files
-from tailrace.lab.export import Destination, StateOptions, export_snapshot, export_state, export_topics
+from tailrace.lab.export import Destination, StateOptions, export_state, export_topics
 from tailrace.state.snapshots import Snapshots
 from tailrace.testing import Harness
 from tests.lab import yard
@@ -175,7 +175,8 @@ def test_a_snapshot_is_exported_as_it_was(tmp_path: Path) -> None:
         made = take_snapshot(h.plan, h.log, snapshots)
         h.send(yard.moves, *yard.history(3))
         h.commit()
-        export_snapshot(h.plan, snapshots.open(made.id), Destination(tmp_path / "out"), ALL)
+        options = StateOptions(snapshot=f"{tmp_path}/snaps#{made.id}")
+        export_state(h.plan, None, Destination(tmp_path / "out"), options)
     assert slots(tmp_path / "out") == yard.expected(events)
 
 

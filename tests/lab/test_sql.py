@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -26,8 +25,7 @@ def life() -> Iterator[tuple[Harness, list[yard.Move]]]:
 
 
 def asked(h: Harness, query: str) -> Rows:
-    states, topics = partial(export.export_state, h.plan, h.log), partial(export.export_topics, h.plan, h.log)
-    with answered(h.plan, query, states, topics) as (rows, notes):
+    with answered(h.plan, h.log, query, export.StateOptions()) as (rows, notes):
         assert notes == []
         found: Rows = rows.fetchall()
         return found

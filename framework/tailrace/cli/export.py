@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -24,7 +25,6 @@ from tailrace.core.errors import SetAsideError
 from tailrace.lab import export as lab
 from tailrace.lab.formats import Format
 from tailrace.processes.app_loading import find_app
-from tailrace.state.snapshots import Snapshots, which_where
 
 _FORMATS = ("parquet", "delta", "iceberg")
 
@@ -91,21 +91,14 @@ def export(
         raise click.UsageError("--actor and --timers are about state: --topic takes neither, --at no timers.")
     plan = find_app(app).plan()
     destination = lab.Destination(to[1], cast("Format", to[0]))
-    options = lab.StateOptions(actors, timers, any_environment)
-    if snapshot:
-        uri, which = which_where(snapshot)
-        found = Snapshots(uri, plan.app).open(which)
-        report = lab.export_snapshot(plan, found, destination, options)
-    else:
-        with opened_log(folder) as log:
-            if topics:
-                report = lab.export_topics(plan, log, destination, topics)
-            elif as_of_ms is not None:
-                report = lab.export_as_of(plan, log, destination, options, as_of_ms)
-            elif points is not None:
-                report = lab.export_points(plan, log, destination, options, points)
-            else:
-                report = lab.export_state(plan, log, destination, options)
+    options = lab.StateOptions(actors, timers, any_environment, snapshot, as_of_ms)
+    with nullcontext() if snapshot else opened_log(folder) as log:
+        if log is not None and topics:
+            report = lab.export_topics(plan, log, destination, topics)
+        elif log is not None and points is not None:
+            report = lab.export_points(plan, log, destination, options, points)
+        else:
+            report = lab.export_state(plan, log, destination, options)
     with piped():
         click.echo(msgspec.json.encode(report) if as_json else "\n".join(_lines(report)))
     if report.skipped:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -21,10 +18,9 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Command
 from tailrace.cli.value_types import TimeType
-from tailrace.lab import export
-from tailrace.lab.sql import Exporting, ExportingTopics, answered
+from tailrace.lab.export import StateOptions
+from tailrace.lab.sql import answered
 from tailrace.processes.app_loading import find_app
-from tailrace.state.snapshots import Snapshots, which_where
 
 _AT_ONCE = 10_000
 
@@ -61,37 +57,20 @@ def sql(
     if snapshot and as_of_ms is not None:
         raise click.UsageError("Give one of --snapshot and --as-of.")
     plan = find_app(app).plan()
-    with ExitStack() as stack:
-        topics: ExportingTopics | None = None
-        if snapshot:
-            uri, which = which_where(snapshot)
-            states: Exporting = partial(export.export_snapshot, plan, Snapshots(uri, plan.app).open(which))
-        else:
-            log = stack.enter_context(opened_log(folder))
-            if as_of_ms is None:
-                states, topics = (
-                    partial(export.export_state, plan, log),
-                    partial(export.export_topics, plan, log),
-                )
-            else:
-                states = partial(export.export_as_of, plan, log, time_ms=as_of_ms)
-        rows, notes = stack.enter_context(
-            answered(plan, query, states, topics, any_environment=any_environment)
-        )
-        _show(rows, notes, as_json=as_json)
-
-
-def _show(rows: Any, notes: Sequence[str], *, as_json: bool) -> None:
-    names: list[str] = [one[0] for one in rows.description]
-    with piped():
+    options = StateOptions(any_environment=any_environment, snapshot=snapshot, as_of_ms=as_of_ms)
+    with (
+        nullcontext() if snapshot else opened_log(folder) as log,
+        answered(plan, log, query, options) as (rows, notes),
+        piped(),
+    ):
+        names: list[str] = [one[0] for one in rows.description]
+        if not as_json:
+            click.echo("\t".join(names))
         while some := rows.fetchmany(_AT_ONCE):
             for row in some:
                 if as_json:
                     click.echo(msgspec.json.encode(dict(zip(names, row, strict=True))))
-                elif names:
-                    click.echo("\t".join(names))
-                    names = []
-                if not as_json:
+                else:
                     click.echo("\t".join("" if one is None else str(one) for one in row))
         for note in notes:
             click.echo(f"note: {note}", err=True)

@@ -13,13 +13,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from tailrace.core.counting import counted
-from tailrace.core.declare.plan import Plan
+from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.errors import UsageError
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
@@ -29,10 +28,10 @@ from tailrace.lab.files import MANIFEST, TableReport, TableWriter, published
 from tailrace.lab.formats import FINISH, Format, check_format
 from tailrace.lab.passes import AllKeys, Points, take_along_tape
 from tailrace.lab.points import point_columns, point_values, read_points
-from tailrace.lab.state_tables import RowBatches, View, chosen_actors, stored_actors, tables_of, write_state
+from tailrace.lab.state_tables import View, chosen_actors, in_memory, stored_actors, write_state
 from tailrace.lab.topic_tables import TopicTable
 from tailrace.log.interface import OneCommitLog
-from tailrace.state.snapshots import Snapshot, Snapshots
+from tailrace.state.snapshots import Snapshots, which_where
 
 _FORMAT = 1
 _WORK = "_work"
@@ -61,30 +60,45 @@ class Destination(msgspec.Struct, frozen=True):
 
 
 class StateOptions(msgspec.Struct, frozen=True):
-    """Which tables of a state are exported."""
+    """Which state is exported, and which tables of it."""
 
     actors: tuple[str, ...] = ()
     """All if none is named."""
     timers: bool = False
     any_environment: bool = False
     """As of a time: history is also run under other versions of Python and msgspec than those of the first run."""
+    snapshot: str | None = None
+    """The state in this snapshot, ``URI#id``, and not that of the log."""
+    as_of_ms: int | None = None
+    """The state as of this time; what that means: see ``passes``."""
 
 
-def export_state(plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions) -> ExportReport:
-    """Export the state of an app as of the last commit of its log. Raises SnapshotMismatchError: it has never committed."""
-    chosen_actors(plan, options.actors)
-    with _exporting(plan, "state", to) as (report, folder):
-        snapshots = Snapshots(str(folder / _WORK), plan.app)
-        made = take_snapshot(plan, log, snapshots)
-        _write_state(plan, View.of_snapshot(snapshots.open(made.id)), options, report, folder)
-    return report
+def export_state(
+    plan: Plan, log: OneCommitLog | None, to: Destination, options: StateOptions
+) -> ExportReport:
+    """Export the state of an app, by default as of the last commit of its log. ``log``: needed if no snapshot is named.
 
-
-def export_snapshot(plan: Plan, snapshot: Snapshot, to: Destination, options: StateOptions) -> ExportReport:
-    """Export the state in a snapshot. Raises SnapshotError."""
-    chosen_actors(plan, options.actors)
-    with _exporting(plan, f"snapshot {snapshot.manifest.id}", to) as (report, folder):
-        _write_state(plan, View.of_snapshot(snapshot), options, report, folder)
+    Raises:
+        SnapshotMismatchError: The app has never committed.
+        SnapshotError: There is no such snapshot, or it cannot be read.
+        TailraceError: What ``take_along_tape`` raises, as of a time.
+    """
+    actors = chosen_actors(plan, options.actors)
+    source, snapshot = "state", None
+    if options.snapshot is not None:
+        uri, which = which_where(options.snapshot)
+        snapshot = Snapshots(uri, plan.app).open(which)
+        source = f"snapshot {snapshot.manifest.id}"
+    with _exporting(plan, source, to) as (report, folder):
+        if snapshot is not None:
+            view = View.of_snapshot(snapshot)
+        elif log is not None and options.as_of_ms is not None:
+            view = _as_of(plan, log, actors, options.as_of_ms, options, report)
+        else:
+            assert log is not None
+            snapshots = Snapshots(str(folder / _WORK), plan.app)
+            view = View.of_snapshot(snapshots.open(take_snapshot(plan, log, snapshots).id))
+        report.tables += write_state(plan, view, folder, options.actors, timers=options.timers)
     return report
 
 
@@ -113,21 +127,22 @@ def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequen
     return report
 
 
-def export_as_of(
-    plan: Plan, log: OneCommitLog, to: Destination, options: StateOptions, time_ms: int
-) -> ExportReport:
-    """Export the state of an app as of a time. Raises what ``take_along_tape`` raises; what the time means: see ``passes``."""
-    actors = chosen_actors(plan, options.actors)
-    with _exporting(plan, "state", to) as (report, folder):
-        report.as_of_ms = time_ms
-        takers = {number: AllKeys(time_ms, actors) for number in range(plan.partitions)}
-        schemas = _take(plan, log, takers, report, options)
-        rows_of = {number: one.rows for number, one in takers.items()}
-        view = View(RowBatches(rows_of), schemas, dict.fromkeys(takers, time_ms))
-        _write_state(plan, view, options, report, folder)
-        if not any(one.reached for one in takers.values()):
-            report.notes.append("nothing later than this time has been handled: this is the last state")
-    return report
+def _as_of(
+    plan: Plan,
+    log: OneCommitLog,
+    actors: Sequence[ActorPlan],
+    time_ms: int,
+    options: StateOptions,
+    report: ExportReport,
+) -> View:
+    """The state of actors as of a time, in memory."""
+    report.as_of_ms = time_ms
+    takers = {number: AllKeys(time_ms, actors) for number in range(plan.partitions)}
+    schemas = _take(plan, log, takers, report, options)
+    if not any(one.reached for one in takers.values()):
+        report.notes.append("nothing later than this time has been handled: this is the last state")
+    rows_of = {number: one.rows for number, one in takers.items()}
+    return View(in_memory(rows_of), schemas, dict.fromkeys(takers, time_ms))
 
 
 def export_points(
@@ -143,7 +158,7 @@ def export_points(
     with _exporting(plan, "points", to) as (report, folder):
         takers = {number: Points(some, actor) for number, some in read.points.items()}
         schemas = _take(plan, log, takers, report, options)
-        (stored,) = stored_actors(plan, View(RowBatches({}), schemas, {}), [actor.name])
+        (stored,) = stored_actors(plan, View(in_memory({}), schemas, {}), [actor.name])
         found = {place: (number, some) for number, one in takers.items() for place, some in one.found}
         writer = TableWriter(folder, actor.name, point_columns(read.table, stored))
         for values in point_values(read.table, stored, [found[place] for place in range(len(found))]):
@@ -178,11 +193,6 @@ def _take(
         report.notes += [one for one in notes if one not in report.notes]
     check_same_topics(log, noted, topics)
     return schemas
-
-
-def _write_state(plan: Plan, view: View, options: StateOptions, report: ExportReport, folder: Path) -> None:
-    tables = tables_of(plan, view, options.actors, timers=options.timers)
-    report.tables += write_state(view, tables, partial(TableWriter, folder))
 
 
 @contextmanager

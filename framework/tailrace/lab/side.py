@@ -10,9 +10,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -40,7 +38,7 @@ from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.lab.differences import Made, compare
 from tailrace.lab.files import TableWriter
-from tailrace.lab.state_tables import View, tables_of, write_state
+from tailrace.lab.state_tables import View, write_state
 from tailrace.lab.topic_tables import TopicTable
 from tailrace.lab.trail import (
     AllParted,
@@ -130,7 +128,7 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
     states.mkdir(parents=True)
     outputs.mkdir()
     view = View.of_snapshot(Snapshots(made.uri, plan.app).open(made.snapshot))
-    deque(write_state(view, tables_of(plan, view, (), timers=False), partial(TableWriter, states)), maxlen=0)
+    write_state(plan, view, states)
     found = [TopicTable(plan, name) for name in plan.outputs if name in plan.topics]
     topics = [(one, TableWriter(outputs, one.topic, one.columns)) for one in found]
     for file in sorted(Path(made.outputs).glob("*.parquet")):

@@ -6,24 +6,24 @@ The tables that a query names are exported to a temporary folder, and DuckDB run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError
+from tailrace.lab import export
 from tailrace.lab.database import add_views, connected, duckdb, is_one_select
-from tailrace.lab.export import Destination, ExportReport, StateOptions
+from tailrace.lab.export import Destination, StateOptions
 from tailrace.lab.state_tables import TIMERS_TABLE
+from tailrace.log.interface import OneCommitLog
 
 STATES, TOPICS = "states", "topics"
-Exporting = Callable[[Destination, StateOptions], ExportReport]
-"""Exports the state of some actors."""
-ExportingTopics = Callable[[Destination, Sequence[str]], ExportReport]
 
 
 def tables_in(query: str) -> set[tuple[str, str]]:
@@ -32,58 +32,47 @@ def tables_in(query: str) -> set[tuple[str, str]]:
     Raises OptionError if it is not one SELECT.
     """
     try:
-        is_select = is_one_select(query)
+        if not is_one_select(query):
+            raise OptionError(
+                "the query is not one SELECT", hint="Write a query that begins with SELECT, FROM or WITH."
+            )
         (tree,) = duckdb.execute("select json_serialize_sql($1)", [query]).fetchone()
     except duckdb.Error as error:
         raise OptionError(
             f"the query cannot be read: {error}", hint="It is SQL as DuckDB takes it."
         ) from None
-    if not is_select:
-        raise OptionError(
-            "the query is not one SELECT", hint="Write a query that begins with SELECT, FROM or WITH."
-        )
-    return set(_tables(msgspec.json.decode(tree)))
+    nodes = _nodes(msgspec.json.decode(tree))
+    return {(one["schema_name"], one["table_name"]) for one in nodes if one.get("type") == "BASE_TABLE"}
 
 
-def _tables(node: Any) -> Iterator[tuple[str, str]]:
-    """The tables in a syntax tree."""
-    parts: Iterable[Any] = ()
+def _nodes(node: Any) -> Iterator[dict[str, Any]]:
+    """The objects in a syntax tree."""
+    parts: Iterable[Any] = node if isinstance(node, list) else ()
     if isinstance(node, dict):
         tree = cast("dict[str, Any]", node)
+        yield tree
         parts = tree.values()
-        if tree.get("type") == "BASE_TABLE":
-            yield tree["schema_name"], tree["table_name"]
-    elif isinstance(node, list):
-        parts = cast("Iterable[Any]", node)
     for part in parts:
-        yield from _tables(part)
+        yield from _nodes(part)
 
 
 @contextmanager
 def answered(
-    plan: Plan,
-    query: str,
-    states: Exporting,
-    topics: ExportingTopics | None,
-    *,
-    any_environment: bool = False,
+    plan: Plan, log: OneCommitLog | None, query: str, options: StateOptions
 ) -> Generator[tuple[Any, list[str]]]:
-    """The result of a query, and notes. ``topics`` is None if there are none: of a snapshot, or as of a time.
+    """The result of a query, and notes. ``options`` name the state; only of the log's last one there are topics, too.
 
     Raises OptionError: the query is wrong, or names what is not there. And what the exports raise.
     """
     named, notes = tables_in(query), list[str]()
-    actors = sorted(
-        {
-            actor.name
-            for schema, name in named
-            for actor in plan.actors
-            if schema in ("", STATES) and (name == actor.name or name.startswith(f"{actor.name}_"))
-        }
+    of_states, of_topics = (
+        {name for schema, name in named if schema in ("", one)} for one in (STATES, TOPICS)
     )
-    timers = bool({("", TIMERS_TABLE), (STATES, TIMERS_TABLE)} & named)
-    wanted = sorted({name for schema, name in named if schema in ("", TOPICS) and name in plan.topics})
-    if wanted and topics is None:
+    actors = [
+        one.name for one in plan.actors if any(f"{name}_".startswith(f"{one.name}_") for name in of_states)
+    ]
+    timers, wanted = TIMERS_TABLE in of_states, sorted(of_topics & plan.topics.keys())
+    if wanted and (log is None or options.as_of_ms is not None):
         raise OptionError(
             f"the query names the topic {wanted[0]!r}, and a snapshot, or a time, has states only",
             hint="Leave --snapshot and --as-of out, and compare _time in the query.",
@@ -91,10 +80,12 @@ def answered(
     with TemporaryDirectory(prefix="tailrace-sql-") as folder, connected() as database:
         to = {schema: Destination(Path(folder) / schema) for schema in (STATES, TOPICS)}
         if actors or timers:
-            options = StateOptions(() if timers else tuple(actors), timers, any_environment)
-            notes += _notes(states(to[STATES], options))
-        if wanted and topics is not None:
-            notes += _notes(topics(to[TOPICS], wanted))
+            options = replace(options, actors=() if timers else tuple(actors), timers=timers)
+            notes += export.export_state(plan, log, to[STATES], options).notes
+        if wanted and log is not None:
+            report = export.export_topics(plan, log, to[TOPICS], wanted)
+            left_out = f"{report.skipped:,} records cannot be decoded and are left out"
+            notes += [*report.notes, *[left_out][: report.skipped]]
         for schema, place in to.items():
             add_views(database, schema, place.folder)
         database.execute(f"set search_path = '{STATES},{TOPICS}'")
@@ -103,8 +94,3 @@ def answered(
         except duckdb.Error as error:
             known = ", ".join([*(one.name for one in plan.actors), *sorted(plan.topics)])
             raise OptionError(f"the query fails: {error}", hint=f"Actors and topics are: {known}.") from None
-
-
-def _notes(report: ExportReport) -> list[str]:
-    skipped = [f"{report.skipped:,} records cannot be decoded and are left out"] if report.skipped else []
-    return report.notes + skipped

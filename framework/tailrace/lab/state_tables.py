@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import structs
 
@@ -40,14 +41,8 @@ AS_OF, EXPIRES = "as_of", "expires"
 Values = dict[str, Any]
 
 
-class Batches(Protocol):
-    """Tables of stored rows by task; see ``Snapshot.batches``."""
-
-    def batches(
-        self, table: Any, partition: int, columns: Sequence[str] | None, filter: Any, /
-    ) -> Iterator[Any]:
-        """The batches of a table of one task."""
-        ...
+Batches: TypeAlias = Callable[[Any, int, Sequence[str] | None, Any], Iterator[Any]]
+"""The batches of a table of stored rows of one task; see ``Snapshot.batches``."""
 
 
 class View(NamedTuple):
@@ -65,7 +60,7 @@ class View(NamedTuple):
         tasks = snapshot.manifest.tasks
         marks = {one.partition: tape.decode_cut(one.cut).watermark if one.cut else None for one in tasks}
         return cls(
-            snapshot,
+            snapshot.batches,
             {one.partition: one.schema for one in tasks},
             {
                 number: mark if mark is not None and is_instant(mark) else None
@@ -74,20 +69,16 @@ class View(NamedTuple):
         )
 
 
-class RowBatches:
-    """Tables of stored rows that are in memory, by task."""
+def in_memory(rows_of: Mapping[int, Mapping[bytes, bytes | None]]) -> Batches:
+    """The tables of stored rows that are in memory, by task."""
 
-    def __init__(self, rows_of: Mapping[int, Mapping[bytes, bytes | None]]) -> None:
-        self._rows = rows_of
-
-    def batches(
-        self, table: Any, partition: int, columns: Sequence[str] | None, filter: Any, /
-    ) -> Iterator[Any]:
-        """See ``Batches``."""
-        kept = sorted((row, value) for row, value in self._rows[partition].items() if value is not None)
+    def batches(table: Any, partition: int, columns: Sequence[str] | None, filter: Any) -> Iterator[Any]:
+        kept = sorted((row, value) for row, value in rows_of[partition].items() if value is not None)
         for start in range(0, len(kept), ROWS_IN_A_CHUNK):
             keys, values = map(list, zip(*kept[start : start + ROWS_IN_A_CHUNK], strict=True))
             yield from narrowed([state_tables(keys, values)[table != STATE]], columns, filter)
+
+    return batches
 
 
 class StateTable(NamedTuple):
@@ -100,34 +91,27 @@ class StateTable(NamedTuple):
 
 
 def write_state(
-    view: View, tables: Sequence[StateTable], open_writer: Callable[..., TableWriter]
-) -> Iterator[TableReport]:
-    """Write the rows of all tasks into each table."""
-    for table in tables:
-        writer = open_writer(table.name, table.columns, table.order)
-        for number in sorted(view.schemas):
-            for values in table.values(number):
-                writer.write(values, table.name)
-        yield writer.close()
-
-
-def tables_of(plan: Plan, view: View, names: Sequence[str], *, timers: bool) -> list[StateTable]:
-    """The tables of these actors, or of all if none is named. Raises UsageError: two have one name."""
-    found: list[StateTable] = []
-    for actor in stored_actors(plan, view, names):
-        found.append(_of_instances(view, actor))
-        found += [
-            _of_entries(view, actor, one)
-            for one in (*actor.schema.fields, *actor.schema.past)
-            if one.kind != "value"
-        ]
+    plan: Plan, view: View, folder: Path, names: Sequence[str] = (), *, timers: bool = False
+) -> list[TableReport]:
+    """Write the tables of these actors, or of all if none is named, into a folder. Raises UsageError: two have one name."""
+    actors, tables, found = stored_actors(plan, view, names), list[StateTable](), list[TableReport]()
+    for actor in actors:
+        tables.append(_of_instances(view, actor))
+        collections = (one for one in (*actor.schema.fields, *actor.schema.past) if one.kind != "value")
+        tables += (_of_entries(view, actor, one) for one in collections)
     if timers:
-        found.append(_of_timers(view, {one.name: one for one in stored_actors(plan, view, names)}))
-    twice = {one.name for one in found if [other.name for other in found].count(one.name) > 1}
-    if twice:
+        tables.append(_of_timers(view, {one.name: one for one in actors}))
+    all_names = [one.name for one in tables]
+    if twice := [one for one in all_names if all_names.count(one) > 1]:
         raise UsageError(
             f"two tables would have the name {min(twice)!r}", hint="Export the actors one by one (--actor)."
         )
+    for table in tables:
+        writer = TableWriter(folder, table.name, table.columns, table.order)
+        for number in sorted(view.schemas):
+            for values in table.values(number):
+                writer.write(values, table.name)
+        found.append(writer.close())
     return found
 
 
@@ -172,7 +156,7 @@ def _of_instances(view: View, actor: StoredActor) -> StateTable:
 
     def values(number: int) -> Iterator[Values]:
         read = actor.instances(names, number)
-        for found in view.stored.batches(STATE, number, ["key", "value"], _rows_of(actor.name, ["value"])):
+        for found in view.stored(STATE, number, ["key", "value"], _rows_of(actor.name, ["value"])):
             of_key, fields_ = read(found)
             yield {**key_values(keys, of_key), as_of.name: as_of_values(view, number, len(of_key)), **fields_}
 
@@ -189,7 +173,7 @@ def _of_entries(view: View, actor: StoredActor, field: FieldSchema) -> StateTabl
     def values(number: int) -> Iterator[Values]:
         read = actor.entries(field, number)
         wanted = _rows_of(actor.name, kinds) & (compute.field("field") == field.name)
-        for found in view.stored.batches(STATE, number, ENTRY, wanted):
+        for found in view.stored(STATE, number, ENTRY, wanted):
             if entries := read(found):
                 of_key, at, items, expiries = zip(*entries, strict=True)
                 yield {
@@ -212,7 +196,7 @@ def _of_timers(view: View, actors: Mapping[str, StoredActor]) -> StateTable:
     def values(number: int) -> Iterator[Values]:
         names = ("actor", "key", "domain", "name", "time_ms")
         wanted = compute.field("actor").isin(list(actors))
-        for found in view.stored.batches(TIMERS, number, names, wanted):
+        for found in view.stored(TIMERS, number, names, wanted):
             actor, key, domain, name, time_ms = timers_of(found, *names)
             shown = [plain(actors[one].key_codec.decode(data)) for one, data in zip(actor, key, strict=True)]
             yield {
