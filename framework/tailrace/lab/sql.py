@@ -47,7 +47,7 @@ def tables_in(query: str) -> set[tuple[str, str]]:
 
 def _nodes(node: Any) -> Iterator[dict[str, Any]]:
     """The objects in a syntax tree."""
-    parts: Iterable[Any] = node if isinstance(node, list) else ()
+    parts: Iterable[Any] = cast("Iterable[Any]", node) if isinstance(node, list) else ()
     if isinstance(node, dict):
         tree = cast("dict[str, Any]", node)
         yield tree
