@@ -80,6 +80,9 @@ def test_what_would_count_twice_or_never_is_refused() -> None:
     app.window("corrected", readings, windows.tumbling(10), agg.count(), lateness=5, into=given)
     with pytest.raises(DefinitionError, match="corrections: they would count again"):
         app.window("over-a-topic", given, windows.tumbling(100), agg.count())
+    for has_more, what in ((early, "early results"), (given, "corrections")):
+        with pytest.raises(DefinitionError, match=f"{what}: they would count again"):
+            app.join("pairs", has_more, readings, within="1s")
     dropping = app.topic("dropping", Reading, late="drop")
     with pytest.raises(DefinitionError, match="takes them away"):
         app.window("late", dropping, windows.tumbling(100), agg.count(), lateness=5)

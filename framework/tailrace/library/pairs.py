@@ -14,7 +14,7 @@ from tailrace.core.durations import duration
 from tailrace.core.errors import DefinitionError, UsageError
 from tailrace.library.operators import key_type_of, unchanging
 from tailrace.library.sides import Side
-from tailrace.library.windowed import operators
+from tailrace.library.windowed import operators, refuse_revised, refuse_taken_late, type_of
 
 L = TypeVar("L")
 R = TypeVar("R")
@@ -84,15 +84,10 @@ class Inputs:
                     hint="Take a topic that keeps every event, with a short idle_after= if events are rare. app.lookup looks up "
                     "in a broadcast topic.",
                 )
-        known = operators(app).get(edge.name) if edge.is_stream else None
-        if known is not None and known.more:
-            raise DefinitionError(
-                f"the operator {self.where!r} takes {edge.name!r}, which has {known.more}: each would be joined",
-                hint="Take the final results only: without early=, early_clock= and lateness= there.",
-            )
-        if known is None:
+        refuse_revised(f"the operator {self.where!r}", app, edge)
+        if isinstance(edge, Topic) or edge.name not in operators(app):
             unchanging(f"the input {edge.name!r} of the operator {self.where!r}", edge.type)
-        return edge.type if known is None else known.type
+        return type_of(app, edge)
 
     def _late(self, edge: Edge[Any, Any], topic: Topic[Any, Any] | None) -> TakeLate:
         if topic is None:
@@ -103,12 +98,7 @@ class Inputs:
                 f"the late events of {edge.name!r} in {self.where!r} are {edge.type_name}, and late= is {topic!r}",
                 hint="Give a topic of that type. If the inputs have different types, give one for each: late=(one, other).",
             )
-        if isinstance(edge, Topic) and edge.settings.late != "handle":
-            raise DefinitionError(
-                f"the operator {self.where!r} asks for late events, and the topic {edge.name!r} takes them away: "
-                f"late={edge.settings.late!r}",
-                hint="Declare one of the two.",
-            )
+        refuse_taken_late(f"the operator {self.where!r}", edge)
         return lambda event, ctx: ctx.emit(topic, event)
 
     def is_before(self, one: int, other: int) -> bool:

@@ -29,8 +29,8 @@ from tailrace.library.windowed import (
     FieldOptions,
     Windowed,
     meaning,
-    operators,
     pane_fields,
+    revised_by,
     rules_of,
     sure_type,
     timers,
@@ -217,9 +217,8 @@ def check_fields(app: App) -> None:
     for cls in app.actors.values():
         for one in _fields(cls):
             for by, edge in [(each, edge) for each in declaration_of(cls).handlers for edge in each.edges]:
-                known = operators(app).get(edge.name)
-                if known is not None and known.more:
-                    one.revised[by.method] = f"{edge.name!r}, which has {known.more}"
+                if more := revised_by(app, edge):
+                    one.revised[by.method] = f"{edge.name!r}, which has {more}"
 
 
 def _count_late(event: Any, ctx: Any) -> None:

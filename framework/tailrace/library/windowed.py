@@ -159,6 +159,30 @@ def operators(app: App) -> dict[str, _Known]:
     return found
 
 
+def revised_by(app: App, edge: Edge[Any, Any]) -> str:
+    """What the results of a window on an edge have besides final ones: early results or corrections. Empty for all others."""
+    known = operators(app).get(edge.name)
+    return "" if known is None else known.more
+
+
+def refuse_revised(where: str, app: App, edge: Edge[Any, Any]) -> None:
+    """Raise DefinitionError if an edge has more than final results."""
+    if more := revised_by(app, edge):
+        raise DefinitionError(
+            f"{where} takes {edge.name!r}, which has {more}: they would count again",
+            hint="Take the final results only: without early=, early_clock= and lateness= there.",
+        )
+
+
+def refuse_taken_late(where: str, edge: Edge[Any, Any]) -> None:
+    """Raise DefinitionError if late events do not come to an operator that asks for them."""
+    if isinstance(edge, Topic) and edge.settings.late != "handle":
+        raise DefinitionError(
+            f"{where} asks for late events, and the topic {edge.name!r} takes them away: late={edge.settings.late!r}",
+            hint="Declare one of the two.",
+        )
+
+
 def type_of(app: App, edge: Edge[Any, Any]) -> Any:
     """The type of the events of an edge: of a window's results with key and value."""
     known = operators(app).get(edge.name)
@@ -302,17 +326,9 @@ def _ms(where: str, options: Mapping[str, Any], name: str) -> int:
 def _check_input(
     where: str, app: App, edge: Edge[Any, Any], rules: Rules, late: Topic[Any, Any] | None
 ) -> None:
-    known = operators(app).get(edge.name)
-    if known is not None and known.more:
-        raise DefinitionError(
-            f"{where} takes {edge.name!r}, which has {known.more}: they would count again",
-            hint="Take the final results only: without early=, early_clock= and lateness= there.",
-        )
-    if isinstance(edge, Topic) and edge.settings.late != "handle" and (rules.lateness_ms or late is not None):
-        raise DefinitionError(
-            f"{where} asks for late events, and the topic {edge.name!r} takes them away: late={edge.settings.late!r}",
-            hint="Declare one of the two.",
-        )
+    refuse_revised(where, app, edge)
+    if rules.lateness_ms or late is not None:
+        refuse_taken_late(where, edge)
     if late is not None and late.type != edge.type:
         raise DefinitionError(
             f"{where} has late={late.name!r} of {late.type_name}, but its events are {edge.type_name}",
