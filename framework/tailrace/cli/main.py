@@ -41,6 +41,7 @@ from tailrace.cli.snapshot import snapshot
 from tailrace.cli.sql import sql
 from tailrace.cli.status import status
 from tailrace.cli.topics import topics
+from tailrace.cli.upgrade import upgrade
 from tailrace.core.errors import TailraceError
 
 INTERRUPTED = 130
@@ -73,6 +74,7 @@ tailrace.add_command(log)
 tailrace.add_command(topics)
 tailrace.add_command(dead_letters)
 tailrace.add_command(retire)
+tailrace.add_command(upgrade)
 tailrace.add_command(migrate)
 tailrace.add_command(reshape)
 tailrace.add_command(faust)

@@ -62,6 +62,11 @@ def moves_of(app: str) -> str:
     return f"{app}.moves"
 
 
+def upgrades_of(app: str) -> str:
+    """The topic that notes which version of the app may run."""
+    return f"{app}.upgrades"
+
+
 def last_failure_of(app: str) -> str:
     """The topic that notes why a process of the app has ended last."""
     return f"{app}.last-failure"

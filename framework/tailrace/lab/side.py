@@ -10,9 +10,11 @@ import hashlib
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, get_type_hints
 
 import msgspec
@@ -50,6 +52,15 @@ from tailrace.lab.trail import (
     encode_trail,
     items_of,
     watched_keys,
+)
+from tailrace.lab.upgrade.tasks import (
+    about_version,
+    advance,
+    have_begun,
+    keep,
+    kept_beginning,
+    planned,
+    verify,
 )
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Place, Snapshots
@@ -185,6 +196,9 @@ def _digest(value: object) -> str:
 
 TASKS: dict[str, Callable[..., Any]] = {
     one.__name__: one for one in (about, make, outputs_as_stored, compare, tables, first_events)
+} | {
+    one.__name__: one
+    for one in (about_version, planned, advance, keep, kept_beginning, verify, have_begun)
 }
 
 
@@ -204,12 +218,21 @@ def answer(reference: str, line: bytes) -> bytes:
 
 
 def main() -> None:
-    """Do tasks until there are no more."""
+    """Do tasks until the parent ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    for line in sys.stdin.buffer:
-        answers.write(answer(sys.argv[1], line) + b"\n")
+    lines: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_read, args=(lines,), daemon=True).start()
+    while True:
+        answers.write(answer(sys.argv[1], lines.get()) + b"\n")
         answers.flush()
+
+
+def _read(lines: SimpleQueue[bytes]) -> None:
+    """Read tasks. The process ends with its parent, also within a task."""
+    for line in sys.stdin.buffer:
+        lines.put(line)
+    os._exit(1)
 
 
 if __name__ == "__main__":

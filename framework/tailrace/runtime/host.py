@@ -30,7 +30,7 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
-from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.reading.upgrades import check_may_run
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
 from tailrace.history.status.last_failure import note_failure
 from tailrace.log.interface import StoredLog
@@ -53,6 +53,7 @@ from tailrace.runtime.snapshot_start import begin_all, snapshot_start
 from tailrace.runtime.standbys import Standbys
 from tailrace.runtime.states import States
 from tailrace.runtime.task_notes import TaskNotes, committed_versions
+from tailrace.runtime.upgrading import UpgradeWatch, await_upgrade
 from tailrace.runtime.worker import Worker, WorkerHooks, system_clock
 
 _log = logging.getLogger("tailrace.service")
@@ -148,6 +149,8 @@ class Host:
         create = options.create_topics and self.share is None
         self.log = open_log(options.log, replace(options.log_options, group=self.plan.app), create=create)
         leaving.callback(self.log.close)
+        if self.share is None:
+            self.options = await_upgrade(options, self.plan, self.log)
 
     def _prepare(self) -> None:
         if self.share is not None:
@@ -164,7 +167,7 @@ class Host:
         tasks = AppTasks(plan.app, plan.tape_topic, plan.partitions, self.share)
         self.tasks = log.join(tasks, self._assigned, self._revoked)
         leaving.callback(self.tasks.close)
-        check_lives_here(log, plan.app)
+        check_may_run(plan, log)
         self._notes = None
         if log.moves_tasks:
             committed = partial(committed_versions, plan, log)
@@ -182,7 +185,7 @@ class Host:
     def _invited(self) -> list[Companion]:
         """The companions, in the order in which they look."""
         options = self.options
-        found: list[Companion] = [*self._more]
+        found: list[Companion] = [*self._more, UpgradeWatch(self.log, self.plan)]
         if options.standbys and self._notes is not None:
             found.append(
                 Standbys(
@@ -258,8 +261,8 @@ class Host:
         while not self.tasks.joined and self._wait(0):
             if not self.tasks.joined:
                 time.sleep(_JOIN_S)
-        # A move that began meanwhile may not have seen this process.
-        check_lives_here(self.log, self.plan.app)
+        # A move or an upgrade that began meanwhile may not have seen this process.
+        check_may_run(self.plan, self.log)
         if self._start is not None:
             all_begun = partial(all_have_begun, self.plan, self.log, self._start)
             begin_all(self._begin_task, all_begun, self.tasks.owned, self.states.take, self._wait)
@@ -267,7 +270,7 @@ class Host:
     def _begin_task(self, number: int, store: Store) -> None:
         """Called with a task that is owned, before it is restored."""
         # A process that was suspended, or cut off, while the app moved joins its group again.
-        check_lives_here(self.log, self.plan.app)
+        check_may_run(self.plan, self.log)
         if self._notes is not None:
             self._notes.take(number)
         if self._start is not None:

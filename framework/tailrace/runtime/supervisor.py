@@ -49,6 +49,7 @@ from tailrace.runtime.preparing import prepare
 from tailrace.runtime.progress import STARTING, Status, last_phase, total
 from tailrace.runtime.reports import Reports
 from tailrace.runtime.snapshot_start import with_snapshot_settled
+from tailrace.runtime.upgrading import await_upgrade
 
 _log = logging.getLogger("tailrace.supervisor")
 
@@ -236,6 +237,7 @@ class Supervisor:
         """Supervise until all children have left. Returns the number of new dead letters of each kind."""
         given = self._options
         with closing(open_log(given.log, given.log_options, create=given.create_topics)) as log:
+            given = await_upgrade(given, self._plan, log)
             prepare(log, given, self._plan)
             settled = with_snapshot_settled(given, self._plan, log)
             self._options = replace(settled, declared=declared_by(find_app(given.app)))

@@ -1,0 +1,105 @@
+"""Which version of an app may run: an upgrade must never let two versions continue one state.
+
+Theory. The topic ``<app>.upgrades`` has one partition. Its last record says how far the last upgrade has come, and so
+which processes may run. ``old`` and ``new`` are versions (``App(version=)``); a rollback is an upgrade back::
+
+    last record   processes of old                 processes of new           what a kill of the command leaves
+    none          run                              run                        nothing
+    begun         run                              wait                       old runs, snapshots of new lie beside it
+    fenced        commit and end; refused          wait                       nobody runs, until it is run again or given up
+    ready         refused                          begin with ``snapshot``,   new runs; the same command notes ``done``
+                                                   which replaces the state
+    done          refused                          run                        new runs
+    given up      run                              run; those that waited end old runs
+
+Invariants: nobody may commit between ``fenced`` and ``ready``; ``snapshot`` stands at the last commit of ``old``; from
+``ready`` on there is no way back but another upgrade. Corrections of outputs are in the same commit as ``ready``. A record
+is written by the command alone, under the transactional id of the topic: a second command fences the first.
+
+A process looks twice at its start, before it claims tasks and when it has them (see ``residence``), and each second
+while it runs. The command writes ``fenced``, and then waits until nobody owns a task. So one of the two sees the other.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+import msgspec
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import ForeignLogError, ReplacedVersionError
+from tailrace.core.names import upgrades_of
+from tailrace.core.records import Output
+from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.reading.stretches import last
+from tailrace.log.interface import Log, Writer
+
+UpgradeStep = Literal["begun", "fenced", "ready", "done", "given up"]
+
+
+class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
+    """A record of ``<app>.upgrades``."""
+
+    step: UpgradeStep
+    id: str
+    old: str
+    new: str
+    rollback: bool = False
+    outputs: str = "keep"
+    snapshots: str
+    """URI of the snapshots that the upgrade makes."""
+    code: str
+    """A digest of the code of ``new``: an upgrade is continued by the same code."""
+    snapshot: str = ""
+    """From ``ready`` on: the state of ``new``, and that of ``old`` at the same moment."""
+    kept: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has neither ended nor been given up."""
+        return self.step not in ("done", "given up")
+
+
+def last_upgrade(log: Log, app: str) -> Upgrade | None:
+    """The last record of an app's upgrades; None if there is none."""
+    topic = upgrades_of(app)
+    found = last(log, topic, 0) if topic in log.topics() else None
+    try:
+        return None if found is None else msgspec.json.decode(found.value or b"", type=Upgrade)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ForeignLogError(
+            f"the topic {topic!r} has a last record that is no upgrade of the app: {error}",
+            hint="Find who else writes to it.",
+        ) from error
+
+
+def note_upgrade(writer: Writer, app: str, upgrade: Upgrade) -> None:
+    """Add a record, and what the writer has appended before, in one commit."""
+    value, now_ms = msgspec.json.encode(upgrade), time.time_ns() // 1_000_000
+    writer.append([Output(upgrades_of(app), None, value, now_ms)], 0)
+    writer.commit()
+
+
+def check_version(plan: Plan, found: Upgrade | None) -> None:
+    """Check that the present version may run, or begin, by the last record. Raises ReplacedVersionError."""
+    if found is None or found.step in ("begun", "given up") or plan.version == found.new:
+        return
+    if found.step in ("fenced", "ready"):
+        raise ReplacedVersionError(
+            f"the app {plan.app!r} is being upgraded from version {found.old!r} to {found.new!r}, and this is version "
+            f"{plan.version!r}",
+            hint="Everything is committed. Start the new version; it waits until it may run. If the upgrade was interrupted, "
+            "run the same 'tailrace upgrade' again, or give it up with --cancel.",
+        )
+    if plan.version == found.old:
+        raise ReplacedVersionError(
+            f"version {found.new!r} of the app {plan.app!r} has replaced version {found.old!r}, which this is",
+            hint="Start the new version, or return to this one with 'tailrace upgrade ... --rollback'.",
+        )
+
+
+def check_may_run(plan: Plan, log: Log) -> None:
+    """Check that the app lives on this log, and this version of it. Raises AppMovedError or ReplacedVersionError."""
+    check_lives_here(log, plan.app)
+    check_version(plan, last_upgrade(log, plan.app))

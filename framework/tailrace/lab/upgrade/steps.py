@@ -1,0 +1,239 @@
+"""The steps of an upgrade, from the rebuild beside to the new version that runs.
+
+Theory. Each step is done once, and a command that was killed continues at the first one that is not done. What is done is
+durable outside of the command: in the log (see ``history.reading.upgrades``), and as snapshots with names::
+
+    step                                             noted by                          killed before the next step
+    1  begun     new processes wait                  the log                           old runs
+    2  before    a full snapshot of old              ``upgrade-ID-before``             old runs
+    3  round     rebuild new, then catch up, until   ``upgrade-ID-N``, one for each    old runs; the round is resumed (see
+                 the rest is small                   round                             ``rebuilding.driver``)
+    4  fenced    old processes commit and end        the log                           nobody runs
+    5  last      when nobody owns a task: the last   ``upgrade-ID-last``               nobody runs
+                 round, to the end
+    6  kept      the state of old at that end        ``upgrade-ID``                    nobody runs
+    7  verified  both stand at one moment            nothing: it is compared again     nobody runs
+    8  ready     and corrections of outputs          the log, in one commit            new processes replace the state, and run
+    9  done      all tasks have begun with it        the log                           new runs
+
+Up to 7 it can be given up: old runs, and nothing of it was changed. If 5 to 7 fail, it is given up by itself. From 8 on the
+way back is a *rollback*: an upgrade to old whose first round begins with the state that was kept. That one stands at the
+same moment as the state of new that has replaced it, so the tape since then follows it as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from tailrace.core.errors import (
+    EnvironmentMismatchError,
+    InputsChangedError,
+    ReplayDivergedError,
+    TailraceError,
+    TaskOwnedError,
+)
+from tailrace.core.names import transactional_id
+from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Destination, Order, Request, Source
+from tailrace.lab.upgrade.tasks import AboutVersion
+from tailrace.lab.versions import Version
+from tailrace.log.interface import StoredLog, Writer
+from tailrace.state.snapshots import Manifest, Place, Snapshots
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+_SMALL_S = 1.0
+"""A round that takes no longer is small enough to be the last but one."""
+_ROUNDS = 10
+_NAP_S = 0.05
+_NOT_ALONG_TAPE = (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError)
+
+
+class UpgradeReport(msgspec.Struct, kw_only=True):
+    """What an upgrade has done. ``done``: False if it was done before."""
+
+    app: str
+    old: str
+    new: str
+    done: bool = False
+    order: str = ""
+    rounds: int = 0
+    rows: int = 0
+    corrected: dict[str, int] = {}
+    stopped_s: float = 0.0
+    """From the end of the last process of old until all tasks had begun with the new state."""
+    notes: list[str] = []
+
+
+class Sides(NamedTuple):
+    """The processes of both versions and their descriptions, the log, and where snapshots go."""
+
+    old: Version
+    new: Version
+    old_is: AboutVersion
+    new_is: AboutVersion
+    log: StoredLog
+    place: str
+    uri: str
+    workers: int | None
+
+    @property
+    def kept_uri(self) -> str:
+        """Where the states of old are."""
+        return (Place.at(self.uri) / "kept").uri
+
+    def request(self, order: Order, base: tuple[str, str] | None, name: str | None = None) -> Request:
+        """A rebuild of new; ``base``: from the snapshot of this URI and id."""
+        source = Source(log=self.place) if base is None else Source(log=self.place, base=base[0], base_id=base[1])
+        to = Destination(uri=self.uri, name=name)
+        return Request(app=self.new.place.reference, source=source, to=to, order=order)
+
+
+def first_that_goes(do: Callable[[Order], T]) -> T:
+    """What ``do`` returns along the tape; in canonical order, if the new code cannot be run along the tape."""
+    try:
+        return do("auto")
+    except _NOT_ALONG_TAPE:
+        return do("canonical")
+
+
+class Steps:
+    """See the head of this file. ``reached`` is called with the name of each step when it is done."""
+
+    def __init__(
+        self, sides: Sides, upgrade: Upgrade, before: Upgrade | None, writer: Writer, say: Say, reached: Say
+    ) -> None:
+        self._sides, self._upgrade, self._before = sides, upgrade, before
+        self._writer, self._say, self._reached = writer, say, reached
+        self._app, self._log = sides.old_is.app, sides.log
+        self._snapshots = Snapshots(sides.uri, self._app)
+        self.report = UpgradeReport(app=self._app, old=upgrade.old, new=upgrade.new)
+
+    def run(self) -> UpgradeReport:
+        """All steps that are not done. Raises what a rebuild raises, and SnapshotMismatchError."""
+        steps: list[UpgradeStep] = ["begun", "fenced", "ready", "done"]
+        at = steps.index(self._upgrade.step)
+        if at == 0:
+            self._note("begun")
+            self._old("keep", str, uri=self._sides.kept_uri, name=self._named("before"))
+            self._reached("before")
+            self._catch_up()
+            self._note("fenced")
+        if at <= 1:
+            try:
+                self._cut_over()
+            except TailraceError:
+                self.give_up()
+                raise
+        self._await_new()
+        self._note("done")
+        return self.report
+
+    def give_up(self) -> None:
+        """Let old run. After a rollback that is given up, the upgrade before it is the last one again."""
+        found = self._before or replace(self._upgrade, step="given up")
+        note_upgrade(self._writer, self._app, found)
+
+    # --- the record, and the snapshots
+
+    def _note(self, step: UpgradeStep) -> None:
+        self._upgrade = replace(self._upgrade, step=step)
+        note_upgrade(self._writer, self._app, self._upgrade)
+        self._reached(step)
+
+    def _named(self, what: object) -> str:
+        return f"upgrade-{self._upgrade.id}-{what}"
+
+    def _old(self, task: str, answer: type[T], **given: object) -> T:
+        return self._sides.old.ask(task, answer, log=self._sides.place, **given)
+
+    def _new(self, task: str, answer: type[T], **given: object) -> T:
+        return self._sides.new.ask(task, answer, log=self._sides.place, uri=self._sides.uri, **given)
+
+    def _made(self) -> list[Manifest]:
+        """The snapshots of the rounds."""
+        return [one for one in self._snapshots.list() if (one.name or "").startswith(self._named(""))]
+
+    # --- the rounds
+
+    def _catch_up(self) -> None:
+        """Rounds until one is small, or not much shorter than the one before."""
+        before_s = float("inf")
+        for _ in range(_ROUNDS):
+            begun_s = time.monotonic()
+            first = not self._made()
+            self._round(self._named(len(self._made())))
+            took_s = time.monotonic() - begun_s
+            if not first and (took_s < _SMALL_S or took_s > before_s / 2):
+                return
+            before_s = took_s
+
+    def _round(self, name: str) -> None:
+        """Rebuild from the round before to the present, unless it was done."""
+        made = self._made()
+        if any(one.name == name for one in made):
+            return
+        self._say(f"{name}: rebuilding the state of version {self._upgrade.new!r}")
+        if made:
+            order: Order = "canonical" if made[-1].source == "canonical" else "tape"
+            self._rebuild(order, (self._sides.uri, made[-1].id), name)
+        elif not self._upgrade.rollback:
+            first_that_goes(lambda order: self._rebuild(order, None, name))
+        else:
+            assert self._before is not None
+            given = {"uri": self._sides.kept_uri, "kept": self._before.kept, "name": self._named("from")}
+            base = self._sides.kept_uri, self._new_kept(given)
+            first_that_goes(lambda order: self._rebuild(order, base, name))
+        self._reached("round")
+
+    def _new_kept(self, given: dict[str, str]) -> str:
+        return self._sides.new.ask("kept_beginning", str, log=self._sides.place, **given)
+
+    def _rebuild(self, order: Order, base: tuple[str, str] | None, name: str) -> None:
+        request = self._sides.request(order, base, name)
+        report = self._sides.new.ask("advance", RebuildReport, request=request, workers=self._sides.workers)
+        self.report.rounds += 1
+        self.report.order = report.order
+
+    # --- the cut-over
+
+    def _cut_over(self) -> None:
+        """From the end of old to the state with which new begins."""
+        self._say(f"waiting until the processes of version {self._upgrade.old!r} have ended")
+        self._await_nobody()
+        self.report.stopped_s = -time.monotonic()
+        self._round(self._named("last"))
+        self._reached("last")
+        state = self._made()[-1].id
+        kept = self._old("keep", str, uri=self._sides.kept_uri, name=f"upgrade-{self._upgrade.id}")
+        self._reached("kept")
+        self.report.rows = self._new("verify", int, snapshot=state)
+        self._reached("verified")
+        self._upgrade = replace(self._upgrade, snapshot=state, kept=kept)
+        self._note("ready")
+
+    def _await_nobody(self) -> None:
+        """Wait until nobody owns a task. What a killed process has left open is aborted."""
+        numbers = range(self._sides.old_is.partitions)
+        while True:
+            try:
+                with self._log.reserve(self._app, numbers):
+                    for number in numbers:
+                        self._log.writer(transactional_id(self._app, number)).close()
+                    return
+            except TaskOwnedError:
+                time.sleep(_NAP_S)
+
+    def _await_new(self) -> None:
+        self._say(f"waiting for processes of version {self._upgrade.new!r}: start them, if none waits yet")
+        while not self._new("have_begun", bool, snapshot=self._upgrade.snapshot):
+            time.sleep(_NAP_S)
+        if self.report.stopped_s:
+            self.report.stopped_s += time.monotonic()

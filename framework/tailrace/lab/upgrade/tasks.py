@@ -1,0 +1,163 @@
+"""What a version's own process does for an upgrade: see ``lab.side``."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import closing
+
+import msgspec
+from msgspec.structs import replace
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import taped_beginning
+from tailrace.history.rebuilding.code_digest import code_of
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.planning import RebuildPlan, plan_rebuild
+from tailrace.history.rebuilding.report import RebuildReport
+from tailrace.history.rebuilding.request import Request
+from tailrace.history.snapshots.same_moment import check_same_moment
+from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
+from tailrace.log.opening import open_log
+from tailrace.state.snapshots import Snapshots, TaskEntry
+
+
+class AboutVersion(msgspec.Struct):
+    """A version of an app."""
+
+    app: str
+    version: str
+    code: str
+    """A digest of its code."""
+    partitions: int
+    inputs: list[str]
+    """The topics that it reads from outside."""
+    sends: bool
+    """Whether it sends records to itself."""
+    fields: dict[str, dict[str, str]]
+    """By actor and field: its type."""
+    tables: list[str]
+    outputs: list[str]
+    """The topics that it writes to: tables, and others."""
+
+
+def about_version(plan: Plan, reference: str) -> AboutVersion:
+    """Describe this version."""
+    own, known = own_inputs(plan), plan.topics
+    code = msgspec.json.encode(sorted(code_of(reference, plan).items()))
+    written = [name for name in plan.outputs if name in plan.written and name in known]
+    return AboutVersion(
+        app=plan.app,
+        version=plan.version,
+        code=hashlib.sha256(code).hexdigest(),
+        partitions=plan.partitions,
+        inputs=[one.name for one in plan.inputs if one.name not in own],
+        sends=bool(own),
+        fields={
+            one.name: {each.name: str(each) for each in one.schema.fields} for one in plan.actors
+        },
+        tables=[name for name in written if known[name].is_table],
+        outputs=[name for name in written if not known[name].is_table],
+    )
+
+
+def advance(plan: Plan, request: Request, workers: int | None) -> RebuildReport:
+    """Rebuild."""
+    return rebuild(_ordered(plan, request), LocalEngine(workers))
+
+
+def planned(plan: Plan, request: Request, workers: int | None) -> RebuildPlan:
+    """The plan of a rebuild."""
+    return plan_rebuild(_ordered(plan, request), LocalEngine(workers).processes)
+
+
+def _ordered(plan: Plan, request: Request) -> Request:
+    """A request in canonical order if the tape begins with a state: this code is to handle what came before it as well."""
+    if request.order != "auto" or request.source.base is not None:
+        return request
+    with closing(open_log(request.source.log)) as opened:
+        cuts = [AppHistory(plan, opened).committed(number).cut for number in range(plan.partitions)]
+    begun = any(cut is not None and tape.decode_cut(cut).base for cut in cuts)
+    return replace(request, order="canonical" if begun else "auto")
+
+
+def keep(plan: Plan, log: str, uri: str, name: str) -> str:
+    """Take a snapshot of the present state, unless it was taken. Returns its id."""
+    snapshots = Snapshots(uri, plan.app)
+    for one in snapshots.list():
+        if one.name == name:
+            return one.id
+    with closing(open_log(log)) as opened:
+        return take_snapshot(plan, opened, snapshots, TakingOptions(name=name, incremental=True)).id
+
+
+def kept_beginning(plan: Plan, log: str, uri: str, kept: str, name: str) -> str:
+    """The state ``kept``, as a state with which the app's present history begins. Returns its id.
+
+    It stands at the same moment as the snapshot that has replaced it, so what follows on the tape follows it as well.
+    """
+    snapshots = Snapshots(uri, plan.app)
+    for one in snapshots.list():
+        if one.name == name:
+            return one.id
+    manifest, draft = snapshots.open(kept).manifest, snapshots.begin()
+    with closing(open_log(log)) as opened:
+        history = AppHistory(plan, opened)
+        tasks = tuple(_begun(history, one) for one in manifest.tasks)
+    made = replace(
+        manifest,
+        id=draft.id,
+        created_ms=draft.created_ms,
+        kind="incremental",
+        parent=kept,
+        name=name,
+        tasks=tasks,
+    )
+    return snapshots.publish(made).id
+
+
+def _begun(history: AppHistory, entry: TaskEntry) -> TaskEntry:
+    end = history.committed(entry.partition).cut
+    if not entry.cut or end is None:
+        return replace(entry, files=(), changelog_position=None)
+    mine, begun = tape.decode_cut(entry.cut), taped_beginning(history, entry.partition, tape.decode_cut(end)).decoded
+    assert begun is not None
+    cut = replace(
+        mine,
+        positions={name: begun.positions.get(name, at) for name, at in mine.positions.items()},
+        lineage=begun.lineage,
+        totals=begun.totals,
+        tape=begun.tape,
+        base=begun.base,
+        identity=begun.identity,
+        predecessors=begun.predecessors,
+    )
+    return replace(entry, cut=tape.encode(cut), files=(), changelog_position=None)
+
+
+def verify(plan: Plan, log: str, uri: str, snapshot: str) -> int:
+    """Check that a snapshot stands where the app does, in all tasks. Returns the number of its rows.
+    Raises SnapshotMismatchError.
+    """
+    found = Snapshots(uri, plan.app).open(snapshot)
+    with closing(open_log(log)) as opened:
+        history = AppHistory(plan, opened)
+        for number in range(plan.partitions):
+            if (cut := history.committed(number).cut) is not None:
+                check_same_moment(plan, opened, found, number, tape.decode_cut(cut))
+    return sum(file.rows for task in found.manifest.tasks for file in task.files)
+
+
+def have_begun(plan: Plan, log: str, uri: str, snapshot: str) -> bool:
+    """Whether all tasks have begun with a snapshot, or with one that came after it."""
+    manifest = Snapshots(uri, plan.app).open(snapshot).manifest
+    with closing(open_log(log)) as opened:
+        history = AppHistory(plan, opened)
+        for task in manifest.tasks:
+            cut = history.committed(task.partition).cut
+            if task.cut and (cut is None or tape.decode_cut(cut).base != snapshot):
+                return False
+    return True

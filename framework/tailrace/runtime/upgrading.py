@@ -1,0 +1,75 @@
+"""Processes of an app during an upgrade: the new version waits for its turn, the old one notices that its time is over.
+
+``history.reading.upgrades`` has the steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import LogUnavailableError, ReplacedVersionError
+from tailrace.history.reading.upgrades import check_version, last_upgrade
+from tailrace.log.interface import StoredLog
+from tailrace.runtime.companions import Companion
+from tailrace.runtime.options import ServiceOptions
+
+_log = logging.getLogger("tailrace.service")
+_LOOK_S = 1.0
+_WAIT_S = 0.05
+
+
+class UpgradeWatch(Companion):
+    """Ends the process, with a last commit, when its version is replaced."""
+
+    name = "looking for upgrades"
+    essential = True
+
+    def __init__(self, log: StoredLog, plan: Plan) -> None:
+        self._log, self._plan = log, plan
+        self._look_at_s = 0.0
+
+    def look(self) -> None:
+        """Look once per second. Raises ReplacedVersionError."""
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + _LOOK_S
+        try:
+            found = last_upgrade(self._log, self._plan.app)
+        except LogUnavailableError:
+            return
+        check_version(self._plan, found)
+
+
+def await_upgrade(options: ServiceOptions, plan: Plan, log: StoredLog) -> ServiceOptions:
+    """The options of a process by the last upgrade of its app. The new version waits until the old one has ended.
+
+    Raises:
+        ReplacedVersionError: This version is not the one to run, or the upgrade was given up meanwhile.
+    """
+    waited = False
+    while True:
+        found = last_upgrade(log, plan.app)
+        check_version(plan, found)
+        step = found.step if found is not None and found.new == plan.version else None
+        if waited and step not in ("begun", "fenced", "ready", "done"):
+            raise ReplacedVersionError(
+                f"the upgrade of {plan.app!r} to version {plan.version!r} was given up while this process waited for it",
+                hint="Nothing was changed. Start the old version, or the upgrade again.",
+            )
+        if found is None or step not in ("begun", "fenced"):
+            break
+        if not waited:
+            _log.info("waits for the upgrade from version %r", found.old, extra={"app": plan.app})
+        waited = True
+        time.sleep(_WAIT_S)
+    if found is None or step not in ("ready", "done"):
+        return options
+    options = replace(options, downgrade=options.downgrade or (log.moves_tasks and found.rollback))
+    if step == "done":
+        return options
+    start = f"{found.snapshots}#{found.snapshot}"
+    return replace(options, from_snapshot=start, replace_state=True, change_inputs=True)
