@@ -18,7 +18,8 @@ from tests.cli.wrong_arguments import ALL
 DIFFERENT: dict[str, dict[str, Any]] = {
     "--snapshots": {"run": "takes no snapshots unless it says where"},
     "--workers": dict.fromkeys(
-        ("ab", "rebuild"), "as many as there are cores: a service shares the machine, a rebuild is alone"
+        ("ab", "rebuild", "upgrade"),
+        "as many as there are cores: a service shares the machine, a rebuild is alone",
     ),
     "--app": dict.fromkeys(
         ("migrate", "topics apply", "topics delete", "topics plan"), "takes several apps, which share topics"
@@ -27,7 +28,9 @@ DIFFERENT: dict[str, dict[str, Any]] = {
     "--key": {"log append": "names a field"},
     "--from": {"log dump": "takes an offset as well", "migrate": "is a log", "faust import": "is a table"},
     "--until": {"log dump": "takes an offset as well"},
-    "--to": dict.fromkeys(("ab", "archive", "migrate", "rebuild", "reshape"), "is a place of its own kind"),
+    "--to": dict.fromkeys(
+        ("ab", "archive", "migrate", "rebuild", "reshape", "upgrade"), "is a place of its own kind"
+    ),
     "--format": dict.fromkeys(("graph", "log append", "schemas export"), "has formats of its own"),
     "--records": dict.fromkeys(("explore", "log tail"), "has a number of its own"),
 }

@@ -19,6 +19,7 @@ PAGES = [
     "docs/reshape.md",
     "docs/rolling.md",
     "docs/snapshots.md",
+    "docs/upgrade-and-backfill.md",
 ]
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import any_log_option, json_option, outside_of_log, piped, workers_option
+from tailrace.cli.arguments import (
+    any_log_option,
+    json_option,
+    outside_of_log,
+    piped,
+    snapshots_option,
+    workers_option,
+)
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.core.counting import counted
@@ -16,13 +23,19 @@ from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.lab.upgrade.steps import UpgradeReport
 
 
-@click.command(cls=Command, short_help="Let a new version of an app take over, with a state made from history.")
+@click.command(
+    cls=Command, short_help="Let a new version of an app take over, with a state made from history."
+)
 @click.argument("old")
 @click.option("--to", "new", required=True, metavar="NEW", help="The new version, named like OLD.")
 @any_log_option
-@click.option("--snapshots", required=True, metavar="URI", help="Where the states of both versions go.")
-@click.option("--plan", "only_plan", is_flag=True, help="Only say what would be done, and about how long it takes.")
-@click.option("--rollback", is_flag=True, help="Return from NEW to OLD, which handles what has happened since.")
+@snapshots_option
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Only say what would be done, and about how long it takes."
+)
+@click.option(
+    "--rollback", is_flag=True, help="Return from NEW to OLD, which handles what has happened since."
+)
 @click.option("--cancel", is_flag=True, help="Give up an upgrade that has not ended: OLD may run.")
 @workers_option(None, "Processes of this machine for the rebuild.")
 @json_option
@@ -31,7 +44,7 @@ def upgrade(
     old: str,
     new: str,
     folder: Path | str,
-    snapshots: str,
+    uri: str,
     only_plan: bool,
     rollback: bool,
     cancel: bool,
@@ -44,10 +57,8 @@ def upgrade(
     Processes of OLD end by themselves; those of NEW may be started before, and wait. An interrupted upgrade resumes when you
     run the same command again.
     """
-    outside_of_log(snapshots, folder, "--snapshots")
-    wanted = Wanted(
-        old=old, new=new, log=str(folder), snapshots=snapshots, rollback=rollback, workers=workers
-    )
+    outside_of_log(uri, folder, "--snapshots")
+    wanted = Wanted(old=old, new=new, log=str(folder), snapshots=uri, rollback=rollback, workers=workers)
     with progress() as report_progress, ExitStack() as stack:
         upgrading = Upgrading(wanted, stack, lambda said: report_progress(said, 0, 0))
         if only_plan:
@@ -68,9 +79,7 @@ def _lines(report: UpgradeReport) -> list[str]:
     versions = f"{report.app}: version {report.new} runs, in the place of {report.old}"
     if not report.done:
         return [f"{versions}, since an earlier upgrade"]
-    return [
-        versions,
-        f"{counted(report.rows, 'row')}, by {counted(report.rounds, 'round')}"
-        + (f" {'along the tape' if report.order == 'tape' else 'in canonical order'}" if report.order else ""),
-        *([f"no process worked for {report.stopped_s:.1f} s"] if report.stopped_s else []),
-    ]
+    order = "along the tape" if report.order == "tape" else "in canonical order"
+    made = f"{counted(report.rows, 'row')} of state, made by {counted(report.rounds, 'rebuild')} {order}"
+    stopped = f"no process worked for {report.stopped_s:.1f} s"
+    return [versions, *([made, stopped] if report.rows else [])]

@@ -196,10 +196,7 @@ def _digest(value: object) -> str:
 
 TASKS: dict[str, Callable[..., Any]] = {
     one.__name__: one for one in (about, make, outputs_as_stored, compare, tables, first_events)
-} | {
-    one.__name__: one
-    for one in (about_version, planned, advance, keep, kept_beginning, verify, have_begun)
-}
+} | {one.__name__: one for one in (about_version, planned, advance, keep, kept_beginning, verify, have_begun)}
 
 
 def answer(reference: str, line: bytes) -> bytes:

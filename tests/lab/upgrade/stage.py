@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections import Counter
+from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,15 +19,25 @@ import msgspec
 from tailrace.core.records import Output
 from tailrace.history.reading.stretches import scan
 from tailrace.history.reading.upgrades import last_upgrade
+from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.log import TopicSettings
 from tailrace.log.interface import StoredLog
 from tailrace.log.opening import open_log
+from tests.lab.selling import version
+from tests.lab.upgrade import clicking
 from tests.lab.upgrade.clicking import FORGOTTEN, Click, Seen
-from tests.runtime.processes import ROOT, Running, wait_until
+from tests.runtime.processes import Running, wait_until
 
 USERS = 20
 OLD = "tests.lab.upgrade.clicking:app"
 BUG = "if event.amount % FORGOTTEN:"
+STEPS = ["begun", "before", "round", "fenced", "last", "kept", "verified", "ready", "done"]
+
+
+def corrected(folder: Path, *more: tuple[str, str]) -> str:
+    """A version without the bug."""
+    changes = ((BUG, "if True:"), ('version="1"', 'version="2"'), *more)
+    return version(folder, "corrected", *changes, of=str(clicking.__file__))
 
 
 class Producer(threading.Thread):
@@ -36,13 +48,17 @@ class Producer(threading.Thread):
         self._log, self._random, self._stop_asked = log, Random(7), threading.Event()
         self.clicks: list[Click] = []
         with closing(open_log(log, create=True)) as opened:
-            opened.create_topic("clicks", TopicSettings(2))
-            opened.create_topic("seen", TopicSettings(2))
+            for topic in ("clicks", "seen", "later"):
+                opened.create_topic(topic, TopicSettings(2))
             self._write(opened, first)
 
     def _write(self, opened: StoredLog, count: int) -> None:
         made = [
-            Click(f"user {self._random.randrange(USERS)}", 10 * (len(self.clicks) + at), self._random.randrange(100))
+            Click(
+                f"user {self._random.randrange(USERS)}",
+                10 * (len(self.clicks) + at),
+                self._random.randrange(100),
+            )
             for at in range(count)
         ]
         opened.append_all(
@@ -51,6 +67,7 @@ class Producer(threading.Thread):
         self.clicks += made
 
     def run(self) -> None:
+        """Write."""
         with closing(open_log(self._log)) as opened:
             while not self._stop_asked.wait(0.05):
                 self._write(opened, 50)
@@ -60,25 +77,78 @@ class Producer(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Write no more."""
         self._stop_asked.set()
         self.join()
 
 
 def service(app: str, log: str | Path, folder: Path, *more: object) -> Running:
-    """A process of the app."""
+    """A process of the app, with a state folder of its own. Versions that are files are in ``folder``."""
     state = folder / f"state-{sum(1 for _ in folder.glob('state-*'))}"
     state.mkdir(parents=True)
-    return Running("run", app, "--log", log, "--state", state, "--log-format", "json", "--commit-interval", "50ms", *more)
+    options = ("--log", log, "--state", state, "--log-format", "json", "--commit-interval", "50ms", *more)
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    return Running("run", module_of(app), *options, environment={"PYTHONPATH": path})
 
 
-def outputs(log: str | Path) -> list[tuple[int, Seen]]:
+def module_of(app: str) -> str:
+    """The name by which a service finds a version."""
+    return f"{Path(app.removesuffix(':app')).stem}:app" if "/" in app else app
+
+
+def step_of(log: str | Path, app: str = "clicking") -> str:
+    """How far the last upgrade has come."""
+    with closing(open_log(log)) as opened:
+        found = last_upgrade(opened, app)
+    return "" if found is None else found.step
+
+
+# --- what must come of it
+
+
+def outputs(log: str | Path, topic: str) -> list[list[Seen]]:
     """By partition."""
     with closing(open_log(log)) as opened:
         return [
-            (number, msgspec.json.decode(one.value or b"", type=Seen))
+            [msgspec.json.decode(one.value or b"", type=Seen) for one in scan(opened, topic, number)]
             for number in range(2)
-            for one in scan(opened, "seen", number)
         ]
+
+
+def await_outputs(log: str | Path, more_than: int) -> None:
+    """Wait until so many clicks were handled."""
+    wait_until(lambda: sum(map(len, outputs(log, "seen"))) > more_than, "what is written is handled")
+
+
+def check(log: str | Path, clicks: list[Click], versions: str) -> None:
+    """All inputs have ended. Each click has led to one output of each kind, by the versions in this order: ``on`` means old, then new.
+
+    Each version goes by the whole history, so its totals are those of plain sums over all clicks.
+    """
+    old, new = totals(clicks, forgets=True), totals(clicks, forgets=False)
+    pattern = re.compile("".join(f"[{one}b]*" for one in versions))
+    for topic in ("seen", "later"):
+        assert Counter(one.at for part in outputs(log, topic) for one in part) == Counter(
+            one.at for one in clicks
+        )
+    ran = ""
+    for part in outputs(log, "seen"):
+        ran = "".join(_by(one.total, old[one.at], new[one.at]) for one in part)
+        assert pattern.fullmatch(ran), ran
+    for one in {*versions}:
+        assert one in ran
+    last = {click.user: click for click in clicks}
+    final = {one.user: one.total for part in outputs(log, "later") for one in part}
+    assert final == {user: (old if versions[-1] == "o" else new)[one.at] for user, one in last.items()}
+
+
+def _by(total: int, old: int, new: int) -> str:
+    if old == new == total:
+        return "b"
+    return "o" if total == old else "n" if total == new else "?"
 
 
 def totals(clicks: list[Click], *, forgets: bool) -> dict[int, int]:
@@ -92,8 +162,36 @@ def totals(clicks: list[Click], *, forgets: bool) -> dict[int, int]:
     return found
 
 
-def step_of(log: str | Path, app: str = "clicking") -> str:
-    """How far the last upgrade has come."""
-    with closing(open_log(log)) as opened:
-        found = last_upgrade(opened, app)
-    return "" if found is None else found.step
+# --- the command, killed
+
+
+def main(wanted: bytes, killed_after: str) -> None:
+    """Upgrade, and be killed after a step."""
+
+    def reached(step: str) -> None:
+        if step == killed_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with ExitStack() as stack:
+        report = Upgrading(msgspec.json.decode(wanted, type=Wanted), stack).run(reached)
+    sys.stdout.write(msgspec.json.encode(report).decode())
+
+
+def command(wanted: Wanted, killed_after: str = "") -> Any:
+    """Its report; None if it was killed, as it had to be."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.lab.upgrade.stage", msgspec.json.encode(wanted).decode(), killed_after],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    if killed_after:
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        return None
+    assert done.returncode == 0, done.stderr
+    return msgspec.json.decode(done.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1].encode(), sys.argv[2])

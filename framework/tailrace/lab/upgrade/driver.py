@@ -1,10 +1,9 @@
-"""An upgrade: the two versions, what is refused, the plan, and how it is given up. ``steps`` has the steps.
-"""
+"""An upgrade: the two versions, what is refused, the plan, and how it is given up. ``steps`` has the steps."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import msgspec
@@ -23,6 +22,7 @@ from tailrace.lab.versions import Version, placed
 from tailrace.log.interface import TopicSettings
 from tailrace.log.opening import open_log
 from tailrace.state.snapshots import Place
+
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which version replaces which, on which log."""
@@ -66,14 +66,19 @@ class Upgrading:
         places = [placed(one, stack) for one in (wanted.old, wanted.new)]
         if wanted.rollback:
             places.reverse()
-        old, new = (Version(name, one) for name, one in zip(("the version that runs", "the new one"), places, strict=True))
+        old, new = (
+            Version(name, one)
+            for name, one in zip(("the version that runs", "the new one"), places, strict=True)
+        )
         for one in (old, new):
             stack.callback(one.close)
-        about = [one.ask("about_version", AboutVersion, reference=one.place.reference) for one in (old, new)]
+        old_is, new_is = (
+            one.ask("about_version", AboutVersion, reference=one.place.reference) for one in (old, new)
+        )
         log = stack.enter_context(closing(open_log(wanted.log)))
         uri = Place.at(wanted.snapshots).uri
-        self._sides = Sides(old, new, *about, log, wanted.log, uri, wanted.workers)
-        self.app = about[0].app
+        self._sides = Sides(old, new, old_is, new_is, log, wanted.log, uri, wanted.workers)
+        self.app = old_is.app
         self._check()
 
     def _check(self) -> None:
@@ -183,7 +188,9 @@ class Upgrading:
         if found is None or not found.is_open:
             self._previous()
             return mine
-        same = replace(found, **{one: getattr(mine, one) for one in ("old", "new", "rollback", "outputs", "snapshots")})
+        same = replace(
+            found, **{one: getattr(mine, one) for one in ("old", "new", "rollback", "outputs", "snapshots")}
+        )
         if same != found:
             raise OptionError(
                 f"another upgrade of {self.app!r} is under way: {_shown(found)}",
@@ -214,7 +221,11 @@ def _changes(old: AboutVersion, new: AboutVersion) -> Iterator[str]:
             yield f"a new actor: {actor}"
             continue
         yield from (f"a new field: {actor}.{name}" for name in fields if name not in before)
-        yield from (f"a changed field: {actor}.{name}" for name in fields if before.get(name, fields[name]) != fields[name])
+        yield from (
+            f"a changed field: {actor}.{name}"
+            for name in fields
+            if before.get(name, fields[name]) != fields[name]
+        )
         yield from (f"no longer declared: {actor}.{name}" for name in before if name not in fields)
     yield from (f"no longer declared: {actor}" for actor in old.fields if actor not in new.fields)
     yield from (f"a new input: {name}" for name in new.inputs if name not in old.inputs)

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -66,10 +65,8 @@ class UpgradeReport(msgspec.Struct, kw_only=True):
     order: str = ""
     rounds: int = 0
     rows: int = 0
-    corrected: dict[str, int] = {}
     stopped_s: float = 0.0
     """From the end of the last process of old until all tasks had begun with the new state."""
-    notes: list[str] = []
 
 
 class Sides(NamedTuple):
@@ -91,7 +88,9 @@ class Sides(NamedTuple):
 
     def request(self, order: Order, base: tuple[str, str] | None, name: str | None = None) -> Request:
         """A rebuild of new; ``base``: from the snapshot of this URI and id."""
-        source = Source(log=self.place) if base is None else Source(log=self.place, base=base[0], base_id=base[1])
+        source = (
+            Source(log=self.place) if base is None else Source(log=self.place, base=base[0], base_id=base[1])
+        )
         to = Destination(uri=self.uri, name=name)
         return Request(app=self.new.place.reference, source=source, to=to, order=order)
 
@@ -134,6 +133,7 @@ class Steps:
                 raise
         self._await_new()
         self._note("done")
+        self.report.done = True
         return self.report
 
     def give_up(self) -> None:

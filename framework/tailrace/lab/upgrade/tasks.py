@@ -56,9 +56,7 @@ def about_version(plan: Plan, reference: str) -> AboutVersion:
         partitions=plan.partitions,
         inputs=[one.name for one in plan.inputs if one.name not in own],
         sends=bool(own),
-        fields={
-            one.name: {each.name: str(each) for each in one.schema.fields} for one in plan.actors
-        },
+        fields={one.name: {each.name: str(each) for each in one.schema.fields} for one in plan.actors},
         tables=[name for name in written if known[name].is_table],
         outputs=[name for name in written if not known[name].is_table],
     )
@@ -123,7 +121,10 @@ def _begun(history: AppHistory, entry: TaskEntry) -> TaskEntry:
     end = history.committed(entry.partition).cut
     if not entry.cut or end is None:
         return replace(entry, files=(), changelog_position=None)
-    mine, begun = tape.decode_cut(entry.cut), taped_beginning(history, entry.partition, tape.decode_cut(end)).decoded
+    mine, begun = (
+        tape.decode_cut(entry.cut),
+        taped_beginning(history, entry.partition, tape.decode_cut(end)).decoded,
+    )
     assert begun is not None
     cut = replace(
         mine,
