@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from shutil import rmtree
 
+import msgspec
 import pytest
 
 import tailrace as tr
@@ -19,6 +20,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
+from tailrace.core.records import Output
 from tailrace.history.moving.copying import Copied
 from tailrace.history.moving.reshaping import reshape
 from tailrace.history.moving.spreading import Spread
@@ -38,7 +40,9 @@ from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshots
 from tests.docs.page import ROOT
 from tests.history.depots import Step, drawn, expected, found, make_app, outputs
+from tests.history.rebuilding.test_random_lives import lived
 from tests.kafka.killed_move import RESHAPING
+from tests.proof.seeds import told
 
 OFTEN = WorkerSettings(slice_records=7, partition=PartitionSettings(commit_interval_ms=1))
 EVENTS = drawn(Random(1), 0, 200)
@@ -47,10 +51,10 @@ EVENTS = drawn(Random(1), 0, 200)
 class Life:
     """An app on one log after the other."""
 
-    def __init__(self, folder: Path, partitions: int) -> None:
-        self.folder, self.logs = folder, 0
+    def __init__(self, folder: Path, partitions: int, make: Callable[[int], tr.App] = make_app) -> None:
+        self.make, self.folder, self.logs = make, folder, 0
         self.log: StoredLog = self.new_log()
-        self.plan: Plan = make_app(partitions).plan()
+        self.plan: Plan = self.make(partitions).plan()
         self.stores: dict[int, MemoryStore] = {}
         prepare_log(self.log, self.plan, create_declared=True)
 
@@ -81,7 +85,7 @@ class Life:
         log = log or self.new_log()
         done, _ = reshape(self.plan, self.log, log, str(self.folder / "snapshots"), partitions)
         self.log.close()
-        self.log, self.plan, self.stores = log, make_app(partitions).plan(), {}
+        self.log, self.plan, self.stores = log, self.make(partitions).plan(), {}
         return done
 
     def rows(self) -> dict[bytes, bytes]:
@@ -278,3 +282,116 @@ def test_a_broadcast_topic_is_refused(tmp_path: Path) -> None:
     life.run()
     with pytest.raises(SnapshotMismatchError, match="is broadcast: each task has a table of it"):
         life.reshape(3)
+
+
+class Bought(msgspec.Struct, frozen=True):
+    order: str
+    customer: tr.Key[str]
+    at: tr.EventTime[int]
+
+
+class Rate(msgspec.Struct, frozen=True):
+    customer: tr.Key[str]
+    rate: int
+
+
+class Sum(msgspec.Struct, frozen=True):
+    group: tr.Key[str]
+    amount: int
+
+
+def chained(partitions: int) -> tr.App:
+    """An app with a table, an input that is keyed again, and a topic that it writes and reads."""
+    app = tr.App("depot", partitions=partitions)
+    bought = app.topic("bought", Bought, out_of_order="40ms", repartition=True)
+    rates = app.table("rates", Rate)
+    sums = app.topic("sums", Sum)
+
+    @app.actor
+    class Customer(tr.Actor, order="arrival"):
+        rate: int = 1
+        count: int = 0
+
+        @tr.process(rates)
+        def rated(self, event: Rate, ctx: tr.Context[str]) -> None:
+            self.rate = event.rate
+
+        @tr.on_delete(rates)
+        def unrated(self, ctx: tr.Context[str]) -> None:
+            self.rate = 1
+
+        @tr.process(bought)
+        def buys(self, event: Bought, ctx: tr.Context[str]) -> None:
+            self.count += 1
+            ctx.emit(sums, Sum(f"g{event.at % 5}", len(event.order)))
+
+    @app.actor
+    class Group(tr.Actor):
+        total: int = 0
+
+        @tr.process(sums)
+        def add(self, event: Sum, ctx: tr.Context[str]) -> None:
+            self.total += event.amount
+
+    return app
+
+
+@pytest.mark.one_seed_in(60)
+def test_tables_topics_keyed_again_and_topics_of_the_app_itself_go_along(
+    seeds: range, tmp_path: Path
+) -> None:
+    left = 0
+    for seed in seeds:
+        random, folder = Random(seed), tmp_path / str(seed)
+        shape, other = random.sample(range(1, 6), 2)
+        some: list[Output] = []
+        for at in range(120):
+            who = random.choice("abcdefgh")
+            rate = msgspec.json.encode(Rate(who, at)) if random.random() < 0.8 else None
+            if random.random() < 0.3:
+                some.append(Output("rates", who.encode(), rate, 4 * at))
+            else:
+                value = msgspec.json.encode(Bought(f"o{at}", who, 4 * at + random.randrange(30)))
+                some.append(Output("bought", random.choice((f"o{at}".encode(), None)), value, 4 * at))
+        life, always = Life(folder, shape, chained), Life(folder / "always", other, chained)
+        life.log.append_all(some[:50])
+        life.run()
+        life.log.append_all(some[50:80])
+        life.run(range(1), turns=random.choice((1, 2, 1 << 30)))
+        left += sum(rest(life))
+        life.reshape(other)
+        life.log.append_all(some[80:])
+        life.run(to_the_end=True)
+        always.log.append_all(some)
+        always.run(to_the_end=True)
+        assert life.rows() == always.rows(), seed
+        replay(life.plan, life.log, ReplayOptions())
+        rmtree(folder)
+    assert left
+
+
+@pytest.mark.one_seed_in(60)  # one takes a second
+def test_random_lives_keep_every_row_and_are_replayed(seeds: range, tmp_path: Path) -> None:
+    kept = 0
+    for seed in seeds:
+        trace: list[str] = []
+        with told(seed, trace):
+            plan = lived(seed, tmp_path / str(seed), trace).plan()
+            life = Life.__new__(Life)
+            life.folder, life.plan, life.stores, life.logs = tmp_path / str(seed), plan, {}, 0
+            life.log = EmbeddedLog(life.folder / "log")
+            before = life.rows()
+            if not any(AppHistory(plan, life.log).committed(number).cut for number in range(plan.partitions)):
+                continue
+            partitions = Random(seed).choice([one for one in range(1, 6) if one != plan.partitions])
+            new = EmbeddedLog(life.folder / "new")
+            reshape(plan, life.log, new, str(life.folder / "snapshots"), partitions)
+            life.log.close()
+            life.log, life.plan = new, replace(plan, partitions=partitions)
+            assert life.rows() == before
+            kept += len(before)
+            life.run(to_the_end=True)
+            replay(life.plan, new, ReplayOptions(any_environment=True))
+            new.close()
+        rmtree(life.folder)
+    assert kept

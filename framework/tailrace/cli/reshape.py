@@ -20,7 +20,10 @@ from tailrace.cli.arguments import (
 from tailrace.cli.commands import Command
 from tailrace.cli.console import show_table
 from tailrace.core.counting import counted
+from tailrace.core.errors import OptionError
 from tailrace.history.moving.reshaping import reshape as reshape_app
+from tailrace.history.moving.reshaping import rewritten
+from tailrace.history.moving.rewriting import Rewrite
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import STATE
 
@@ -40,22 +43,46 @@ from tailrace.state.snapshots import STATE
     metavar="LOG",
     help="The log to continue on: a folder, new or existing, or kafka://host:9092.",
 )
+@click.option(
+    "--rekey",
+    metavar="FILE.py:FUNCTION",
+    help="Give each key the key that function(actor, key, state) returns; it may change the fields in the dict state.",
+)
+@click.option(
+    "--check", is_flag=True, help="Only say what --rekey would change, and which keys fail. The app may run."
+)
 @any_log_option
 @snapshots_option
 @json_option
 def reshape(
-    *, app: str, partitions: int | None, target: Path | str, folder: Path | str, uri: str, as_json: bool
-) -> None:
-    """Let APP continue on another log with another number of partitions, as if it had always had them.
+    *,
+    app: str,
+    partitions: int | None,
+    target: Path | str,
+    rekey: str | None,
+    check: bool,
+    folder: Path | str,
+    uri: str,
+    as_json: bool,
+) -> int:
+    """Let APP continue on another log with another number of partitions, or with other keys.
 
     Stop the app and its producers first. State, timers, pending messages and inputs go to the partitions of
     their keys. The old log is left as it is. An interrupted run continues with the same command.
     """
-    plan = find_app(app).plan()
-    partitions = partitions or plan.partitions
+    plan, rewrite = find_app(app).plan(), Rewrite.of(rekey) if rekey else None
     outside_of_log(uri, folder, "--snapshots")
+    if check:
+        if rewrite is None:
+            raise OptionError("--check says what --rekey would do", hint="Give it --rekey FILE.py:FUNCTION.")
+        with opened_log(folder) as old:
+            found = rewritten(plan, old, uri, rewrite)
+        with piped():
+            click.echo("\n".join(found.lines()))
+        return int(bool(found.failed))
+    partitions = partitions or plan.partitions
     with opened_log(folder) as old, opened_log(target, create=True) as new:
-        made, copied = reshape_app(plan, old, new, uri, partitions)
+        made, copied = reshape_app(plan, old, new, uri, partitions, rewrite)
     count = sum(file.rows for task in made.tasks for file in task.files if file.table == STATE)
     with piped():
         if as_json:
@@ -68,7 +95,7 @@ def reshape(
                 "snapshot": made.id,
             }
             click.echo(msgspec.json.encode(said))
-            return
+            return 0
         show_table(
             [(one.topic, one.partitions, f"{one.records:,}") for one in copied],
             ("topic", "partitions", "copied"),
@@ -77,3 +104,4 @@ def reshape(
             f"{made.app} begins on {target} with {counted(count, 'row')} of state in {counted(partitions, 'partition')}: give it "
             f"partitions={partitions}, and run it with --log {target}"
         )
+    return 0

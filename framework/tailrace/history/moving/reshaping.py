@@ -1,8 +1,8 @@
 """An app continues on another log with another number of partitions, as if it had always had them.
 
-Theory. The state is a snapshot, so its rows are given to other tasks by the murmur2 of their keys; and the inputs are copied by the
-same rule. The new history begins with the new snapshot: it is the *base* on the new tapes. So all that refers to offsets or tasks
-of the old log stays there. The old log is only read::
+Theory. The rows of a snapshot and the inputs go to other tasks by the murmur2 of their keys (see ``rewriting`` for other keys). The
+new history begins with the new snapshot: it is the *base* on the new tapes. So all that refers to offsets or tasks of the old log
+stays there. The old log is only read::
 
     of the old tasks                     becomes in each new task
     rows: fields, maps, lists, timers    those of its keys, as they are, with the seeds of the timers
@@ -17,9 +17,7 @@ of the old log stays there. The old log is only read::
     other counts, tape, dead letters,    begin again; what is there stays on the old log
     inputs that were left
 
-A key's records were in one partition, and the copy keeps their order; see ``spreading``.
-
-An event waits for its turn if it is after the time at which its ordered actor stands; the number and the sum of their offsets must be
+A key's records were in one partition, and the copy keeps their order; see ``spreading``. An event waits for its turn if it is after the time at which its ordered actor stands; the number and the sum of their offsets must be
 those in the cut. Such an event is read again. So it must wait in all that take it, or in none; and its source's watermark is set
 back to the actor's.
 
@@ -31,7 +29,7 @@ snapshot is found again by the identity in its cuts, which follows from the old 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from heapq import merge
@@ -44,12 +42,13 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import Addressees
-from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
+from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError, UsageError
 from tailrace.core.names import moves_of, transactional_id
 from tailrace.core.records import CHANNEL, DELETED
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied, create_topic
 from tailrace.history.moving.moving import Moving, check_source, is_at, move_of, stopped
+from tailrace.history.moving.rewriting import Rewrite, Rewritten
 from tailrace.history.moving.spreading import Spread
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import prepare_topics, topics_of
@@ -69,27 +68,49 @@ _HINT = "Run the app on the old log until it has handled everything (--until-end
 _NOTHING: frozenset[int] = frozenset()
 
 
+def rewritten(plan: Plan, source: StoredLog, uri: str, rewrite: Rewrite) -> Rewritten:
+    """What a function makes of the state, without writing anything but a snapshot. The app may run meanwhile."""
+    before = replace(plan, partitions=source.partitions(plan.changelog_topic))
+    snapshots = Snapshots(uri, plan.app)
+    made = take_snapshot(before, source, snapshots, TakingOptions(automatic=True))
+    return Rewritten(plan, snapshots.open(made.id), rewrite)
+
+
 def reshape(
-    plan: Plan, source: StoredLog, target: StoredLog, uri: str, partitions: int
+    plan: Plan,
+    source: StoredLog,
+    target: StoredLog,
+    uri: str,
+    partitions: int,
+    rewrite: Rewrite | None = None,
 ) -> tuple[Manifest, list[Copied]]:
-    """Let an app that is stopped continue on ``target`` with other partitions; ``uri``: where snapshots are. Returns the snapshot that it
-    begins with, and what was copied.
+    """Let an app that is stopped continue on ``target`` with other partitions or keys; ``uri``: where snapshots are. Returns the snapshot
+    that it begins with, and what was copied.
     Raises OptionError, AppMovedError, SnapshotMismatchError, UnknownTopicError or TaskOwnedError.
     """
     if source.identity == target.identity:
         raise OptionError("the app is to be reshaped into its own log", hint="Name another log (--to).")
     before = replace(plan, partitions=source.partitions(plan.changelog_topic))
-    if partitions == before.partitions:
+    if partitions == before.partitions and rewrite is None:
         raise OptionError(f"the app {plan.app!r} has {partitions} partitions already")
     check_history(plan.app, source, plan.inputs)
     with stopped([before], source):
         for number in range(before.partitions):  # what a killed process has left open is aborted
             source.writer(transactional_id(plan.app, number)).close()
-        return _Reshaping(before, source, target, uri, partitions).run()
+        return _Reshaping(before, source, target, uri, partitions, rewrite).run()
 
 
 class _Reshaping:
-    def __init__(self, plan: Plan, source: StoredLog, target: StoredLog, uri: str, partitions: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        source: StoredLog,
+        target: StoredLog,
+        uri: str,
+        partitions: int,
+        rewrite: Rewrite | None,
+    ) -> None:
+        self._rewrite = rewrite
         self._before, self._after = plan, replace(plan, partitions=partitions)
         self._source, self._target, self._snapshots, self._uri = source, target, Snapshots(uri, plan.app), uri
         history = AppHistory(plan, source)
@@ -97,7 +118,7 @@ class _Reshaping:
         self._cuts = {number: tape.decode_cut(cut) for number, cut in found.items() if cut}
         addressees = Addressees(plan, {})
         self._decoders = {one.name: InputDecoder(plan, one, addressees) for one in plan.inputs}
-        past = blake2b(b"%d" % partitions, digest_size=16)
+        past = blake2b(b"%d" % partitions + (rewrite.digest if rewrite else b""), digest_size=16)
         for cut in self._cuts.values():
             past.update(cut.lineage + cut.identity)
         self._past = past.digest()
@@ -199,7 +220,10 @@ class _Reshaping:
                 places = [TopicPartition(name, number) for number in range(len(ends[name]))]
                 starts = [max(begun.get(place, 0), source.start_offset(*place)) for place in places]
                 found[name] = self._spread(
-                    Spread(plan, source, self._target, placer, name), name, starts, ends[name]
+                    Spread(plan, source, self._target, placer, name, rekeyed=bool(self._rewrite)),
+                    name,
+                    starts,
+                    ends[name],
                 )
         finally:
             placer.close()
@@ -226,6 +250,8 @@ class _Reshaping:
         def is_handled(number: int, offset: int) -> bool:
             return offset < stands[number] and offset not in again[number]
 
+        if self._rewrite and name == self._before.inbox_topic and (stands != [*ends] or any(again)):
+            raise SnapshotMismatchError("messages under way have the old keys", hint=_HINT)
         if not is_own(name, self._before.app):
             copy.add(starts, stands, is_handled)
         positions = [*copy.ends]
@@ -243,19 +269,29 @@ class _Reshaping:
                 hint="Run the app on the old log until all of its tasks have committed (--until-end).",
             )
         base, draft, tasks = self._snapshots.open(made.id), self._snapshots.begin(), list[TaskEntry]()
+        changed = None if self._rewrite is None else Rewritten(self._before, base, self._rewrite)
+        if changed is not None:
+            schema = changed.schema(schema)
+            if changed.failed:
+                raise UsageError(
+                    "; ".join(changed.lines()), hint="Correct the function, and run the same command again."
+                )
         for number in range(self._after.partitions):
-            some = merge(*(self._rows_for(base, old, number) for old in self._cuts))
+            found = [self._rows_for(base.rows(old), old, number) for old in self._cuts]
+            some = merge(*found) if changed is None else self._rows_for(changed, None, number)
             files = write_task(draft.folder_uri, number, "reshaped", some)
             tasks.append(TaskEntry(number, b"", schema=schema, files=files, waiting={}))
         return draft, tasks
 
-    def _rows_for(self, base: Snapshot, old: int, number: int) -> Iterator[tuple[bytes, bytes]]:
-        """The rows of an old task that go to a new one."""
+    def _rows_for(
+        self, found: Iterable[tuple[bytes, bytes]], old: int | None, number: int
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The rows, those of an old task or of all, that go to a new one."""
         prefix, is_wanted = b"?", False
-        for row, value in base.rows(old):
+        for row, value in found:
             if not row.startswith(prefix):
                 prefix, parts = rows.key_prefix(row), rows.read_state_row(row)
-                if partition_of(parts.key, self._before.partitions) != old:
+                if old is not None and partition_of(parts.key, self._before.partitions) != old:
                     raise SnapshotMismatchError(
                         f"partition {old} has the key {parts.key!r} of {parts.actor}, which belongs to another one"
                     )

@@ -34,7 +34,10 @@ _Moment: TypeAlias = tuple[int, int, InputRecord]
 class Spread:
     """A copy of one topic. ``ends``: up to where each partition of the target has records that were added."""
 
-    def __init__(self, plan: Plan, source: StoredLog, target: StoredLog, placer: Placer, topic: str) -> None:
+    def __init__(
+        self, plan: Plan, source: StoredLog, target: StoredLog, placer: Placer, topic: str, *, rekeyed: bool
+    ) -> None:
+        self._rekeyed = rekeyed
         self._source, self._placer, self._topic = source, placer, topic
         self._before, self._after = source.partitions(topic), target.partitions(topic)
         self._input = next((one for one in plan.inputs if one.name == topic), None)
@@ -52,7 +55,7 @@ class Spread:
     def add(self, starts: Sequence[int], stops: Sequence[int], wanted: Callable[[int, int], bool]) -> None:
         """Add the records between offsets of each partition that are ``wanted``, by partition and offset."""
         found = [
-            self._records(number, max(start, self._source.start_offset(self._topic, number)), stop, wanted)
+            self._records(number, start, stop, wanted)
             for number, (start, stop) in enumerate(zip(starts, stops, strict=True))
         ]
         for _, number, record in merge(*found, key=itemgetter(0)):
@@ -78,7 +81,11 @@ class Spread:
                 time_ms = record.timestamp_ms if heads is None else heads[at][1]
                 latest = latest if time_ms is None else max(latest, time_ms)
                 key = record.key if heads is None else self._key(heads[at][2], record)
-                yield latest, self._goes_to(number, key), record
+                yield (
+                    latest,
+                    self._goes_to(number, key),
+                    record._replace(key=key) if self._rekeyed else record,
+                )
 
     def _key(self, key: object, record: InputRecord) -> bytes | None:
         """The key that decides: that of the event, if it has one, since the state is found by that."""
