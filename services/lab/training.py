@@ -1,7 +1,7 @@
 """Trains the model of ``forecast`` by Spark, on what its actor knew when each aircraft departed.
 
 python -m services.lab.training points LEGS POINTS.parquet             # the moments to ask for: tailrace export --at
-python -m services.lab.training fit ROWS UNTIL MODEL.json PREDICTIONS
+python -m services.lab.training fit ROWS UNTIL VERSION.json PREDICTIONS
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame
 from services.lab.model import Model, write
 from tailrace.spark import session
 
-VERSION = "arrival-delay-1"
 FEATURES = ("departure_delay", "duration", "last_delay", "caught_up")
 LABEL = "arrival_delay"
 
@@ -53,10 +52,10 @@ def fit(export: str, until: str, file: str, predictions: str) -> None:
         ]
     )
     fitted = pipeline.fit(rows.where(rows.time < until))
-    digest = write(model_of(fitted), Path(file))
+    digest = write(model_of(fitted, Path(file).stem), Path(file))
     predicted = fitted.transform(rows)
     later = predicted.where(rows.time >= until)
-    print(f"{VERSION}: digest {digest}")
+    print(f"{file}: digest {digest}")
     print(
         f"from {until} on, forecasts are off by {error(later, 'prediction'):.1f} minutes (root mean square),"
     )
@@ -66,11 +65,11 @@ def fit(export: str, until: str, file: str, predictions: str) -> None:
     predicted.select("key", "time", "flight", *FEATURES, "prediction").write.parquet(predictions)
 
 
-def model_of(fitted: Any) -> Model:
+def model_of(fitted: Any, version: str) -> Model:
     """The numbers of a trained pipeline."""
     _, scaler, _, regression = fitted.stages
     return Model(
-        version=VERSION,
+        version=version,
         features=FEATURES,
         means=tuple(map(float, scaler.mean)),
         deviations=tuple(map(float, scaler.std)),

@@ -172,7 +172,7 @@ def test_the_rows_for_training_have_what_was_known_before_each_departure(
 
 
 def test_the_model_predicts_in_python_and_in_the_live_actor_what_it_predicts_in_spark(played: Path) -> None:
-    trained = msgspec.json.decode((played / "data/model.json").read_bytes(), type=Model)
+    trained = msgspec.json.decode((played / "data/arrival-delay-1.json").read_bytes(), type=Model)
     in_spark = read(played, "predictions/*.parquet", f"{KEY}, prediction, {', '.join(trained.features)}")
     live = {
         row[:3]: row[3:]
@@ -187,10 +187,26 @@ def test_the_model_predicts_in_python_and_in_the_live_actor_what_it_predicts_in_
 
 
 def test_the_pinned_model_is_the_one_that_the_guide_trains(played: Path) -> None:
-    trained = msgspec.json.decode((played / "data/model.json").read_bytes(), type=Model)
+    trained = msgspec.json.decode((played / "data/arrival-delay-1.json").read_bytes(), type=Model)
     for name in ("means", "deviations", "coefficients", "intercept"):
         assert getattr(forecast.MODEL, name) == pytest.approx(getattr(trained, name), rel=1e-6), name
     assert (forecast.MODEL.version, forecast.MODEL.features) == (trained.version, trained.features)
+
+
+@pytest.mark.parametrize(("side", "predictions"), [("a", "predictions"), ("b", "predictions-2")])
+def test_the_comparison_of_models_measures_what_spark_predicts(
+    played: Path, legs: list[Leg], side: str, predictions: str
+) -> None:
+    predicted = {row[:3]: row[3] for row in read(played, f"{predictions}/*.parquet", f"{KEY}, prediction")}
+    begin_ms = datetime(2013, 2, 11, tzinfo=UTC).timestamp() * 1_000
+    off = [
+        abs(predicted[one.departure.tail, one.departure.departed_ms, one.departure.flight] - one.delay)
+        for one in legs
+        if one.departure.departed_ms >= begin_ms and not one.arrival.diverted
+    ]
+    report = json.loads((played / "data/ab/report.json").read_bytes())
+    assert report["metrics"][0][side] == pytest.approx(fmean(off), abs=1e-6)
+    assert report["metrics"][0]["low"] > 0
 
 
 def test_another_file_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
