@@ -23,6 +23,7 @@ from schemas.flights import HOUR_MS, MINUTE_MS, Airframe, Arrival, Departure, We
 from services.flights.history import Event, facts
 from services.lab import forecast
 from services.lab.model import Model, digest_of, pinned, write
+from services.lab.routes import DAMPING, ROUNDS
 from tests.docs.page import ROOT, environment, play
 
 pytestmark = pytest.mark.long
@@ -238,12 +239,15 @@ def routes(legs: list[Leg]) -> dict[tuple[str, str], int]:
 def test_ranks_are_those_of_networkx(played: Path, routes: Mapping[tuple[str, str], int]) -> None:
     graph = nx.DiGraph()
     graph.add_weighted_edges_from((src, dst, count) for (src, dst), count in routes.items())
-    matrix = np.linalg.matrix_power(nx.google_matrix(graph, alpha=0.85), 1_000)  # all its rows are the ranks
-    expected = dict(zip(graph, matrix[0], strict=True))
+    step = nx.google_matrix(graph, alpha=DAMPING)
+    anywhere = np.full(len(graph), 1 / len(graph))
+    expected = dict(zip(graph, anywhere @ np.linalg.matrix_power(step, ROUNDS), strict=True))
+    converged = dict(
+        zip(graph, np.linalg.matrix_power(step, 1_000)[0], strict=True)
+    )  # all rows are the ranks
     ranks: dict[str, float] = dict(read(played, "airports/*.parquet", "airport, rank"))
-    assert ranks.keys() == expected.keys()
-    assert sum(ranks.values()) == pytest.approx(1)
-    assert sum(abs(ranks[one] - expected[one]) for one in expected) < 0.85**40
+    assert ranks == pytest.approx(expected, abs=1e-12)
+    assert sum(abs(ranks[one] - converged[one]) for one in converged) < DAMPING**ROUNDS
 
 
 def test_communities_are_stable_and_networkx_finds_them_too(
