@@ -23,6 +23,7 @@ from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchErr
 from tailrace.core.records import Output
 from tailrace.history.moving.copying import Copied
 from tailrace.history.moving.reshaping import reshape
+from tailrace.history.moving.rewriting import Rewrite
 from tailrace.history.moving.spreading import Spread
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.residence import check_lives_here
@@ -228,6 +229,26 @@ def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
         reshape(life.plan, life.log, other, uri, 2)
     new.close()
     other.close()
+
+
+def test_other_keys_are_refused_while_messages_to_the_old_ones_are_under_way(
+    life: Life, tmp_path: Path
+) -> None:
+    (tmp_path / "same.py").write_text("def same(actor, key, state):\n    return key\n", "utf-8")
+    new, uri, rewrite = (
+        EmbeddedLog(tmp_path / "new"),
+        str(tmp_path / "snapshots"),
+        Rewrite.of(f"{tmp_path / 'same.py'}:same"),
+    )
+    with pytest.raises(SnapshotMismatchError, match="messages to the old keys are under way"):
+        reshape(life.plan, life.log, new, uri, 3, rewrite)
+    life.run()
+    before = life.rows()
+    reshape(life.plan, life.log, new, uri, 3, rewrite)
+    life.log.close()
+    life.log, life.stores = new, {}
+    assert life.rows() == before
+    check_rest(life)
 
 
 def test_events_that_another_actor_has_handled_and_that_wait_are_refused(tmp_path: Path) -> None:

@@ -77,8 +77,12 @@ def reshape(
             raise OptionError("--check says what --rekey would do", hint="Give it --rekey FILE.py:FUNCTION.")
         with opened_log(folder) as old:
             found = rewritten(plan, old, uri, rewrite)
+        changes = [
+            {"actor": actor, "what": what, "keys": keys} for (actor, what), keys in found.counts.items()
+        ]
+        checked = {"app": plan.app, "changes": changes, "failed": found.failed}
         with piped():
-            click.echo("\n".join(found.lines()))
+            click.echo(msgspec.json.encode(checked) if as_json else "\n".join(found.lines()))
         return int(bool(found.failed))
     partitions = partitions or plan.partitions
     with opened_log(folder) as old, opened_log(target, create=True) as new:

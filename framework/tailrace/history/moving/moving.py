@@ -183,7 +183,7 @@ class Moving:
                 if topic in followed:
                     raise UsageError(
                         f"the app {followed[topic]!r} follows {topic!r}, which the app {app!r} writes on the source",
-                        hint=f"Move {app!r} in the same command (--app). If it will not run again, retire it: tailrace retire {app}.",
+                        hint=f"Move {app!r} in the same command (migrate --app). If it will not run again, retire it: tailrace retire {app}.",
                     )
 
     def _inputs_left(self, plan: Plan) -> _Left:

@@ -56,7 +56,7 @@ from tailrace.history.reading.beginnings import base_name, is_own
 from tailrace.history.reading.handed_over import handed_over
 from tailrace.history.reading.residence import note_move
 from tailrace.history.reading.same_topics import check_history
-from tailrace.history.reading.stretches import batches
+from tailrace.history.reading.stretches import batches, first
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.interface import StoredLog, TopicPartition
@@ -138,6 +138,7 @@ class _Reshaping:
             moving.check_writers()
             moving.check_target([*names, *left])
             self._waiting = {(name, one): self._waiting_in(name, one) for name in names for one in self._cuts}
+            self._check_messages()
             note_move(target, [plan.app], move_of("arriving", source))
             draft = self._rows() if found is None else None
             copied, positions = self._copy(names)
@@ -203,6 +204,16 @@ class _Reshaping:
             )
         return frozenset(waiting)
 
+    def _check_messages(self) -> None:
+        """Refuse other keys while messages to the old ones are under way."""
+        inbox = self._before.inbox_topic
+        if self._rewrite is None or inbox is None:
+            return
+        for number in range(self._before.partitions):
+            position = self._cuts[number].positions.get(inbox) if number in self._cuts else None
+            if self._waiting.get((inbox, number)) or first(self._source, inbox, number, position) is not None:
+                raise SnapshotMismatchError("messages to the old keys are under way", hint=_HINT)
+
     # --- the steps
 
     def _copy(self, names: Sequence[str]) -> tuple[list[Copied], dict[str, list[int]]]:
@@ -219,12 +230,8 @@ class _Reshaping:
                 create_topic(source, self._target, name, None if has_own else self._after.partitions)
                 places = [TopicPartition(name, number) for number in range(len(ends[name]))]
                 starts = [max(begun.get(place, 0), source.start_offset(*place)) for place in places]
-                found[name] = self._spread(
-                    Spread(plan, source, self._target, placer, name, rekeyed=bool(self._rewrite)),
-                    name,
-                    starts,
-                    ends[name],
-                )
+                copy = Spread(plan, source, self._target, placer, name, rekeyed=self._rewrite is not None)
+                found[name] = self._spread(copy, name, starts, ends[name])
         finally:
             placer.close()
         if source.ends(noted).offsets != ends:
@@ -233,9 +240,8 @@ class _Reshaping:
                 hint=f"Stop the producers. {BEGIN_AGAIN}",
             )
         read = {name for cut in self._cuts.values() for name in cut.positions}
-        return [one for one, _ in found.values()], {
-            name: at for name, (_, at) in found.items() if name in read
-        }
+        positions = {name: at for name, (_, at) in found.items() if name in read}
+        return [one for one, _ in found.values()], positions
 
     def _spread(
         self, copy: Spread, name: str, starts: Sequence[int], ends: Sequence[int]
@@ -250,8 +256,6 @@ class _Reshaping:
         def is_handled(number: int, offset: int) -> bool:
             return offset < stands[number] and offset not in again[number]
 
-        if self._rewrite and name == self._before.inbox_topic and (stands != [*ends] or any(again)):
-            raise SnapshotMismatchError("messages under way have the old keys", hint=_HINT)
         if not is_own(name, self._before.app):
             copy.add(starts, stands, is_handled)
         positions = [*copy.ends]
@@ -270,12 +274,9 @@ class _Reshaping:
             )
         base, draft, tasks = self._snapshots.open(made.id), self._snapshots.begin(), list[TaskEntry]()
         changed = None if self._rewrite is None else Rewritten(self._before, base, self._rewrite)
-        if changed is not None:
-            schema = changed.schema(schema)
-            if changed.failed:
-                raise UsageError(
-                    "; ".join(changed.lines()), hint="Correct the function, and run the same command again."
-                )
+        if changed is not None and changed.failed:
+            raise UsageError("; ".join(changed.lines()), hint="Correct the function, and run it again.")
+        schema = schema if changed is None else changed.schema(schema)
         for number in range(self._after.partitions):
             found = [self._rows_for(base.rows(old), old, number) for old in self._cuts]
             some = merge(*found) if changed is None else self._rows_for(changed, None, number)

@@ -1,0 +1,65 @@
+"""``tailrace reshape``: what it reports and refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli import shop
+from tests.cli.commands import SHOP, done, run
+from tests.cli.shop import Purchase
+
+REKEY = """
+def shout(actor, key, state):
+    if actor == "Customer":
+        state["cents"] += 1
+    return key.upper() if key != "c" else 1 / 0
+"""
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[Any]:
+    """A log that the shop has run on, and the beginning of the command."""
+    log = tmp_path / "log"
+    done("topics", "apply", "--app", SHOP, "--log", log)
+    lines = b"\n".join(shop.purchases.encode(Purchase(one, 1, 4)) for one in ("a", "B", "c"))
+    done("log", "append", "purchases", "--app", SHOP, "--log", log, stdin=lines)
+    done("run", SHOP, "--until-end", "--log", log, "--state", tmp_path / "state")
+    (tmp_path / "rekey.py").write_text(REKEY, "utf-8")
+    return ["reshape", SHOP, "--log", log, "--to", tmp_path / "new", "--snapshots", tmp_path / "snapshots"]
+
+
+def test_a_check_names_what_would_change_and_the_keys_that_fail(command: list[Any], tmp_path: Path) -> None:
+    ended = run(*command, "--rekey", f"{tmp_path / 'rekey.py'}:shout", "--check")
+    assert ended.code == 1
+    counts, failed = ended.out.splitlines()
+    assert sorted(counts.removeprefix("Customer: ").split(", ")) == [
+        "1 with other keys",
+        "2 with other fields",
+        "3 keys",
+    ]
+    assert failed == "1 key failed, the first: Customer 'c': ZeroDivisionError: division by zero"
+    assert not (tmp_path / "new").exists()
+    ended = run(*command, "--rekey", f"{tmp_path / 'rekey.py'}:shout")
+    assert (ended.code, "1 key failed" in ended.err) == (1, True)
+
+
+def test_it_says_how_to_continue(command: list[Any]) -> None:
+    assert "begins on" in done(*command, "--partitions", 2).out
+    ended = run(*command, "--partitions", 4)
+    assert (ended.code, "the target has records in" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--check"], "--check says what --rekey would do"),
+        ([], "has 3 partitions already"),
+        (["--rekey", "nowhere.py:nothing"], "is no function of a file"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(command: list[Any], arguments: list[str], said: str) -> None:
+    ended = run(*command, *arguments)
+    assert (ended.code != 0, said in ended.err) == (True, True), ended.err
