@@ -53,6 +53,7 @@ from tailrace.lab.trail import (
     items_of,
     watched_keys,
 )
+from tailrace.lab.upgrade.draining import drain
 from tailrace.lab.upgrade.tasks import (
     about_version,
     advance,
@@ -196,7 +197,10 @@ def _digest(value: object) -> str:
 
 TASKS: dict[str, Callable[..., Any]] = {
     one.__name__: one for one in (about, make, outputs_as_stored, compare, tables, first_events)
-} | {one.__name__: one for one in (about_version, planned, advance, keep, kept_beginning, verify, have_begun)}
+} | {
+    one.__name__: one
+    for one in (about_version, planned, advance, keep, kept_beginning, drain, verify, have_begun)
+}
 
 
 def answer(reference: str, line: bytes) -> bytes:

@@ -33,7 +33,7 @@ from tailrace.core.storage import Store
 from tailrace.history.reading.upgrades import check_may_run
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
 from tailrace.history.status.last_failure import note_failure
-from tailrace.log.interface import StoredLog
+from tailrace.log.interface import LiveReader, StoredLog
 from tailrace.log.opening import open_log
 from tailrace.log.tasks import AppTasks, Tasks
 from tailrace.processes.signals import stop_signals
@@ -150,7 +150,15 @@ class Host:
         self.log = open_log(options.log, replace(options.log_options, group=self.plan.app), create=create)
         leaving.callback(self.log.close)
         if self.share is None:
-            self.options = await_upgrade(options, self.plan, self.log)
+            self.options = self._await_turn()
+
+    def _await_turn(self) -> ServiceOptions:
+        """The options, once this version may run."""
+        return await_upgrade(self.options, self.plan, self.log)
+
+    def check_may_run(self) -> None:
+        """Check that the app lives on this log, and that this version may run. Raises AppMovedError or ReplacedVersionError."""
+        check_may_run(self.plan, self.log)
 
     def _prepare(self) -> None:
         if self.share is not None:
@@ -167,7 +175,7 @@ class Host:
         tasks = AppTasks(plan.app, plan.tape_topic, plan.partitions, self.share)
         self.tasks = log.join(tasks, self._assigned, self._revoked)
         leaving.callback(self.tasks.close)
-        check_may_run(plan, log)
+        self.check_may_run()
         self._notes = None
         if log.moves_tasks:
             committed = partial(committed_versions, plan, log)
@@ -185,7 +193,7 @@ class Host:
     def _invited(self) -> list[Companion]:
         """The companions, in the order in which they look."""
         options = self.options
-        found: list[Companion] = [*self._more, UpgradeWatch(self.log, self.plan)]
+        found: list[Companion] = [*self._more, UpgradeWatch()]
         if options.standbys and self._notes is not None:
             found.append(
                 Standbys(
@@ -237,8 +245,11 @@ class Host:
             hooks=hooks,
             clock=WallClock(),
             elapsed=monotonic_ms,
-            reader=self.log.live_reader(),
+            reader=self._live_reader(),
         )
+
+    def _live_reader(self) -> LiveReader:
+        return self.log.live_reader()
 
     # --- its life with tasks
 
@@ -262,7 +273,7 @@ class Host:
             if not self.tasks.joined:
                 time.sleep(_JOIN_S)
         # A move or an upgrade that began meanwhile may not have seen this process.
-        check_may_run(self.plan, self.log)
+        self.check_may_run()
         if self._start is not None:
             all_begun = partial(all_have_begun, self.plan, self.log, self._start)
             begin_all(self._begin_task, all_begun, self.tasks.owned, self.states.take, self._wait)
@@ -270,7 +281,7 @@ class Host:
     def _begin_task(self, number: int, store: Store) -> None:
         """Called with a task that is owned, before it is restored."""
         # A process that was suspended, or cut off, while the app moved joins its group again.
-        check_may_run(self.plan, self.log)
+        self.check_may_run()
         if self._notes is not None:
             self._notes.take(number)
         if self._start is not None:

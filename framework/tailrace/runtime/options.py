@@ -47,6 +47,8 @@ class ServiceOptions:
     """``URI`` or ``URI#snapshot``: where an app that has no state yet begins; see ``snapshot_start``."""
     replace_state: bool = False
     """The snapshot replaces the existing state of the app."""
+    compared: bool = False
+    """An upgrade has compared the two."""
     create_topics: bool = False
     """Create the log and the declared topics if they do not exist."""
     log_options: LogOptions = field(default_factory=LogOptions)

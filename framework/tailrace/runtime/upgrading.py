@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from tailrace.core.declare.plan import Plan
@@ -27,21 +28,15 @@ class UpgradeWatch(Companion):
     name = "looking for upgrades"
     essential = True
 
-    def __init__(self, log: StoredLog, plan: Plan) -> None:
-        self._log, self._plan = log, plan
-        self._look_at_s = 0.0
+    _look_at_s = 0.0
 
     def look(self) -> None:
         """Look once per second. Raises ReplacedVersionError."""
         now_s = time.monotonic()
-        if now_s < self._look_at_s:
-            return
-        self._look_at_s = now_s + _LOOK_S
-        try:
-            found = last_upgrade(self._log, self._plan.app)
-        except LogUnavailableError:
-            return
-        check_version(self._plan, found)
+        if now_s >= self._look_at_s and self.host is not None:
+            self._look_at_s = now_s + _LOOK_S
+            with suppress(LogUnavailableError):
+                self.host.check_may_run()
 
 
 def await_upgrade(options: ServiceOptions, plan: Plan, log: StoredLog) -> ServiceOptions:
@@ -72,4 +67,4 @@ def await_upgrade(options: ServiceOptions, plan: Plan, log: StoredLog) -> Servic
     if step == "done":
         return options
     start = f"{found.snapshots}#{found.snapshot}"
-    return replace(options, from_snapshot=start, replace_state=True, change_inputs=True)
+    return replace(options, from_snapshot=start, replace_state=True, compared=True, change_inputs=True)

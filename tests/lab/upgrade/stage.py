@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -34,10 +35,10 @@ BUG = "if event.amount % FORGOTTEN:"
 STEPS = ["begun", "before", "round", "fenced", "last", "kept", "verified", "ready", "done"]
 
 
-def corrected(folder: Path, *more: tuple[str, str]) -> str:
+def corrected(folder: Path, *more: tuple[str, str], of: ModuleType = clicking, number: int = 2) -> str:
     """A version without the bug."""
-    changes = ((BUG, "if True:"), ('version="1"', 'version="2"'), *more)
-    return version(folder, "corrected", *changes, of=str(clicking.__file__))
+    changes = ((BUG, "if True:"), ('version="1"', f'version="{number}"'), *more)
+    return version(folder, f"corrected_{number}", *changes, of=str(of.__file__))
 
 
 class Producer(threading.Thread):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tailrace.lab.upgrade.driver import Wanted
+from tests.lab.upgrade import telling
 from tests.lab.upgrade.stage import (
+    BUG,
     OLD,
     STEPS,
     Producer,
@@ -65,3 +69,32 @@ def test_an_upgrade_and_its_rollback_under_production(tmp_path: Path, kills: lis
             assert last.ended() == 0, last.complaint
     check(log, producer.clicks, "ono")
     assert step_of(log) == "done"
+
+
+@pytest.mark.long
+def test_changed_messages_and_a_second_upgrade(tmp_path: Path) -> None:
+    """In canonical order: what was under way is handled by the old version. Version 3 is again as version 1."""
+    log, old = tmp_path / "log", "tests.lab.upgrade.telling:app"
+    versions = [
+        old,
+        corrected(tmp_path, of=telling),
+        corrected(tmp_path, ("if True:", BUG), of=telling, number=3),
+    ]
+    with ExitStack() as stack:
+        producer = stack.enter_context(Producer(log))
+        runs = stack.enter_context(service(old, log, tmp_path))
+        runs.wait_for("a partition runs", times=2)
+        for before, after in pairwise(versions):
+            asked = msgspec.structs.replace(wanted_in(tmp_path, after, rollback=False), old=before)
+            command(asked, killed_after="begun")
+            waits = stack.enter_context(service(after, log, tmp_path))
+            assert command(asked)["order"] == "canonical"
+            assert runs.ended() == 1
+            await_outputs(log, len(producer.clicks))
+            runs = waits
+        producer.stop()
+        runs.signal(signal.SIGTERM)
+        assert runs.ended() == 0
+        with service(versions[-1], log, tmp_path, "--end-of-input") as last:
+            assert last.ended() == 0, last.complaint
+    check(log, producer.clicks, "ono")

@@ -16,7 +16,7 @@ reading the changelog from its beginning. If not, the start is an event of that 
                                                                      is seeded
 
 To *seed* is one transaction of the task's own id, which fences the previous owner of that id. It contains the
-rows of the snapshot and deletions of all others, the messages in flight, the cut, the input offsets, and a
+rows of the snapshot that the changelog does not have, deletions of all others, the messages in flight, the cut, the input offsets, and a
 tape record that names the snapshot as the *base* of what follows. So a restore, a replay and the next
 snapshot need only the log and that snapshot, and a crash leaves all of the transaction or none. A second
 start with the same order finds the snapshot's id in the cut.
@@ -83,11 +83,15 @@ class Start:
     """The snapshot's name on the tape (``base_name``)."""
     replace: bool = False
     """Replace a state that has another history."""
+    compared: bool = False
+    """The rows were compared with those of the state before (see ``lab.upgrade``): only cuts are to be compared."""
     timezones: str = ""
     """The version of the local time zone data, for the tape."""
 
 
-def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool = False) -> Start | None:
+def open_start(
+    reference: str, app: str, plan: Plan, log: Log, *, replace: bool = False, compared: bool = False
+) -> Start | None:
     """Open the snapshot of ``app`` that ``URI`` or ``URI#snapshot`` names (default: the latest).
 
     If tasks of ``plan``, which may be ``app`` under another name, have begun with a snapshot, that one is
@@ -111,7 +115,9 @@ def open_start(reference: str, app: str, plan: Plan, log: Log, *, replace: bool 
             extra={"app": plan.app, "snapshot": which, "place": uri},
         )
         return None
-    return Start(found, base_name(found, uri), replace=replace, timezones=timezones_version())
+    return Start(
+        found, base_name(found, uri), replace=replace, compared=compared, timezones=timezones_version()
+    )
 
 
 def all_have_begun(plan: Plan, log: Log, start: Start) -> bool:
@@ -185,7 +191,7 @@ class _Task:
         self._check_replaceable()
         folded = AppHistory(self._plan, self._log).committed(self._number, with_rows=True).rows
         assert folded is not None
-        self._seed(live.tape, live.totals, dict.fromkeys(row for row, _ in folded.rows()), committed)
+        self._seed(live.tape, live.totals, dict(folded.rows()), committed)
         return "replaced"
 
     def _committed(self) -> Committed:
@@ -259,9 +265,10 @@ class _Task:
             cuts = [
                 cut if number == self._number and self._entry.cut else None for number, cut in enumerate(cuts)
             ]
+        compared = self._start.compared
         for number, live in enumerate(cuts):
-            if live is not None:
-                check_same_moment(self._plan, self._log, self._snapshot, number, live)
+            if live is not None and (number == self._number or not compared):
+                check_same_moment(self._plan, self._log, self._snapshot, number, live, cuts_only=compared)
 
     # --- a part of its own history
 
@@ -290,8 +297,8 @@ class _Task:
 
     # --- a new beginning
 
-    def _seed(self, number: int, totals: tape.Totals, stale: Mapping[bytes, None], seen: Committed) -> None:
-        """Commit the snapshot as the task's state. ``stale``: the rows that the changelog has now."""
+    def _seed(self, number: int, totals: tape.Totals, before: Mapping[bytes, bytes], seen: Committed) -> None:
+        """Commit the snapshot as the task's state. ``before``: the rows that the changelog has now."""
         plan, log, partition = self._plan, self._log, self._number
         self._hold()
         self._check_owned()
@@ -305,25 +312,25 @@ class _Task:
                 )
             positions = self._inputs.positions(writer, is_new=seen.cut is None)
             place = TopicPartition(plan.changelog_topic, partition)
-            before = None if seen.cut is None else last_cut(log, place)
+            last = None if seen.cut is None else last_cut(log, place)
             totals = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
             record = self._tape_record(number, positions, totals)
             cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
-            gone, contents = dict(stale), Contents()
+            gone, contents = dict(before), Contents()
             for batch in batched(rows_of(self._snapshot, partition)):
-                self._append(writer, batch)
+                self._append(writer, [one for one in batch if before.get(one[0]) != one[1]])
                 contents = contents.applied(dict(batch))
                 for row, _ in batch:
                     gone.pop(row, None)
             self._append(writer, ((row, None) for row in gone))
             encoded = tape.encode(cut)
-            left = {} if before is not None else abandoned_positions(self._entry, log)
+            left = {} if last is not None else abandoned_positions(self._entry, log)
             read = {name: one for name, one in self._entry.read.items() if name in positions or name in left}
             headers = (
                 noted_header(plan, log, partition, positions)
                 + cut_header(READ, read)
                 + cut_header(ROWS, contents)
-                + kept_headers(before)
+                + kept_headers(last)
                 + new_abandoned_header(log, partition, left)
             )
             writer.append(

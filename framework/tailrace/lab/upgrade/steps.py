@@ -9,8 +9,10 @@ durable outside of the command: in the log (see ``history.reading.upgrades``), a
     3  round     rebuild new, then catch up, until   ``upgrade-ID-N``, one for each    old runs; the round is resumed (see
                  the rest is small                   round                             ``rebuilding.driver``)
     4  fenced    old processes commit and end        the log                           nobody runs
-    5  last      when nobody owns a task: the last   ``upgrade-ID-last``               nobody runs
-                 round, to the end
+    5  last      when nobody owns a task: in         ``upgrade-ID-last``               nobody runs
+                 canonical order old handles its
+                 messages; the last round, to the
+                 end
     6  kept      the state of old at that end        ``upgrade-ID``                    nobody runs
     7  verified  both stand at one moment            nothing: it is compared again     nobody runs
     8  ready     and corrections of outputs          the log, in one commit            new processes replace the state, and run
@@ -40,7 +42,7 @@ from tailrace.core.errors import (
 from tailrace.core.names import transactional_id
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Destination, Order, Request, Source
+from tailrace.history.rebuilding.request import Destination, Execution, Order, Request, Source
 from tailrace.lab.upgrade.tasks import AboutVersion
 from tailrace.lab.versions import Version
 from tailrace.log.interface import StoredLog, Writer
@@ -51,6 +53,7 @@ Say = Callable[[str], None]
 _SMALL_S = 1.0
 """A round that takes no longer is small enough to be the last but one."""
 _ROUNDS = 10
+_ROWS_IN_MEMORY = 500_000
 _NAP_S = 0.05
 _NOT_ALONG_TAPE = (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError)
 
@@ -197,8 +200,12 @@ class Steps:
         return self._sides.new.ask("kept_beginning", str, log=self._sides.place, **given)
 
     def _rebuild(self, order: Order, base: tuple[str, str] | None, name: str) -> None:
-        request = self._sides.request(order, base, name)
-        report = self._sides.new.ask("advance", RebuildReport, request=request, workers=self._sides.workers)
+        request, workers = self._sides.request(order, base, name), self._sides.workers
+        if made := self._made():  # it is quicker without further processes
+            rows = sum(file.rows for task in made[-1].tasks for file in task.files)
+            if rows <= _ROWS_IN_MEMORY:
+                request, workers = replace(request, execution=Execution(store="memory")), 1
+        report = self._sides.new.ask("advance", RebuildReport, request=request, workers=workers)
         self.report.rounds += 1
         self.report.order = report.order
 
@@ -209,6 +216,13 @@ class Steps:
         self._say(f"waiting until the processes of version {self._upgrade.old!r} have ended")
         self._await_nobody()
         self.report.stopped_s = -time.monotonic()
+        made = self._made()
+        if (
+            made[-1].source == "canonical"
+            and self._sides.old_is.sends
+            and made[-1].name != self._named("last")
+        ):
+            self._old("drain", type(None), reference=self._sides.old.place.reference)
         self._round(self._named("last"))
         self._reached("last")
         state = self._made()[-1].id

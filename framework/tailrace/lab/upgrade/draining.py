@@ -1,0 +1,65 @@
+"""The old version handles the messages that are under way when it has been stopped, and reads no more of its other inputs.
+
+Canonical order knows no messages that old code has sent: at the moment at which the new code takes over, none may be left.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.engine.delivery import own_inputs
+from tailrace.log.interface import Fetch, LiveReader, Publication
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
+
+
+class _OwnInputs:
+    """A reader for which inputs from outside have ended."""
+
+    def __init__(self, reader: LiveReader, own: frozenset[str]) -> None:
+        self._reader, self._own = reader, own
+        self._positions: dict[tuple[str, int], int] = {}
+        self.wait, self.close, self.forget, self.behind = (
+            reader.wait,
+            reader.close,
+            reader.forget,
+            reader.behind,
+        )
+
+    def seek(self, topic: str, partition: int, offset: int, /) -> None:
+        """See ``Reader.seek``."""
+        self._positions[topic, partition] = offset
+        self._reader.seek(topic, partition, offset)
+
+    def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
+        """See ``Reader.fetch``."""
+        if topic in self._own:
+            return self._reader.fetch(topic, partition, max_records)
+        return Fetch([], self._positions[topic, partition], unread=False, idle=True)
+
+    def published(self, topic: str, partition: int, /) -> list[Publication]:
+        """See ``Reader.published``."""
+        return self._reader.published(topic, partition)
+
+
+class _Draining(Host):
+    """A process of the version that was stopped."""
+
+    def _await_turn(self) -> ServiceOptions:
+        return self.options
+
+    def check_may_run(self) -> None:
+        """It may."""
+
+    def _live_reader(self) -> LiveReader:
+        kept = {self.plan.changelog_topic, *own_inputs(self.plan)}
+        return _OwnInputs(self.log.live_reader(), frozenset(kept))
+
+
+def drain(plan: Plan, log: str, reference: str) -> None:
+    """Handle what the app has sent to itself."""
+    with TemporaryDirectory(prefix="tailrace-drain-") as state:
+        options = ServiceOptions(app=reference, log=log, state=Path(state), until_end=True)
+        _Draining(options, plan).run()
