@@ -27,7 +27,7 @@ from tailrace.log.opening import open_log
 from tests.lab.selling import version
 from tests.lab.upgrade import clicking
 from tests.lab.upgrade.clicking import FORGOTTEN, Click, Seen
-from tests.runtime.processes import Running, wait_until
+from tests.runtime.processes import ROOT, Running, wait_until
 
 USERS = 20
 OLD = "tests.lab.upgrade.clicking:app"
@@ -185,6 +185,7 @@ def command(wanted: Wanted, killed_after: str = "") -> Any:
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         timeout=300,
     )
     if killed_after:
