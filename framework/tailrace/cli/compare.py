@@ -93,14 +93,7 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     canonical = (
         next((one.source for one in reversed(found.chain) if one.source != "edited"), "") == "canonical"
     )
-    task = found.manifest.task
-    return Side(
-        text,
-        found.rows,
-        lambda number: task(number).cut or None,
-        lambda number: task(number).schema or None,
-        canonical,
-    )
+    return Side.of_snapshot(text, found, canonical=canonical)
 
 
 def _of_changelog(text: str, plan: Plan, closing: ExitStack) -> Side:

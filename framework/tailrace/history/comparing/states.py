@@ -12,6 +12,7 @@ from tailrace.core.engine.describe_rows import shown_key
 from tailrace.history.comparing import cut_differences
 from tailrace.history.comparing.differences import SHOWN, Difference
 from tailrace.history.comparing.matched_rows import MatchedKey, Readers, Row, matched_keys, readers_of
+from tailrace.state.snapshots import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,18 @@ class Side:
     schema: Callable[[int], bytes | None]
     canonical: bool = False
     """It was made in canonical order: its cut is not a position on the service's tape."""
+
+    @classmethod
+    def of_snapshot(cls, name: str, found: Snapshot, *, canonical: bool = False) -> Side:
+        """The state in a snapshot."""
+        task = found.manifest.task
+        return cls(
+            name,
+            found.rows,
+            lambda number: task(number).cut or None,
+            lambda number: task(number).schema or None,
+            canonical,
+        )
 
 
 @dataclass(slots=True)
@@ -56,19 +69,26 @@ def compare_states(plan: Plan, one: Side, other: Side) -> Comparison:
     actors = {actor.name: actor for actor in plan.actors}
     for number in range(plan.partitions):
         _compare_cuts(number, one, other, found)
-        readers = readers_of(one.schema(number), other.schema(number))
-        found.as_read |= bool(readers)
-        _compare_defaults(one, other, readers, found)
-        for key in matched_keys(one.rows(number), other.rows(number)):
-            found.keys += 1
-            found.rows = (found.rows[0] + len(key.was), found.rows[1] + len(key.now))
-            if not key.differs(readers):
-                continue
-            found.count += 1
+        for key, readers in differing_keys(number, one, other, found):
             if len(found.shown) < SHOWN:
                 names = one.name, other.name
                 found.shown.append(_difference(number, names, actors.get(key.actor), key, readers))
     return found
+
+
+def differing_keys(
+    number: int, one: Side, other: Side, found: Comparison
+) -> Iterator[tuple[MatchedKey, Readers]]:
+    """The keys of a partition that differ, with what reads their rows. Counts all keys in ``found``."""
+    readers = readers_of(one.schema(number), other.schema(number))
+    found.as_read |= bool(readers)
+    _compare_defaults(one, other, readers, found)
+    for key in matched_keys(one.rows(number), other.rows(number)):
+        found.keys += 1
+        found.rows = (found.rows[0] + len(key.was), found.rows[1] + len(key.now))
+        if key.differs(readers):
+            found.count += 1
+            yield key, readers
 
 
 def _compare_defaults(one: Side, other: Side, readers: Readers, found: Comparison) -> None:
