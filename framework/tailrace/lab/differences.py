@@ -108,11 +108,11 @@ having sum(case side when 'a' then 1 else -1 end) <> 0
 """
 _ROWS = """
 create table rows as
-with some as (
+with placed as (
     select *, row_number() over (partition by side, topic, key, time order by partition, number) as place
     from both_sides where exists (select 1 from apart where apart.topic = both_sides.topic
         and apart.time = both_sides.time and apart.key is not distinct from both_sides.key)
-), one as (from some where side = 'a'), two as (from some where side = 'b')
+), one as (from placed where side = 'a'), two as (from placed where side = 'b')
 select coalesce(one.topic, two.topic) as topic, coalesce(one.key, two.key) as key_bytes,
     coalesce(one.time, two.time) as time, one.number as number_a, two.number as number_b,
     coalesce(try(decode(one.value)), hex(one.value)) as a, coalesce(try(decode(two.value)), hex(two.value)) as b,

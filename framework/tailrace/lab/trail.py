@@ -93,7 +93,8 @@ class Tracer(Observer):
             self._take(item, call, self._content[actor.name](key_now(call.cells, actor, key)), outputs)
         sent_to: dict[Item, list[RawOutput]] = {}
         for one in outputs:
-            sent_to.setdefault(Item("output", one[0], one[1] or b""), []).append(one)
+            if one[1] is not None:
+                sent_to.setdefault(Item("output", one[0], one[1]), []).append(one)
         for item, sent in sent_to.items():
             if item in self._open:
                 self._take(item, call, None, sent)
