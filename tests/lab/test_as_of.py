@@ -18,7 +18,7 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.engine.instance_cache import InstanceCache
-from tailrace.core.engine.observer import rows_now, stored_now
+from tailrace.core.engine.observer import stored_now
 from tailrace.core.errors import OffsetGoneError, UsageError
 from tailrace.core.storage import StateReader
 from tailrace.history.reading.app_history import AppHistory
@@ -28,6 +28,7 @@ from tailrace.runtime.preparing import prepare_log
 from tailrace.testing import Harness
 from tests.history.sales import random_service
 from tests.lab import yard
+from tests.lab.rows_now import rows_now
 from tests.runtime.state_world import KEYS, ROUNDS, World
 from tests.runtime.tallies import ticks
 

@@ -1,4 +1,4 @@
-"""``key_now``: the rows of the key whose handler has just run, with its timers, as a commit would store them."""
+"""``key_now``: the rows of the key whose handler is about to run, or has just run, with its timers, as a commit would store them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tailrace.core import rows
-from tailrace.core.engine.observer import Call, Observer, key_now, rows_now
+from tailrace.core.engine.observer import Call, Observer, key_now
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.embedded import EmbeddedLog
 from tests.history.rebuilding.test_random_lives import lived
+from tests.lab.rows_now import rows_now
 from tests.proof.seeds import told
 
 
@@ -24,15 +25,23 @@ class Compares(Observer):
 
     compared = timers = 0
 
+    def begins(self, call: Call, /) -> None:
+        """See ``Observer``. The key may not be in memory yet."""
+        if call.actor is not None:
+            self._compare(call)
+
     def returned(self, call: Call, _outputs: Sequence[RawOutput], /) -> None:
         """See ``Observer``."""
-        if call.actor is None:
-            return
+        if call.actor is not None:
+            self.timers += any(rest[:1] == b"t" for rest in self._compare(call))
+
+    def _compare(self, call: Call) -> dict[bytes, bytes]:
+        assert call.actor is not None
         here = key_now(call.cells, call.actor, call.moment.key)
         there = rows.spread(rows_now(call.cells, call.actor, call.moment.key))
         assert _bare(here) == _bare(there)
         self.compared += 1
-        self.timers += any(rest[:1] == b"t" for rest in here)
+        return here
 
 
 def _bare(found: dict[bytes, bytes]) -> dict[bytes, bytes]:

@@ -44,9 +44,8 @@ from tailrace.history.rebuilding.request import Destination, Failures, Order, Re
 from tailrace.lab.differences import Counts
 from tailrace.lab.files import published
 from tailrace.lab.metrics import Measured, Metric, is_exceeded, measure, read_limit, read_metrics
-from tailrace.lab.page import write_page
 from tailrace.lab.side import About, Rebuilt
-from tailrace.lab.tables import Field, fields_of, items_to_trace, write_metrics, write_tables
+from tailrace.lab.tables import Field, fields_of, items_to_trace, write_metrics, write_page, write_tables
 from tailrace.lab.trail import First
 from tailrace.lab.versions import Place, Version, placed
 from tailrace.log.interface import Ends

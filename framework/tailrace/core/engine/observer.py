@@ -58,7 +58,7 @@ class Call:
 
     def rows(self) -> KeyRows:
         """The key's present rows, including uncommitted changes."""
-        return {} if self.actor is None else rows_now(self.cells, self.actor, self.moment.key)
+        return {} if self.actor is None else key_now(self.cells, self.actor, self.moment.key)
 
 
 class Observer:
@@ -104,19 +104,6 @@ class Watch:
         return units
 
 
-def rows_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
-    """The rows that a key would have after a commit now. Call it only between two calls of handlers."""
-    prefix = rows.actor_prefix(actor.name) + rows.escaped(actor.key_codec.encode(key))
-    found = {row[len(prefix) :]: value for row, value in cells.state.scan(prefix, rows.prefix_end(prefix))}
-    for row, value in cells.collect()[0].items():
-        if row.startswith(prefix):
-            if value is None:
-                found.pop(row[len(prefix) :], None)
-            else:
-                found[row[len(prefix) :]] = value
-    return found
-
-
 def stored_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
     """The fields and entries that a key would have in its rows after a commit now; none if it has no state.
 
@@ -142,12 +129,15 @@ def stored_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
 
 
 def key_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
-    """As ``stored_now``, with a row for each pending timer. Call it right after a handler of the key."""
-    found = {rest: value for rest, value in stored_now(cells, actor, key).items() if rest[:1] != b"t"}
-    instance = cells.tables[actor.index].live.get(key)
-    parts = None if instance is None else instance._tr_parts
+    """As ``stored_now``, with a row for each pending timer."""
+    found = rows.spread(stored_now(cells, actor, key))
+    table: Table = cells.tables[actor.index]
+    instance = table.live.get(key, table.old.get(key))
+    if instance is None:
+        return found
+    parts = instance._tr_parts
     timers: dict[tuple[int, bytes], rows.Timer] = {} if parts is None else parts.timers
-    return rows.spread(found) | {
+    return {rest: value for rest, value in found.items() if rest[:1] != b"t"} | {
         rows.timer_row(b"", *timer): rows.encode_timer(one) for timer, one in timers.items()
     }
 
