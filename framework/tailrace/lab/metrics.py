@@ -31,13 +31,15 @@ from tailrace.lab.differences import Counts
 np: Any = ExtraModule("numpy", "comparisons of versions", "lab")
 DRAWS = 2_000
 _VALUES_AT_ONCE = 4_000_000
-_COMMENT = re.compile(r"^--\s*(name|unit):\s*(\S+)\s*$")
+_NAME, _UNIT = (
+    re.compile(rf"^[ \t]*--[ \t]*{one}:[ \t]*(\S+)[ \t]*$", re.MULTILINE) for one in ("name", "unit")
+)
 _LIMIT = re.compile(r"^\s*([\w.-]+?)\s*(>=|<=|>|<)\s*([-+]?\d+(?:\.\d+)?)\s*(%?)\s*$")
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
 _COUNTED = ("keys", "outputs")
 
 
-class Metric(msgspec.Struct):
+class Metric(msgspec.Struct, frozen=True):
     """A metric: its name, its SELECT, and the column of its unit, if any."""
 
     name: str
@@ -62,24 +64,18 @@ class Measured(msgspec.Struct):
 def read_metrics(file: Path) -> list[Metric]:
     """The metrics in a file. Raises OptionError."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(
             f"the metrics in {str(file)!r} cannot be read: {error}", hint="Name a file of SQL."
         ) from None
-    found: list[Metric] = []
-    for line in lines:
-        kind, value = match.groups() if (match := _COMMENT.match(line.strip())) else ("", line)
-        if kind == "name":
-            found.append(Metric(value))
-        elif found and kind == "unit":
-            found[-1].unit = value
-        elif found:
-            found[-1].query += f"{line}\n"
-        elif line.strip() and not line.strip().startswith("--"):
-            raise OptionError(
-                f"{str(file)!r} has SQL before the first name", hint="Begin with -- name: revenue"
-            )
+    before, *rest = _NAME.split(text)
+    if re.sub("--.*", "", before).strip():
+        raise OptionError(f"{str(file)!r} has SQL before the first name", hint="Begin with -- name: revenue")
+    found = [
+        Metric(name, query, None if (unit := _UNIT.search(query)) is None else unit[1])
+        for name, query in zip(rest[::2], rest[1::2], strict=True)
+    ]
     names = [one.name for one in found]
     if not found or len({*names, *_COUNTED}) < len(names) + len(_COUNTED):
         raise OptionError(
@@ -127,29 +123,25 @@ def _rows(metric: Metric, version: str, database: Any) -> dict[Any, list[float]]
             hint='Its tables are outputs."topic" and states.Actor.',
         ) from None
     at = columns.index(metric.unit) if metric.unit in columns else None
-    shape = (
-        (len(columns), len(rows)) == (1, 1)
-        if metric.unit is None
-        else at is not None and len(columns) in (2, 3)
-    )
+    has_unit, width = metric.unit is not None, len(columns)
+    fits = (at is not None and width in (2, 3)) if has_unit else (width, len(rows)) == (1, 1)
+    values: dict[Any, list[float]] = {}
     try:
-        values = {
-            None if at is None else row[at]: [
-                float(one or 0) if at is not None else float(one)
-                for number, one in enumerate(row)
-                if number != at
+        for row in rows if fits else ():
+            unit = None if at is None else row[at]
+            # A number that is NULL counts as 0, like that of a unit that is not there.
+            values[unit] = [
+                float(one or 0 if has_unit else one) for place, one in enumerate(row) if place != at
             ]
-            for row in rows
-        }
     except (TypeError, ValueError):
-        shape, values = False, {}
-    if not shape or len(values) != len(rows):
+        fits = False
+    if not fits or len(values) != len(rows):
         raise UsageError(
             f"the metric {metric.name!r} returns {len(rows):,} rows of {', '.join(columns)} in {version}"
-            + (", or no number" if metric.unit is None else ""),
-            hint="Without a unit it must return one number, and may not divide by zero."
-            if metric.unit is None
-            else f"It must return one row for each {metric.unit!r}: the unit, and one or two numbers.",
+            + ("" if has_unit else ", or no number"),
+            hint=f"It must return one row for each {metric.unit!r}: the unit, and one or two numbers."
+            if has_unit
+            else "Without a unit it must return one number, and may not divide by zero.",
         )
     return values
 

@@ -59,14 +59,7 @@ class View(NamedTuple):
         """The state in a snapshot."""
         tasks = snapshot.manifest.tasks
         marks = {one.partition: tape.decode_cut(one.cut).watermark if one.cut else None for one in tasks}
-        return cls(
-            snapshot.batches,
-            {one.partition: one.schema for one in tasks},
-            {
-                number: mark if mark is not None and is_instant(mark) else None
-                for number, mark in marks.items()
-            },
-        )
+        return cls(snapshot.batches, {one.partition: one.schema for one in tasks}, marks)
 
 
 def in_memory(rows_of: Mapping[int, Mapping[bytes, bytes | None]]) -> Batches:
@@ -192,13 +185,14 @@ def _of_entries(view: View, actor: StoredActor, field: FieldSchema) -> StateTabl
 
 def _of_timers(view: View, actors: Mapping[str, StoredActor]) -> StateTable:
     columns = [column(name, TypeSchema("str")) for name in ("actor", "key", "domain", "name")]
+    decode = {name: one.key_codec.decode for name, one in actors.items()}
 
     def values(number: int) -> Iterator[Values]:
         names = ("actor", "key", "domain", "name", "time_ms")
         wanted = compute.field("actor").isin(list(actors))
         for found in view.stored(TIMERS, number, names, wanted):
             actor, key, domain, name, time_ms = timers_of(found, *names)
-            shown = [plain(actors[one].key_codec.decode(data)) for one, data in zip(actor, key, strict=True)]
+            shown = plain([decode[one](data) for one, data in zip(actor, key, strict=True)])
             yield {
                 "actor": actor,
                 "key": [one if type(one) is str else as_json(one) for one in shown],
@@ -248,4 +242,6 @@ def free_name(name: str, taken: Sequence[str]) -> str:
 
 def as_of_values(view: View, number: int, count: int) -> Any:
     """The column ``as_of`` of rows of a task."""
-    return pa.repeat(pa.scalar(micros(view.as_of_ms[number]), pa.timestamp("us", "UTC")), count)
+    mark = view.as_of_ms[number]
+    time = micros(mark) if mark is not None and is_instant(mark) else None
+    return pa.repeat(pa.scalar(time, pa.timestamp("us", "UTC")), count)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -57,11 +57,13 @@ with one as (
     from {file}
 ), two as (
     select *, min(difference) over w as least, max(difference) over w as most from one window w as (partition by actor, field)
+), three as (
+    select actor, field, count(distinct key) as keys, count(difference), avg(difference), any_value(least), any_value(most),
+        histogram(case when difference is null then null when most = least then 0
+            else least({steps} - 1, cast(floor({steps} * (difference - least) / (most - least)) as bigint)) end) as bars
+    from two group by actor, field
 )
-select actor, field, count(distinct key), count(difference), avg(difference), any_value(least), any_value(most),
-    histogram(case when difference is null then null when most = least then 0
-        else least({steps} - 1, cast(floor({steps} * (difference - least) / (most - least)) as int)) end)
-from two group by actor, field order by 3 desc, 1, 2 limit {shown}
+select * exclude (bars), [coalesce(bars[step], 0) for step in range({steps})] from three order by keys desc, 1, 2 limit {shown}
 """
 
 
@@ -127,12 +129,7 @@ def write_metrics(metrics: Sequence[Measured], folder: Path) -> None:
 def fields_of(folder: Path) -> list[Field]:
     """How each field differs, those of most keys first."""
     query = _FIELDS.format(file=quoted(folder / "differences"), steps=_STEPS, shown=_SHOWN)
-    names, found = Field.__struct_fields__, list[Field]()
-    for row in rows_of(query):
-        counts: dict[int, int] = row[-1] or {}
-        histogram = [counts.get(at, 0) for at in range(_STEPS)]
-        found.append(msgspec.convert(dict(zip(names, (*row[:-1], histogram), strict=True)), Field))
-    return found
+    return [Field(*row) for row in rows_of(query)]
 
 
 # --- the page
@@ -148,21 +145,12 @@ _ON_PAGE = (
 _QUERY = "select {what}, coalesce(a, ''), coalesce(b, ''), {first}, count(*) over () from {file} limit {rows}"
 
 
-class Row(NamedTuple):
-    """A row of a table of the page."""
-
-    what: str
-    a: str
-    b: str
-    first: str
-
-
 def write_page(report: Any, folder: Path) -> None:
     """Write ``report.html`` beside the tables. ``report``: an ``AbReport``."""
-    tables: list[tuple[str, str, int, list[Row]]] = []
+    tables: list[tuple[str, str, int, list[list[str]]]] = []
     for title, name, what in _ON_PAGE:
         found = rows_of(_QUERY.format(what=what, first=_FIRST_SHOWN, file=quoted(folder / name), rows=_ROWS))
-        rows = [Row(*(_short(text) for text in row[:4])) for row in found]
+        rows = [[_short(text) for text in row[:4]] for row in found]
         tables.append((title, f"{name}.parquet", found[0][4] if found else 0, rows))
     loader = jinja2.PackageLoader("tailrace.lab")
     page = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
