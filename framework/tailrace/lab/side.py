@@ -25,6 +25,7 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.observer import Watch
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
+from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.app_history import hash_of
 from tailrace.history.reading.app_topics import internal_topics
 from tailrace.history.rebuilding.code_digest import code_of
@@ -42,17 +43,7 @@ from tailrace.lab.differences import Made, compare
 from tailrace.lab.files import TableWriter
 from tailrace.lab.state_tables import View, write_state
 from tailrace.lab.topic_tables import TopicTable
-from tailrace.lab.trail import (
-    AllParted,
-    Fields,
-    First,
-    Item,
-    Tracer,
-    decode_trail,
-    encode_trail,
-    items_of,
-    watched_keys,
-)
+from tailrace.lab.trail import AllParted, Fields, First, Item, Step, Tracer, watched_keys
 from tailrace.lab.upgrade.draining import drain
 from tailrace.lab.upgrade.tasks import (
     about_version,
@@ -67,6 +58,7 @@ from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Place, Snapshots
 
 _AT_ONCE = 20_000
+_TRAIL = msgspec.msgpack.Decoder(list[tuple[Item, list[Step]]])
 
 
 class About(msgspec.Struct):
@@ -170,13 +162,16 @@ def first_events(
     store: StoreKind = "memory" if request.order == "tape" else "rocks"  # of some keys, or perhaps of all
     to, execution = replace(request.to, outputs="none"), Execution(store=store)
     with trial(replace(request, to=to, execution=execution), WorkFolder) as (job, _, run):
-        for number in (0,) if job.delivers_sends else range(plan.partitions):
-            here = items if job.delivers_sends else items_of(items, number, plan.partitions)
+        whole, count = job.delivers_sends, plan.partitions
+        for number in (0,) if whole else range(count):
+            here = [one for one in items if whole or partition_of(one.key, count) == number]
             if not here:
                 continue
             file = Path(trail) / str(number)
-            other = decode_trail(file.read_bytes()) if second else None
-            tracer = Tracer(plan, here, None if job.delivers_sends else number, both, other)
+            other = _TRAIL.decode(file.read_bytes()) if second else None
+            tracer = Tracer(
+                plan, here, None if whole else number, both, None if other is None else dict(other)
+            )
             try:
                 run(number, Watch(tracer, watched_keys(plan, here)))
                 tracer.end()
@@ -184,7 +179,7 @@ def first_events(
                 pass
             firsts += tracer.firsts()
             if not second:
-                file.write_bytes(encode_trail(tracer.trail))
+                file.write_bytes(msgspec.msgpack.encode(list(tracer.trail.items())))
     return firsts
 
 

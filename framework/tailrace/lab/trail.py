@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -110,7 +111,7 @@ class Tracer(Observer):
             causes = [self._parted[item]] if item in self._parted else []
             causes += by_key.get(item.key, ()) if item.kind == "output" else ()
             if causes:
-                found.append((item, min(causes, key=_time_of)))
+                found.append((item, min(causes, key=attrgetter("time_ms"))))
         return found
 
     def end(self) -> None:
@@ -140,7 +141,9 @@ class Tracer(Observer):
         )
         if one != other:
             self._open.discard(item)
-            self._parted[item] = min((each.cause for each in (other, one) if each is not None), key=_time_of)
+            self._parted[item] = min(
+                (each.cause for each in (other, one) if each is not None), key=attrgetter("time_ms")
+            )
             if self._open.isdisjoint(self._wanted):
                 raise AllParted
 
@@ -191,25 +194,6 @@ def watched_keys(plan: Plan, items: Sequence[Item]) -> frozenset[Any]:
         except (TailraceError, ValueError):
             continue
     return frozenset(found)
-
-
-def items_of(items: Sequence[Item], partition: int, partitions: int) -> list[Item]:
-    """The items of a partition, as far as the partition of their keys says."""
-    return [one for one in items if partition_of(one.key, partitions) == partition]
-
-
-def encode_trail(trail: Trail) -> bytes:
-    """A trail as bytes, for the other side."""
-    return msgspec.msgpack.encode(list(trail.items()))
-
-
-def decode_trail(data: bytes) -> Trail:
-    """The trail in the bytes of ``encode_trail``."""
-    return dict(msgspec.msgpack.decode(data, type=list[tuple[Item, list[Step]]]))
-
-
-def _time_of(cause: Cause) -> int:
-    return cause.time_ms
 
 
 def _hash(content: object) -> bytes:
