@@ -39,6 +39,7 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Manifest, Snapshots
+from tests.cli.commands import done
 from tests.docs.page import ROOT
 from tests.history.depots import Step, drawn, expected, found, make_app, outputs
 from tests.history.rebuilding.test_random_lives import lived
@@ -177,6 +178,20 @@ def test_what_is_under_way_is_so_on_the_new_log_and_no_number_is_used_twice(
     assert len(origins) == len({*origins}) > 100
 
 
+@pytest.mark.parametrize(
+    ("order", "more"), [("canonical", ["--from-snapshot", "snapshots"]), ("tape", ["--any-environment"])]
+)
+def test_a_rebuild_from_the_snapshot_comes_to_the_state(
+    life: Life, order: str, more: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.reshape(2)
+    check_rest(life)
+    monkeypatch.chdir(life.folder)
+    app = ("tests.history.depots:of_2",)
+    done("rebuild", *app, "--log", "log2", "--to", "rebuilt", "--order", order, "--workers", 1, *more)
+    assert "differences: none" in done("compare", *app, "rebuilt", "log2").out
+
+
 @pytest.mark.parametrize("step", RESHAPING)
 def test_one_that_is_killed_is_repeated_until_it_is_done(life: Life, step: str) -> None:
     command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.depots:of_2"]
@@ -212,11 +227,11 @@ def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
     with pytest.raises(AppMovedError, match="the target has records in '"):
         reshape(life.plan, life.log, new, uri, 2)
     life.log.append_all(outputs(EVENTS[:1]))
-    other, done = EmbeddedLog(tmp_path / "other"), Spread.done
+    other, before = EmbeddedLog(tmp_path / "other"), Spread.done
 
     def then_written(self: Spread) -> Copied:
         life.log.append_all(outputs(EVENTS[:5]))
-        return done(self)
+        return before(self)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Spread, "done", lambda self: life.log.append_all(outputs(EVENTS[1:2])))

@@ -349,6 +349,7 @@ class _Reshaping:
             created_ms=draft.created_ms,
             source="edited",
             environment=environment(),
+            ends=self._target.ends(positions).offsets,
             tasks=tuple(
                 msgspec.structs.replace(one, cut=self._cut(one.partition, positions)) for one in tasks
             ),
