@@ -81,6 +81,7 @@ class Web:
     circles: bool
     idle_after: str = "1000d"
     """Of the sources. What falls idle may be late when it wakes: so unless a test minds that, they do not."""
+    order: Any = "arrival"
     app: tr.App = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +93,7 @@ class Web:
         return sorted({name for node in self.nodes for name in node.topics if name.startswith("s")})
 
 
-def web_of(random: Random, *, circles: bool = False) -> Web:
+def web_of(random: Random, *, circles: bool = False, order: str = "arrival") -> Web:
     """An app of two to five operators."""
     nodes: list[Node] = []
     inside: list[str] = []
@@ -142,6 +143,7 @@ def web_of(random: Random, *, circles: bool = False) -> Web:
         random.choice((0, 700, 5_000)),
         {name for name in sorted(read) if random.random() < 0.2},
         circles,
+        order=order,
     )
 
 
@@ -193,10 +195,10 @@ def build(web: Web) -> tr.App:
         if node.width:
             if node.stream is not None:
                 takes.append(streams[node.stream])
-            classes[node.name] = _actor(app, node, takes, targets, results, streams, classes)
+            classes[node.name] = _actor(app, node, takes, targets, results, streams, classes, web.order)
         else:
             out = streams.get(node.gives) if node.gives is not None else None
-            _function(app, node, takes, targets, results, out)
+            _function(app, node, takes, targets, results, out, web.order)
     for node in web.nodes:
         told: list[Any] = [topics[name] for name in node.targets] + [results] + [*node.sends]
         if node.gives is not None:
@@ -206,7 +208,9 @@ def build(web: Web) -> tr.App:
     return app
 
 
-def _function(app: tr.App, node: Node, takes: Any, targets: Any, results: Any, stream: Any) -> None:
+def _function(
+    app: tr.App, node: Node, takes: Any, targets: Any, results: Any, stream: Any, order: Any
+) -> None:
     def hand_on(event: Piece, ctx: tr.Context[str]) -> None:
         if event.hops >= FAR:
             return
@@ -218,22 +222,39 @@ def _function(app: tr.App, node: Node, takes: Any, targets: Any, results: Any, s
         if not targets and stream is None:
             ctx.emit(results, Result(node.name, event.key, ctx.event_time, event.amount))
 
-    app.process(*takes, name=node.name, order="arrival")(hand_on)
+    app.process(*takes, name=node.name, order=order)(hand_on)
 
 
 def _actor(
-    app: tr.App, node: Node, takes: Any, targets: Any, results: Any, streams: Any, classes: dict[str, Any]
+    app: tr.App,
+    node: Node,
+    takes: Any,
+    targets: Any,
+    results: Any,
+    streams: Any,
+    classes: dict[str, Any],
+    order: Any,
 ) -> Any:
-    class Windows(tr.Actor, order="arrival"):
+    class Windows(tr.Actor, order=order):
         sums: dict[str, int] = tr.field(default_factory=dict)
         hops: dict[str, int] = tr.field(default_factory=dict)
         digest: int = 0
         """Of all that it got, in its order: two runs that differ in that have other rows."""
+        instant: tuple[int, int] = (0, 0)
+        """In the order of event time: the last instant, and the sum of its amounts, whose order may differ."""
 
         def add(self, amount: int, hops: int, ctx: tr.Context[str]) -> None:
             if hops >= FAR:
                 return
-            self.digest = crc32(f"{ctx.event_time} {amount}".encode(), self.digest)
+            told = ctx.event_time, amount
+            if order == "event-time":
+                at, before = self.instant
+                told, self.instant = (
+                    self.instant,
+                    (ctx.event_time, amount + (before if at == ctx.event_time else 0)),
+                )
+            if order == "arrival" or told[0] != ctx.event_time:
+                self.digest = crc32(f"{told}".encode(), self.digest)
             window = str(ctx.event_time // node.width)
             self.sums[window] = self.sums.get(window, 0) + amount
             self.hops[window] = max(self.hops.get(window, 0), hops)

@@ -33,6 +33,8 @@ _STAGES = {
     "shard": "handling",
     "merge": "merging",
     "canonical": "replaying",
+    "round": "replaying in rounds",
+    "gather": "putting rounds together",
 }
 
 

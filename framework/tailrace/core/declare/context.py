@@ -104,7 +104,7 @@ class Context(ContextTimers, Generic[K]):
         self._lineage = lineage
         self._timer_cap = timer_cap
         self._promises = promises or Promises()
-        self._marks = self._promises.marks
+        self._marks, self._promises.context = self._promises.marks, self
         self._allowed = tuple(one.emits for one in plan.operators)
         self._receivers = tuple(one.sends for one in plan.operators)
         self.metrics = Metrics()

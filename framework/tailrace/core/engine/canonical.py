@@ -102,8 +102,10 @@ class Canonical:
         """Lanes that have ended and are not idle yet."""
         self.became_idle: dict[tuple[str, int], None] = {}
         """The inputs, with their partitions, that became idle by the clock, in this order."""
+        self.reached: list[int | None] = []
+        """What the operators of the first task publish at the end of its records, as long as inputs are idle."""
         self._outputs: list[list[Output]] = [[] for _ in tasks]
-        self._lanes = [
+        self.lanes = [
             InputLane(
                 task,
                 one.index,
@@ -134,7 +136,7 @@ class Canonical:
         for task in self.tasks:
             task.reopen()  # a snapshot may be of an app whose inputs had ended
             yield from self._after(task)  # a commit may have fallen within a drain
-        for lane in self._lanes:
+        for lane in self.lanes:
             yield from self._read_on(lane)
         yield from self._records()
         self._at_end = True
@@ -142,11 +144,12 @@ class Canonical:
             self._catch_up(task)
             yield from self._read_clock(task)
             yield from self._after(task)
-        for lane in self._lanes:
+        for lane in self.lanes:
             if not lane.delivered:
                 lane.task.skip_to(lane.number, lane.next_offset())
         # The inputs have ended only in this history: a live task that continues from here may find more
         # records.
+        self.reached = [self.tasks[0].published_ms(one.index) for one in self.tasks[0].plan.operators]
         for task, source in self._rested:
             task.upstream(source, task.watermark_of(source))
             yield from self._after(task)
@@ -209,7 +212,7 @@ class Canonical:
         ready: list[tuple[int, int]] = []
         at_once: InputLane | None = None
         filled = [
-            (rank, lane) for rank, lane in enumerate(self._lanes) if lane.at < len(lane.heads) or lane.fill()
+            (rank, lane) for rank, lane in enumerate(self.lanes) if lane.at < len(lane.heads) or lane.fill()
         ]
         for rank, lane in [one for one in filled if one[1].is_broadcast] or filled:
             time_ms = lane.times[lane.at]
@@ -225,8 +228,8 @@ class Canonical:
         ready.sort()
         first = ready[0][1]
         if len(ready) == 1:
-            return self._lanes[first], FOREVER
-        return self._lanes[first], limit_of(first, ready[1][0] * TOLERANCE_MS, ready[1][1], TOLERANCE_MS)
+            return self.lanes[first], FOREVER
+        return self.lanes[first], limit_of(first, ready[1][0] * TOLERANCE_MS, ready[1][1], TOLERANCE_MS)
 
     def _stop(self, lane: InputLane, until_ms: int) -> int:
         """The index up to which the lane can give heads without a cause of another kind in between."""
@@ -287,6 +290,7 @@ class Canonical:
             self._catch_up(task)
             if mark is None:
                 task.idle(source)
+                self._rested += [(task, source)] if lane.sent else []
             else:
                 task.upstream(source, mark)
             yield from self._after(task)
@@ -339,7 +343,7 @@ class Canonical:
                 plan.operators[one].level for one in plan.inputs[lane.number].moves or (0,)
             )
 
-        for lane in sorted(self._lanes, key=level):
+        for lane in sorted(self.lanes, key=level):
             for source in lane.sources if lane.judged else ():
                 lane.task.upstream(source, as_of_ms)
                 yield from self._after(lane.task)
@@ -405,7 +409,7 @@ class Canonical:
         """Restart the idle time of an own input that moves its own watermark: it has got a record."""
         if one.is_inbox or one.watermark == "upstream" or not one.moves:
             return
-        for lane in self._lanes:
+        for lane in self.lanes:
             if lane.task is task and lane.number == one.index:
                 self._rest(lane)
 

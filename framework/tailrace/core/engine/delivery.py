@@ -9,7 +9,7 @@ copy is read, so the result depends only on the records from outside.
     own input    the inbox, and every input that an operator of the app may write, or that gets routed late
                  events. Records that others have written to it are added at their place (``add``)
     offset       counts up from the task's position. If the topic has a recorded past, it starts after every
-                 real offset (``_BEYOND``), so a task that continues cannot take it for a recorded one
+                 real offset (``BEYOND``), so a task that continues cannot take it for a recorded one
     watermark    of an own input that follows its writers, and of a channel: when no record is left to
                  deliver, the lowest watermark that its writers would publish, over all tasks
 
@@ -36,7 +36,8 @@ from tailrace.core.values.partitioner import partition_of
 Deliver: TypeAlias = Callable[[str, int, InputRecord], None]
 """Called with each delivered record: the input, the partition, and the record as the topic would have it."""
 
-_BEYOND = 1 << 40
+BEYOND = 1 << 40
+"""After every real offset."""
 
 
 def own_inputs(plan: Plan) -> dict[str, InputPlan]:
@@ -64,7 +65,7 @@ class Delivery:
         """The records that are not delivered yet."""
         self._next = {
             name: [
-                _BEYOND + (task.positions[name] << 20) if name in end else task.positions[name]
+                BEYOND + (task.positions[name] << 20) if name in end else task.positions[name]
                 for task, end in zip(tasks, ends, strict=True)
             ]
             for name in self.inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal, TypeAlias
@@ -41,6 +41,10 @@ class PartitionHistory:
     """For own inputs that are delivered: records that the app sent are left out, and a redriven record is
     placed after all records before it.
     """
+    idle: Collection[str] | None = None
+    """The inputs from outside that are idle from their ends on; None: as the clock decides."""
+    sent: Collection[str] = ()
+    """Own inputs that hold all that the app sends, in the order of event time: see ``rounds``."""
 
 
 class InputLane:
@@ -87,6 +91,10 @@ class InputLane:
         self.idle_after_ms = (FOREVER if self.marks else 0) if follows else plan.idle_after_ms
         """How far the clock must advance after the lane's end before the lane becomes idle; see "idle" above.
         """
+        if past.idle is not None and not follows:
+            self.idle_after_ms = 0 if plan.name in past.idle else FOREVER
+        self.sent = plan.name in past.sent
+        self._last_marks = [*self.marks]
         self.resting_since_ms: int | None = None
         """The clock when the lane ended; None before the end, and before the first clock reading."""
         self.heads: list[Head] = []
@@ -94,7 +102,8 @@ class InputLane:
         """Times by which the heads are ordered; None for a head that goes at once."""
         self.stamps: list[int] = []
         """Clock readings of the heads. A message has none, nor has a timestamp that lies in the future."""
-        self.at = 0
+        self.at = self.count = 0
+        """The place of the next head, and the number of all heads so far."""
         self._highest = NO_WATERMARK
         """The highest event time of an own input so far, including records that the app has sent."""
         self._past = past
@@ -122,7 +131,17 @@ class InputLane:
                 records = self._up_to(self._as_of_ms, records)
             if self.delivered:
                 self._leave_out(records)
+            self.count += len(self.heads)
+            if self.sent and (times := [one for one in self.times if one is not None]):
+                self._mark(max(times))
         return True
+
+    def _mark(self, last_ms: int) -> None:
+        """At the last one of the heads, all events of what is sent that are earlier have been read."""
+        for _, source, mark in self._last_marks:
+            if mark is not None:
+                at = len(self.marks) - len(self._last_marks)
+                self.marks.insert(at, (self.heads[-1][0], source, min(mark, last_ms - 1)))
 
     def _up_to(self, as_of_ms: int, records: Sequence[InputRecord]) -> Sequence[InputRecord]:
         """Drop the heads from after a time. One without an event time goes by its timestamp. Returns what is left of

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 
 class Behind(NamedTuple):
@@ -42,10 +42,12 @@ class Instance(NamedTuple):
 class Promises:
     """The published watermarks of topics, and the number of events emitted at or before them since."""
 
-    __slots__ = ("behind", "furthest", "marks")
+    __slots__ = ("behind", "context", "furthest", "marks")
 
     def __init__(self) -> None:
         self.marks: dict[str, int] = {}
+        self.context: Any = None
+        """The context of the handlers."""
         self.behind: Counter[Behind] = Counter()
         """Number of events, including those of handlers that failed."""
         self.furthest: dict[Behind, Instance] = {}

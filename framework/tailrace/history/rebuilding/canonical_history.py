@@ -22,7 +22,7 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
 from tailrace.core.engine.redriven import redriven_ids, redrives_in
 from tailrace.core.engine.replay import Source
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import UnsplittableError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import is_own
@@ -33,6 +33,7 @@ from tailrace.history.rebuilding.results import Phases
 
 _LOOK_EVERY = 100
 """Number of offsets between two reads of published watermarks."""
+_READ_AT_ONCE = 10_000
 
 
 def history_of(job: Job, past: HistorySource, number: int, phases: Phases) -> PartitionHistory:
@@ -49,12 +50,12 @@ def history_of(job: Job, past: HistorySource, number: int, phases: Phases) -> Pa
     read = past.source(number)
     if not own:
         return PartitionHistory(phases.reading(read), ends, published)
-    delivered = _OwnInputs(job, past, number, read)
+    delivered = OwnInputs(job, past, number, read)
     ends |= {name: 0 for name in own if name not in ends}
     return PartitionHistory(phases.reading(delivered.read), ends, published, delivered.origin)
 
 
-class _OwnInputs:
+class OwnInputs:
     """The records in one partition of inputs that the rebuild delivers itself: see the theory above."""
 
     def __init__(self, job: Job, past: HistorySource, number: int, read: Source) -> None:
@@ -81,6 +82,17 @@ class _OwnInputs:
     def read(self, name: str, start: int, stop: int) -> Sequence[InputRecord]:
         """See ``Source``."""
         return () if name in self._unread or start >= stop else self._read(name, start, stop)
+
+    def check_sent(self, name: str, end: int) -> None:
+        """Check that the app has sent all records of an input. Raises UnsplittableError."""
+        for start in range(0, end, _READ_AT_ONCE):
+            if any(
+                self.origin(name, one) != "sent"
+                for one in self.read(name, start, min(start + _READ_AT_ONCE, end))
+            ):
+                raise UnsplittableError(
+                    f"{name!r} has records that others have written, or that were redriven"
+                )
 
     def origin(self, name: str, record: InputRecord) -> RecordOrigin:
         """The origin of a record."""

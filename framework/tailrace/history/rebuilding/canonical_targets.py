@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import InputPlan, Plan
+from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.rounds import rounds_of, whole_because
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError, UnknownTopicError
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.end_offsets import check_after_beginning, check_end_offsets
@@ -24,17 +26,17 @@ from tailrace.history.reading.replayable import WITHOUT_DELETED, gone
 from tailrace.history.reading.upstream_watermarks import without_watermark
 from tailrace.history.rebuilding.failed_before import letters_before
 from tailrace.history.rebuilding.job import Settled, Target
+from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.log.interface import Log
 from tailrace.state.snapshots import Snapshot
 
 _SHOWN = 5
+_AT_ENDS = 100
+"""Offsets that are read at once, at both ends of an input."""
 """Tasks named in a note."""
-_DELIVERED = (
-    "what the app sends to itself comes from this code, and not from what is recorded: "
-    "all partitions run as one"
-)
+_DELIVERED = "what the app sends to itself comes from this code, and not from what is recorded: "
 
 
 def settle_canonical(
@@ -63,18 +65,60 @@ def settle_canonical(
                     f"{one.name} is compacted: records that it no longer has are left out, and the state may "
                     "differ from that of a service that has read them"
                 )
+    letters, rounds = letters_before(past, delivers_sends=bool(own)), 0
     if own:
-        notes.append(_DELIVERED)
+        whole = _whole_because(request, base, letters) or whole_because(plan)
+        rounds = 0 if whole else 1 + max(rounds_of(plan).values())
+        notes.append(
+            _DELIVERED
+            + (f"all partitions run as one ({whole})" if whole else f"in {rounds} rounds along the graph")
+        )
     if not request.limited:
         notes += _held_back(plan, log)
+    finish = not request.limited and _has_ended(settled.targets)
     return replace(
         settled,
         notes=tuple(notes),
         clock_ms=time.time_ns() // 1_000_000,
         delivers_sends=bool(own),
-        finish=not request.limited and _has_ended(settled.targets),
-        letters=letters_before(past, delivers_sends=bool(own)),
+        finish=finish,
+        letters=letters,
+        rounds=rounds,
+        idle=tuple(_idle_at_end(past, settled)) if rounds and not finish and request.as_of_ms is None else (),
     )
+
+
+def _whole_because(request: Request, base: Snapshot | None, letters: Sequence[object]) -> str:
+    """Why this request of an app that sends to itself cannot be run in rounds, as text. Empty if it can be."""
+    for wanted, why in (
+        (base is not None, "it continues from a snapshot"),
+        (request.until.any, "it stops at an offset"),
+        (letters, "some of its events are dead letters"),
+        (request.to.outputs.startswith(TOPIC), "outputs go to topics"),
+        (request.source.after_deleted, "a part of the log is deleted"),
+    ):
+        if wanted:
+            return why
+    return ""
+
+
+def _idle_at_end(past: HistorySource, settled: Settled) -> Iterator[tuple[str, int]]:
+    """The inputs that are idle from their ends on; see ``core.engine.rounds``."""
+    ended: dict[tuple[InputPlan, int], int] = {}
+    begun: list[int] = []
+    for one in past.plan.inputs:
+        for number, end in enumerate(() if one.name in own_inputs(past.plan) else settled.ends[one.name]):
+            read, places = past.source(number), range(past.log.start_offset(one.name, number), end, _AT_ENDS)
+            for found in (
+                next((some for at in way if (some := read(one.name, at, min(at + _AT_ENDS, end)))), ())
+                for way in (places, reversed(places))
+            ):
+                begun += [record.timestamp_ms for record in found[:1]]
+                ended[one, number] = found[-1].timestamp_ms if found else NO_WATERMARK
+    for place, at in ended.items():
+        since_ms = min(begun, default=0) if at == NO_WATERMARK else at
+        if max(ended.values()) - since_ms >= place[0].idle_after_ms:
+            yield place[0].name, place[1]
 
 
 def _last_positions(

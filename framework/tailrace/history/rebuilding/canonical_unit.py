@@ -13,18 +13,20 @@ seed of its randomness, from its name: every rebuild draws the same numbers.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
 from tailrace.core.engine.delivery import own_inputs
+from tailrace.core.engine.input_lane import PartitionHistory
 from tailrace.core.engine.intake import refill
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import UsageError
-from tailrace.core.records import InputRecord
+from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.beginnings import Beginning, rows_of_keys
 from tailrace.history.reading.driving import CommitPolicy, Sink, drive
 from tailrace.history.reading.named_keys import named_keys
@@ -55,10 +57,10 @@ def run_canonical(
 ) -> UnitResult:
     """Replay the past of one partition, or of all partitions together; of the keys of a watch with its observer."""
     with ExitStack() as closing:
-        return _Run(unit, past, work, attempt, closing, watch or Watch()).run()
+        return CanonicalRun(unit, past, work, attempt, closing, watch or Watch()).run()
 
 
-class _Run:
+class CanonicalRun:
     """The tasks of a unit, each with its sink, and their shared data."""
 
     def __init__(
@@ -72,17 +74,19 @@ class _Run:
     ) -> None:
         self.watch = watch
         self.unit, self.job, self.past, self.plan = unit, unit.job, past, past.plan
+        self.settings, self.delivers = task_settings(), unit.job.delivers_sends and unit.kind != "round"
         self.attempt, self.work, self.closing = attempt, work, closing
         self._begun_s = time.perf_counter()
         self.failed, self.memory = Failed(self.job.request.failures.on_error), StateMemory()
-        self._result = UnitResult(unit=unit.name, attempt=attempt)
-        numbers = range(self.plan.partitions) if self.job.delivers_sends else (unit.partition,)
+        self.result = UnitResult(unit=unit.name, attempt=attempt)
+        numbers = range(self.plan.partitions) if self.delivers else (unit.partition,)
         begun = {number: past.beginning(self.job, number) for number in numbers}
         self.own = own_inputs(self.plan) if self.job.delivers_sends else {}
+        self.prepare(begun)
         self.sinks = [_TaskSink(self, at, *one) for at, one in enumerate(begun.items())]
         self.tasks = [one.task for one in self.sinks]
         self._records_before = self._records()
-        pasts = [history_of(self.job, past, number, self._result.work.phases) for number in numbers]
+        pasts = [self.history(number) for number in numbers]
         outside = [{name: end for name, end in one.ends.items() if name not in self.own} for one in pasts]
         self._outside = [*outside[0]]
         self._begun_at = self._offsets()
@@ -90,18 +94,18 @@ class _Run:
         self.order = Canonical(
             self.tasks,
             pasts,
-            deliver=_delivered if self.job.delivers_sends else None,
+            deliver=_delivered if self.delivers else None,
             finish=self.job.finish,
             limit=self.job.request.limit(unit.partition),
         )
 
     def run(self) -> UnitResult:
         """Run all tasks, and write them into the snapshot."""
-        result = self._result
+        result = self.result
         drive(self.order.go(), self.tasks, self.sinks)
         self.work.report(self.unit.name, self._of, self._of, now=True)
         written_s = time.perf_counter()
-        result.tasks = tuple(sink.result() for sink in self.sinks)
+        self.write(result)
         result.new_failures = self.failed.result()
         result.idle = idle_inputs(self.order)
         work = result.work
@@ -109,6 +113,20 @@ class _Run:
         work.phases.handle = written_s - self._begun_s - work.phases.read
         work.phases.write = time.perf_counter() - written_s
         return result
+
+    def prepare(self, begun: dict[int, Beginning]) -> None:
+        """Called before the tasks are made. A round changes the plan here."""
+
+    def history(self, number: int) -> PartitionHistory:
+        """What the task of a partition reads."""
+        return history_of(self.job, self.past, number, self.result.work.phases)
+
+    def sent(self, task: Task, outputs: Sequence[Output]) -> None:
+        """Called with all outputs."""
+
+    def write(self, result: UnitResult) -> None:
+        """Write what the tasks have come to."""
+        result.tasks = tuple(sink.result() for sink in self.sinks)
 
     def report(self) -> None:
         """Report the progress of all tasks, by the offsets that they have passed in inputs from outside."""
@@ -124,14 +142,14 @@ class _Run:
 class _TaskSink(Sink):
     """Takes the rows and the outputs, with their marks, of one partition's task, and makes its result."""
 
-    def __init__(self, run: _Run, at: int, number: int, begun: Beginning) -> None:
+    def __init__(self, run: CanonicalRun, at: int, number: int, begun: Beginning) -> None:
         self._run, self._at, self._number, self._begun = run, at, number, begun
         self._letters = run.job.letters_of(number)
         self._again = FailedAgain(run.plan, self._letters)
-        self._folder = run.closing.enter_context(
+        self.folder = run.closing.enter_context(
             TaskFolder(run.job, number, run.work.tasks, run.attempt, run.memory)
         )
-        super().__init__(self._folder.store, CommitPolicy(entries=None, moved=_COMMIT_EVERY))
+        super().__init__(self.folder.store, CommitPolicy(entries=None, moved=_COMMIT_EVERY))
         self._turns = 0
         keys = run.job.request.keys
         self._keys = named_keys(run.plan, keys).keys if keys else run.watch.keys
@@ -154,7 +172,7 @@ class _TaskSink(Sink):
             begun.cut,
             lineage=begun.lineage,
             positions=begun.positions,
-            settings=task_settings(),
+            settings=self._run.settings,
             watch=watch,
         )
         if task.quarantined:
@@ -186,20 +204,21 @@ class _TaskSink(Sink):
     def _emit(self, task: Task, *, marked: bool = False) -> None:
         outputs = self._run.order.outputs(self._at)
         self._again.look(outputs)
-        if self._folder.outputs is not None and (outputs or marked):
+        self._run.sent(task, outputs)
+        if self.folder.outputs is not None and (outputs or marked):
             first = task.totals.outputs - len(outputs)
-            self._folder.outputs.write(Frame(first, outputs, mark_of(task) if marked else None))
+            self.folder.outputs.write(Frame(first, outputs, mark_of(task) if marked else None))
 
     def result(self) -> TaskResult:
         """Write the rows and outputs of the task, and return its result."""
-        run, store, number = self._run, self._folder.store, self._number
+        run, store, number = self._run, self.folder.store, self._number
         assert store.cut is not None
         wanted = rows_of_keys(run.plan, self._keys)
         found = store.rows() if self._keys is None else (one for one in store.rows() if wanted(one[0]))
         state = write_rows(run.job, number, run.attempt, found, store.get(rows.SCHEMA_ROW) or b"")
         if self._marking is not None:
             self._emit(self.task, marked=True)
-        outputs = self._folder.finished_outputs()
+        outputs = self.folder.finished_outputs()
         return TaskResult(
             partition=number,
             cut=one_commit(store.cut, self._begun.cut),

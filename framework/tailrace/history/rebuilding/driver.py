@@ -88,6 +88,8 @@ class _Rebuild:
         self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
         """The work folder of the rebuild; ``_units_work`` is that of the job, which the units use."""
         self._units_work = self._work
+        self._whole: tuple[str, ...] = ()
+        """A note, if the app could not be run in rounds."""
 
     def run(self, *, restart: bool) -> RebuildReport:
         """See ``rebuild``."""
@@ -109,6 +111,7 @@ class _Rebuild:
                 raise
             tasks = _tasks_of(results)
             report = report_of(job, self._engine.name, results, resumed=resumed)
+            report.note(*self._whole)
             self._publish(job, tasks, report)
             # This note is about this run only: the snapshot does not depend on how often the driver was killed.
             if not resumed and earlier is not None and not restart:
@@ -159,7 +162,7 @@ class _Rebuild:
         whole: UnitKind = "task" if job.order == "tape" else "canonical"
         numbers = range(job.partitions)
         if job.delivers_sends:
-            return self._run([Unit(job=job, kind=whole, partition=0)])
+            return self._rounds(job) or self._run([Unit(job=job, kind=whole, partition=0)])
         if compares_before(job, self._plan):
             self._run([Unit(job=job, kind="sends", partition=number) for number in numbers])
         if job.split == 1:
@@ -183,6 +186,19 @@ class _Rebuild:
         for number, result in zip(unsplit, again, strict=True):
             result.notes.insert(0, f"partition {number} was not split: {merged[number].unsplit}")
             found.append(result)
+        return found
+
+    def _rounds(self, job: Job) -> list[UnitResult]:
+        """The results of a job in rounds; empty if the app cannot be run in rounds."""
+        found: list[UnitResult] = []
+        for step in range(job.rounds + 1) if job.rounds else ():
+            kind: UnitKind = "round" if step < job.rounds else "gather"
+            found += self._run(
+                [Unit(job=job, kind=kind, partition=number, shard=step) for number in range(job.partitions)]
+            )
+            if whole := next((one.unsplit for one in found if one.unsplit), ""):
+                self._whole = (f"all partitions were run as one: {whole}",)
+                return []
         return found
 
     def _run(self, units: Sequence[Unit]) -> list[UnitResult]:

@@ -22,7 +22,7 @@ import msgspec
 from tailrace.history.rebuilding.request import Request
 
 SettledOrder: TypeAlias = Literal["tape", "canonical"]
-UnitKind: TypeAlias = Literal["sends", "task", "first", "shard", "merge", "canonical"]
+UnitKind: TypeAlias = Literal["sends", "task", "first", "shard", "merge", "canonical", "round", "gather"]
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -72,6 +72,10 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """In canonical order: when the rebuild began. Event times are compared with it."""
     delivers_sends: bool = False
     """Canonical order: all partitions run as one, and own inputs are delivered (``core.engine.delivery``)."""
+    rounds: int = 0
+    """Canonical order: how many rounds there are (``core.engine.rounds``); 0 if all partitions run as one."""
+    idle: tuple[tuple[str, int], ...] = ()
+    """In rounds: the inputs from outside, with their partitions, that are idle from their ends on."""
     finish: bool = False
     """In canonical order: the inputs end with the end of history, as in the service's last run."""
     letters: tuple[Letters, ...] = ()
@@ -116,11 +120,12 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     kind: UnitKind
     partition: int
     shard: int = 0
+    """The number of a shard, or of a round."""
 
     @property
     def name(self) -> str:
         """Identifies the part; it is a valid file name."""
-        shard = f"-{self.shard}" if self.kind == "shard" else ""
+        shard = f"-{self.shard}" if self.kind in {"shard", "round"} else ""
         return f"{self.kind}-{self.partition}{shard}"
 
     def encode(self) -> bytes:

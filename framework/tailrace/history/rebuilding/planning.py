@@ -43,6 +43,8 @@ class RebuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     base: str | None
     units: tuple[PlannedUnit, ...]
     split: int
+    rounds: int
+    """In canonical order, the rounds in which each unit is run; 0: in one piece."""
     records: int
     processes: int | None
     sampled: int
@@ -59,6 +61,7 @@ class RebuildPlan(msgspec.Struct, frozen=True, kw_only=True):
         for one in self.units:
             what = "all partitions as one" if one.partition is None else f"partition {one.partition}"
             shards = f", in {self.split} shards" if self.split > 1 else ""
+            shards += f", in {self.rounds} rounds" if self.rounds else ""
             found.append(f"  {what}{shards}: about {counted(one.records, 'record')}")
         found += [f"note: {one}" for one in self.notes]
         if self.refused:
@@ -103,7 +106,7 @@ def plan_rebuild(request: Request, processes: int | None) -> RebuildPlan:
         execution = replace(request.execution, work=None)
         asked = replace(request, to=replace(request.to, uri=folder), execution=execution)
         with trial(asked, _Sample) as (job, sample, run):
-            whole = job.delivers_sends
+            whole = job.delivers_sends and not job.rounds
             units = [PlannedUnit(None if whole else at, of) for at, of in enumerate(_records(job, plan))]
             largest = max(units, key=lambda one: one.records)
             try:
@@ -123,6 +126,7 @@ def plan_rebuild(request: Request, processes: int | None) -> RebuildPlan:
         base=job.base,
         units=tuple(units),
         split=job.split,
+        rounds=job.rounds,
         records=records,
         processes=processes,
         sampled=sample.records,
@@ -139,4 +143,4 @@ def _records(job: Job, plan: Plan) -> list[int]:
     own = own_inputs(plan) if job.delivers_sends else ()
     names = [one.name for one in plan.inputs if one.name in job.ends and one.name not in own]
     found = [sum(job.ends[name][number] for name in names) for number in range(plan.partitions)]
-    return [sum(found)] if job.delivers_sends else found
+    return [sum(found)] if job.delivers_sends and not job.rounds else found

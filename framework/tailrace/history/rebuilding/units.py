@@ -19,6 +19,7 @@ from tailrace.history.rebuilding.failures import naming_canonical
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.results import Failure, UnitResult
+from tailrace.history.rebuilding.rounds_unit import run_gather, run_round
 from tailrace.history.rebuilding.splitting.split_units import run_first, run_merge, run_shard
 from tailrace.history.rebuilding.tape_unit import run_sends, run_task
 from tailrace.history.rebuilding.work_folder import WorkFolder
@@ -85,4 +86,6 @@ _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResul
     "shard": run_shard,
     "merge": run_merge,
     "canonical": run_canonical,
+    "round": run_round,
+    "gather": run_gather,
 }
