@@ -36,6 +36,13 @@ from tailrace.lab.upgrade.steps import UpgradeReport
 @click.option(
     "--rollback", is_flag=True, help="Return from NEW to OLD, which handles what has happened since."
 )
+@click.option(
+    "--outputs",
+    type=click.Choice(["keep", "correct"]),
+    default="keep",
+    show_default=True,
+    help="What OLD has published: keep it, or correct the values in tables (app.table) that NEW would have set otherwise.",
+)
 @click.option("--cancel", is_flag=True, help="Give up an upgrade that has not ended: OLD may run.")
 @workers_option(None, "Processes of this machine for the rebuild.")
 @json_option
@@ -47,6 +54,7 @@ def upgrade(
     uri: str,
     only_plan: bool,
     rollback: bool,
+    outputs: str,
     cancel: bool,
     workers: int | None,
     as_json: bool,
@@ -58,7 +66,9 @@ def upgrade(
     run the same command again.
     """
     outside_of_log(uri, folder, "--snapshots")
-    wanted = Wanted(old=old, new=new, log=str(folder), snapshots=uri, rollback=rollback, workers=workers)
+    wanted = Wanted(
+        old=old, new=new, log=str(folder), snapshots=uri, outputs=outputs, rollback=rollback, workers=workers
+    )
     with progress() as report_progress, ExitStack() as stack:
         upgrading = Upgrading(wanted, stack, lambda said: report_progress(said, 0, 0))
         if only_plan:
@@ -82,4 +92,5 @@ def _lines(report: UpgradeReport) -> list[str]:
     order = "along the tape" if report.order == "tape" else "in canonical order"
     made = f"{counted(report.rows, 'row')} of state, made by {counted(report.rounds, 'rebuild')} {order}"
     stopped = f"no process worked for {report.stopped_s:.1f} s"
-    return [versions, *([made, stopped] if report.rows else [])]
+    corrected = [f"{counted(report.corrected, 'value')} in tables corrected"] if report.corrected else []
+    return [versions, *([made, *corrected, stopped] if report.rows else [])]

@@ -44,6 +44,7 @@ from tailrace.lab.files import TableWriter
 from tailrace.lab.state_tables import View, write_state
 from tailrace.lab.topic_tables import TopicTable
 from tailrace.lab.trail import AllParted, Fields, First, Item, Step, Tracer, watched_keys
+from tailrace.lab.upgrade.corrections import corrections
 from tailrace.lab.upgrade.draining import drain
 from tailrace.lab.upgrade.tasks import (
     about_version,
@@ -194,7 +195,7 @@ TASKS: dict[str, Callable[..., Any]] = {
     one.__name__: one for one in (about, make, outputs_as_stored, compare, tables, first_events)
 } | {
     one.__name__: one
-    for one in (about_version, planned, advance, keep, kept_beginning, drain, verify, have_begun)
+    for one in (about_version, planned, advance, keep, kept_beginning, drain, corrections, verify, have_begun)
 }
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
@@ -17,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.core.records import Output
+from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.stretches import scan
 from tailrace.history.reading.upgrades import last_upgrade
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
@@ -163,6 +164,25 @@ def totals(clicks: list[Click], *, forgets: bool) -> dict[int, int]:
     return found
 
 
+def last_totals(clicks: list[Click], *, forgets: bool) -> dict[str, int]:
+    """By user, after the last click."""
+    of_click = totals(clicks, forgets=forgets)
+    return {one.user: of_click[one.at] for one in clicks}
+
+
+def table_records(log: str | Path) -> list[InputRecord]:
+    """All records of the table."""
+    with closing(open_log(log)) as opened:
+        return [one for number in range(2) for one in scan(opened, "sums", number)]
+
+
+def table(log: str | Path) -> dict[str, int]:
+    """The totals that the table has at last."""
+    last = {one.key: one.value for one in table_records(log)}
+    found = [msgspec.json.decode(value, type=Seen) for value in last.values() if value]
+    return {one.user: one.total for one in found}
+
+
 # --- the command, killed
 
 
@@ -193,6 +213,51 @@ def command(wanted: Wanted, killed_after: str = "") -> Any:
         return None
     assert done.returncode == 0, done.stderr
     return msgspec.json.decode(done.stdout)
+
+
+def wanted_in(folder: Path, new: str, *, rollback: bool = False, log: str = "") -> Wanted:
+    """An upgrade to ``new``."""
+    return Wanted(
+        old=OLD,
+        new=new,
+        log=log or str(folder / "log"),
+        snapshots=str(folder / "snapshots"),
+        rollback=rollback,
+        workers=1,
+    )
+
+
+def upgraded_and_back(log: str, folder: Path, kills: Sequence[str]) -> None:
+    """An upgrade, and its rollback, under production; the command is killed after these steps."""
+    new = corrected(folder)
+    with ExitStack() as stack:
+        producer = stack.enter_context(Producer(log))
+        runs = stack.enter_context(service(OLD, log, folder))
+        runs.wait_for("a partition runs", times=2)
+        for next_app, back in ((new, False), (OLD, True)):
+            asked = wanted_in(folder, new, rollback=back, log=log)
+            command(asked, killed_after="begun")
+            waits = stack.enter_context(service(next_app, log, folder))
+            for step in kills[1:]:
+                command(asked, killed_after=step)
+            report = command(asked)
+            assert report["done"]
+            assert kills or report["rows"] > 0
+            assert runs.ended() == 1
+            assert "is being upgraded" in runs.complaint or "has replaced" in runs.complaint
+            assert command(asked)["done"] is False
+            late = stack.enter_context(service(OLD if next_app == new else new, log, folder))
+            assert late.ended() == 1
+            assert "has replaced" in late.complaint
+            await_outputs(log, len(producer.clicks))
+            runs = waits
+        producer.stop()
+        runs.signal(signal.SIGTERM)
+        assert runs.ended() == 0, runs.complaint
+        with service(OLD, log, folder, "--end-of-input") as last:
+            assert last.ended() == 0, last.complaint
+    check(log, producer.clicks, "ono")
+    assert step_of(log) == "done"
 
 
 if __name__ == "__main__":

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tailrace.lab.upgrade.driver import Wanted
-from tests.lab.upgrade import telling
+from tailrace.core.errors import OptionError
+from tailrace.lab.upgrade import driver
+from tailrace.lab.upgrade.corrections import CORRECTED
+from tailrace.lab.upgrade.driver import Upgrading
+from tailrace.log import TopicSettings
+from tailrace.log.opening import open_log
+from tests.lab.in_process import Here
+from tests.lab.upgrade import summing, telling
+from tests.lab.upgrade.clicking import FORGOTTEN
 from tests.lab.upgrade.stage import (
     BUG,
     OLD,
@@ -21,54 +28,20 @@ from tests.lab.upgrade.stage import (
     check,
     command,
     corrected,
+    last_totals,
     service,
-    step_of,
+    table,
+    table_records,
+    upgraded_and_back,
+    wanted_in,
 )
-
-
-def wanted_in(folder: Path, new: str, *, rollback: bool) -> Wanted:
-    return Wanted(
-        old=OLD,
-        new=new,
-        log=str(folder / "log"),
-        snapshots=str(folder / "snapshots"),
-        rollback=rollback,
-        workers=1,
-    )
+from tests.runtime.processes import ROOT, wait_until
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [[], STEPS[:-1]], ids=["whole", "killed after every step"])
 def test_an_upgrade_and_its_rollback_under_production(tmp_path: Path, kills: list[str]) -> None:
-    log, new = tmp_path / "log", corrected(tmp_path)
-    with ExitStack() as stack:
-        producer = stack.enter_context(Producer(log))
-        runs = stack.enter_context(service(OLD, log, tmp_path))
-        runs.wait_for("a partition runs", times=2)
-        for next_app, back in ((new, False), (OLD, True)):
-            asked = wanted_in(tmp_path, new, rollback=back)
-            command(asked, killed_after="begun")
-            waits = stack.enter_context(service(next_app, log, tmp_path))
-            for step in kills[1:]:
-                command(asked, killed_after=step)
-            report = command(asked)
-            assert report["done"]
-            assert kills or report["rows"] > 0
-            assert runs.ended() == 1
-            assert "is being upgraded" in runs.complaint or "has replaced" in runs.complaint
-            assert command(asked)["done"] is False
-            late = stack.enter_context(service(OLD if next_app == new else new, log, tmp_path))
-            assert late.ended() == 1
-            assert "has replaced" in late.complaint
-            await_outputs(log, len(producer.clicks))
-            runs = waits
-        producer.stop()
-        runs.signal(signal.SIGTERM)
-        assert runs.ended() == 0
-        with service(OLD, log, tmp_path, "--end-of-input") as last:
-            assert last.ended() == 0, last.complaint
-    check(log, producer.clicks, "ono")
-    assert step_of(log) == "done"
+    upgraded_and_back(str(tmp_path / "log"), tmp_path, kills)
 
 
 @pytest.mark.long
@@ -98,3 +71,105 @@ def test_changed_messages_and_a_second_upgrade(tmp_path: Path) -> None:
         with service(versions[-1], log, tmp_path, "--end-of-input") as last:
             assert last.ended() == 0, last.complaint
     check(log, producer.clicks, "ono")
+
+
+@pytest.mark.long
+def test_values_in_tables_are_corrected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before and after the commit with the corrections."""
+    log, old = tmp_path / "log", "tests.lab.upgrade.summing:app"
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    new = corrected(tmp_path, of=summing)
+    asked = msgspec.structs.replace(wanted_in(tmp_path, new, rollback=False), old=old, outputs="correct")
+    producer = Producer(log, 3_000)
+    with closing(open_log(log)) as opened:
+        opened.create_topic("sums", TopicSettings(2, compacted=True))
+    with service(old, log, tmp_path, "--until-end") as first:
+        assert first.ended() == 0, first.complaint
+    before = len(table_records(log))
+    by_old, by_new = (last_totals(producer.clicks, forgets=one) for one in (True, False))
+    wrong = {user for user, total in by_new.items() if total != by_old[user]}
+    unwanted = {f"unwanted {one.user}" for one in producer.clicks if one.amount % FORGOTTEN == 0}
+    with ExitStack() as stack:
+        plan = Upgrading(asked, stack).plan()
+    assert plan.corrected == len(wrong) + len(unwanted)
+    assert len(table_records(log)) == before
+    with service(old, log, tmp_path) as runs:
+        runs.wait_for("a partition runs", times=2)
+        for step in ("verified", "ready"):
+            command(asked, killed_after=step)
+        with service(new, log, tmp_path) as follows:
+            assert command(asked)["done"]
+            made = [one for one in table_records(log) if CORRECTED in dict(one.headers)]
+            assert len(table_records(log)) == before + len(made)
+            assert sorted(one.key.decode() for one in made if one.key) == sorted(wrong | unwanted)
+            assert table(log) == by_new
+            with producer:
+                wait_until(lambda: len(table_records(log)) > before + len(made) + 100, "it handles more")
+            wait_until(lambda: table(log) == last_totals(producer.clicks, forgets=False), "all is handled")
+            follows.signal(signal.SIGTERM)
+            assert follows.ended() == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ((('version="NUMBER"', 'version="1"'),), {}, "both are version '1'"),
+        ((("partitions=2", "partitions=3"),), {}, "has 2 partitions in one version, and 3 in the other"),
+        ((('"clicking"', '"other"'),), {}, "not versions of one app"),
+        ((('app.topic("clicks"', 'app.topic("more"'),), {}, "does not read 'clicks'"),
+        ((), {"rollback": True}, "was not from version '1' to '1"),
+        ((), {"outputs": "correct"}, "writes to 'later' and 'seen', which keep every event"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_written(
+    tmp_path: Path,
+    changes: tuple[tuple[str, str], ...],
+    options: dict[str, object],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    number = 100 + len(said)  # a module of its own
+    changes = tuple((before.replace("NUMBER", str(number)), after) for before, after in changes)
+    log, new = tmp_path / "log", corrected(tmp_path, *changes, number=number)
+    Producer(log)
+    with service(OLD, log, tmp_path, "--until-end") as first:
+        assert first.ended() == 0, first.complaint
+    monkeypatch.setattr(driver, "Version", Here)
+    Here.tasks = []
+    asked = msgspec.structs.replace(wanted_in(tmp_path, new, rollback=False), **options)
+    with closing(open_log(log)) as opened:
+        topics = {*opened.topics()}
+        for do in (Upgrading.plan, Upgrading.run):
+            with ExitStack() as stack, pytest.raises(OptionError, match=said):
+                do(Upgrading(asked, stack))
+        assert {*opened.topics()} == topics
+    assert not (tmp_path / "snapshots").exists()
+
+
+def test_a_second_upgrade_is_refused_until_the_first_is_given_up(tmp_path: Path) -> None:
+    log, new = tmp_path / "log", corrected(tmp_path)
+    Producer(log)
+    with service(OLD, log, tmp_path, "--until-end") as first:
+        assert first.ended() == 0, first.complaint
+    asked = wanted_in(tmp_path, new, rollback=False)
+    command(asked, killed_after="fenced")
+    with service(OLD, log, tmp_path, "--until-end") as refused:
+        assert refused.ended() == 1
+        assert "is being upgraded from version '1' to '2'" in refused.complaint
+    third = msgspec.structs.replace(asked, new=corrected(tmp_path, number=3))
+    with (
+        ExitStack() as stack,
+        pytest.raises(
+            OptionError, match="another upgrade of 'clicking' is under way: from version '1' to '2'"
+        ),
+    ):
+        Upgrading(third, stack).run()
+    with ExitStack() as stack:
+        waits = stack.enter_context(service(new, log, tmp_path))
+        waits.wait_for("waits for the upgrade from version '1'")
+        assert Upgrading(asked, stack).cancel()
+        assert not Upgrading(asked, stack).cancel()
+        assert waits.ended() == 1
+        assert "was given up while this process waited for it" in waits.complaint
+    with service(OLD, log, tmp_path, "--until-end") as again:
+        assert again.ended() == 0, again.complaint

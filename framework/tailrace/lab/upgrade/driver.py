@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from tempfile import TemporaryDirectory
 
 import msgspec
 from msgspec.structs import replace
 
+from tailrace.core.counting import counted
 from tailrace.core.errors import OptionError, UnknownTopicError
 from tailrace.core.names import tape_of, upgrades_of
 from tailrace.core.records import InputRecord
@@ -45,7 +47,8 @@ class UpgradePlan(msgspec.Struct, kw_only=True):
     changes: list[str]
     rebuild: RebuildPlan | None
     outputs: str
-    notes: list[str]
+    corrected: int
+    """Values in tables, by what is in them now."""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -53,8 +56,8 @@ class UpgradePlan(msgspec.Struct, kw_only=True):
             f"{self.app}: version {self.old} to version {self.new}",
             *(f"  {one}" for one in self.changes),
             *([] if self.rebuild is None else self.rebuild.lines()),
-            f"outputs: {self.outputs}",
-            *(f"note: {one}" for one in self.notes),
+            f"outputs: {self.outputs}"
+            + (f", {counted(self.corrected, 'value')} in tables" if self.outputs == "correct" else ""),
         ]
 
 
@@ -77,7 +80,9 @@ class Upgrading:
         )
         log = stack.enter_context(closing(open_log(wanted.log)))
         uri = Place.at(wanted.snapshots).uri
-        self._sides = Sides(old, new, old_is, new_is, log, wanted.log, uri, wanted.workers)
+        self._sides = Sides(
+            old, new, old_is, new_is, log, wanted.log, uri, wanted.workers, wanted.outputs == "correct"
+        )
         self.app = old_is.app
         self._check()
 
@@ -110,6 +115,26 @@ class Upgrading:
                 hint="Start the new version.",
             )
 
+        if self._wanted.outputs == "correct":
+            self._check_corrections()
+
+    def _check_corrections(self) -> None:
+        old, new = self._sides.old_is, self._sides.new_is
+        if self._wanted.rollback:
+            raise OptionError(
+                "--outputs correct is not for a rollback", hint="Leave it out: what was published stays."
+            )
+        if others := sorted({*old.outputs, *new.outputs}):
+            raise OptionError(
+                f"{self.app!r} writes to {' and '.join(map(repr, others))}, which keep every event, so a correction would count twice",
+                hint="Only tables can be corrected (app.table): declare them so, or upgrade with --outputs keep.",
+            )
+        if missing := sorted({*new.tables} - self._sides.log.topics().keys()):
+            raise UnknownTopicError(
+                f"the log has no topic {' and no '.join(map(repr, missing))}, to which corrections would go",
+                hint="Create it first: tailrace topics apply.",
+            )
+
     def plan(self) -> UpgradePlan:
         """What would be done. Raises what ``run`` raises before it begins."""
         self._state()
@@ -123,8 +148,17 @@ class Upgrading:
             changes=[*_changes(old, new)],
             rebuild=rebuild,
             outputs=self._wanted.outputs,
-            notes=[],
+            corrected=self._corrected(),
         )
+
+    def _corrected(self) -> int:
+        """The number of values that would be corrected, by a whole rebuild that is not kept."""
+        if self._wanted.outputs == "keep":
+            return 0
+        with TemporaryDirectory(prefix="tailrace-plan-") as folder:
+            sides = self._sides._replace(uri=folder)
+            made = first_that_goes(lambda order: sides.advance(sides.request(order, None), sides.workers))
+            return len(sides.corrections([made.snapshot]))
 
     def _planned(self, order: Order) -> RebuildPlan:
         request = self._sides.request(order, None)

@@ -41,8 +41,10 @@ from tailrace.core.errors import (
 )
 from tailrace.core.names import transactional_id
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
+from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Execution, Order, Request, Source
+from tailrace.lab.upgrade.corrections import Correction
 from tailrace.lab.upgrade.tasks import AboutVersion
 from tailrace.lab.versions import Version
 from tailrace.log.interface import StoredLog, Writer
@@ -68,6 +70,8 @@ class UpgradeReport(msgspec.Struct, kw_only=True):
     order: str = ""
     rounds: int = 0
     rows: int = 0
+    corrected: int = 0
+    """Values in tables."""
     stopped_s: float = 0.0
     """From the end of the last process of old until all tasks had begun with the new state."""
 
@@ -83,6 +87,13 @@ class Sides(NamedTuple):
     place: str
     uri: str
     workers: int | None
+    correct: bool
+    """Whether outputs to tables are corrected."""
+
+    @property
+    def outputs_uri(self) -> str:
+        """Where the outputs of new are, for corrections."""
+        return (Place.at(self.uri) / "outputs").uri
 
     @property
     def kept_uri(self) -> str:
@@ -94,8 +105,20 @@ class Sides(NamedTuple):
         source = (
             Source(log=self.place) if base is None else Source(log=self.place, base=base[0], base_id=base[1])
         )
-        to = Destination(uri=self.uri, name=name)
+        to = Destination(
+            uri=self.uri, name=name, outputs=f"{PARQUET}{self.outputs_uri}" if self.correct else "none"
+        )
         return Request(app=self.new.place.reference, source=source, to=to, order=order)
+
+    def advance(self, request: Request, workers: int | None) -> RebuildReport:
+        """Do a rebuild of new."""
+        return self.new.ask("advance", RebuildReport, request=request, workers=workers)
+
+    def corrections(self, snapshots: list[str]) -> list[Correction]:
+        """Those of the outputs of rounds with these snapshots; none if outputs are kept."""
+        given = {"log": self.place, "outputs": self.outputs_uri, "snapshots": snapshots}
+        tables = self.new_is.tables if self.correct else []
+        return self.new.ask("corrections", list[Correction], tables=tables, **given) if tables else []
 
 
 def first_that_goes(do: Callable[[Order], T]) -> T:
@@ -205,7 +228,7 @@ class Steps:
             rows = sum(file.rows for task in made[-1].tasks for file in task.files)
             if rows <= _ROWS_IN_MEMORY:
                 request, workers = replace(request, execution=Execution(store="memory")), 1
-        report = self._sides.new.ask("advance", RebuildReport, request=request, workers=workers)
+        report = self._sides.advance(request, workers)
         self.report.rounds += 1
         self.report.order = report.order
 
@@ -230,6 +253,9 @@ class Steps:
         self._reached("kept")
         self.report.rows = self._new("verify", int, snapshot=state)
         self._reached("verified")
+        corrected = self._sides.corrections([one.id for one in self._made()])
+        self.report.corrected = len(corrected)
+        self._writer.append([one.output(self._app) for one in corrected])
         self._upgrade = replace(self._upgrade, snapshot=state, kept=kept)
         self._note("ready")
 
