@@ -26,7 +26,7 @@ from tailrace.history.rebuilding.output_files import read_outputs
 from tailrace.history.rebuilding.planning import plan_rebuild
 from tailrace.history.rebuilding.results import UnitResult
 from tailrace.state.snapshots import Place, Snapshot
-from tests.history.rebuilding import lived
+from tests.history.rebuilding import lived, rekeyed
 from tests.history.rebuilding.lived import TaskState, done, rebuilt
 from tests.history.rebuilding.random_rounds import drawn
 from tests.proof.seeds import each
@@ -246,3 +246,21 @@ def test_what_depends_on_more_than_the_set_of_events_is_run_in_one_unit(
     given: dict[str, Any], why: str
 ) -> None:
     assert whole_because(small(**given).plan()) == why
+
+
+def test_a_join_over_a_rekeyed_topic_runs_in_two_rounds_and_is_right(tmp_path: Path) -> None:
+    ordered, settled = rekeyed.history(1)
+    topics = dict.fromkeys(("checkouts", "placed", "payments", "paid"), 3)
+    lived.append(tmp_path, rekeyed.outputs(ordered, settled), topics)
+    options: dict[str, Any] = {
+        "as_of_ms": settled[-1].at + FAR_MS,
+        "outputs": f"parquet:{tmp_path / 'outputs'}",
+    }
+    report, here = done(tmp_path, "tests.history.rebuilding.rekeyed:app", **options)
+    assert "in 2 rounds along the graph" in str(report.notes)
+    made = [
+        msgspec.json.decode(one.value or b"", type=rekeyed.Paid)
+        for one in lived.outputs(tmp_path / "outputs", here, "paid")
+    ]
+    assert len(made) == len(ordered)
+    assert {(one.order, one.user, one.amount) for one in made} == rekeyed.oracle(ordered, settled)
