@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import click
 import msgspec
@@ -16,6 +17,7 @@ from tailrace.cli.arguments import (
     json_option,
     opened_log,
     outside_of_log,
+    packed,
     piped,
 )
 from tailrace.cli.commands import Command
@@ -27,6 +29,28 @@ from tailrace.lab.formats import Format
 from tailrace.processes.app_loading import find_app
 
 _FORMATS = ("parquet", "delta", "iceberg")
+
+
+def state_options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The options that name a state, packed as the argument ``state``."""
+    return packed(
+        "state",
+        lab.StateOptions,
+        click.option(
+            "--snapshot",
+            metavar="URI[#ID]",
+            help="The state in this snapshot, the latest if no id or name is given, not that of the log.",
+        ),
+        click.option(
+            "--as-of",
+            "as_of_ms",
+            type=TimeType(),
+            metavar="TIME",
+            help="The state right before anything later than this event time was handled.",
+        ),
+        any_environment_option,
+        *more,
+    )
 
 
 @click.command(cls=Command, short_help="Export state, topics or a snapshot as tables.")
@@ -43,27 +67,16 @@ _FORMATS = ("parquet", "delta", "iceberg")
     "--topic", "topics", multiple=True, help="Export this topic of the app, not its state; may be repeated."
 )
 @click.option(
-    "--snapshot",
-    metavar="URI[#ID]",
-    help="Export the state in this snapshot, the latest if no id or name is given, not that of the log.",
-)
-@click.option(
-    "--as-of",
-    "as_of_ms",
-    type=TimeType(),
-    metavar="TIME",
-    help="Export the state right before anything later than this event time was handled.",
-)
-@click.option(
     "--at",
     "points",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
     help="Export, for each row of this Parquet file with key and time, the state of the key as of the time.",
 )
-@click.option("--actor", "actors", multiple=True, help="Only this actor; may be repeated.")
-@click.option("--timers", is_flag=True, help="Also export the pending timers.")
-@any_environment_option
+@state_options(
+    click.option("--actor", "actors", multiple=True, help="Only this actor; may be repeated."),
+    click.option("--timers", is_flag=True, help="Also export the pending timers."),
+)
 @any_log_option
 @json_option
 def export(
@@ -71,12 +84,8 @@ def export(
     app: str,
     to: tuple[str, Path],
     topics: tuple[str, ...],
-    snapshot: str | None,
-    as_of_ms: int | None,
     points: Path | None,
-    actors: tuple[str, ...],
-    timers: bool,
-    any_environment: bool,
+    state: lab.StateOptions,
     folder: Path | str,
     as_json: bool,
 ) -> None:
@@ -85,20 +94,19 @@ def export(
     The service may run meanwhile. The folder appears when all tables are written.
     """
     outside_of_log(to[1], folder, "--to")
-    if sum(map(bool, (topics, snapshot, as_of_ms is not None, points))) > 1:
+    if sum(map(bool, (topics, state.snapshot, state.as_of_ms is not None, points))) > 1:
         raise click.UsageError("Give one of --topic, --snapshot, --as-of and --at.")
-    if (topics and actors) or (timers and (topics or points)):
+    if (topics and state.actors) or (state.timers and (topics or points)):
         raise click.UsageError("--actor and --timers are about state: --topic takes neither, --at no timers.")
     plan = find_app(app).plan()
     destination = lab.Destination(to[1], cast("Format", to[0]))
-    options = lab.StateOptions(actors, timers, any_environment, snapshot, as_of_ms)
-    with nullcontext() if snapshot else opened_log(folder) as log:
+    with nullcontext() if state.snapshot else opened_log(folder) as log:
         if log is not None and topics:
             report = lab.export_topics(plan, log, destination, topics)
         elif log is not None and points is not None:
-            report = lab.export_points(plan, log, destination, options, points)
+            report = lab.export_points(plan, log, destination, state, points)
         else:
-            report = lab.export_state(plan, log, destination, options)
+            report = lab.export_state(plan, log, destination, state)
     with piped():
         click.echo(msgspec.json.encode(report) if as_json else "\n".join(_lines(report)))
     if report.skipped:

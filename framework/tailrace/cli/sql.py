@@ -8,16 +8,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import (
-    any_environment_option,
-    any_log_option,
-    app_argument,
-    json_option,
-    opened_log,
-    piped,
-)
+from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
 from tailrace.cli.commands import Command
-from tailrace.cli.value_types import TimeType
+from tailrace.cli.export import state_options
 from tailrace.lab.export import StateOptions
 from tailrace.lab.sql import answered
 from tailrace.processes.app_loading import find_app
@@ -28,39 +21,21 @@ _AT_ONCE = 10_000
 @click.command(cls=Command, short_help="Query states and topics with SQL.")
 @app_argument
 @click.argument("query")
-@click.option("--snapshot", metavar="URI[#ID]", help="Query the state in this snapshot, not that of the log.")
-@click.option(
-    "--as-of",
-    "as_of_ms",
-    type=TimeType(),
-    metavar="TIME",
-    help="Query the state right before anything later than this event time was handled.",
-)
-@any_environment_option
+@state_options()
 @any_log_option
 @json_option
-def sql(
-    *,
-    app: str,
-    query: str,
-    snapshot: str | None,
-    as_of_ms: int | None,
-    any_environment: bool,
-    folder: Path | str,
-    as_json: bool,
-) -> None:
+def sql(*, app: str, query: str, state: StateOptions, folder: Path | str, as_json: bool) -> None:
     """Run QUERY, a SELECT of DuckDB, over what APP has committed in the log.
 
     The tables are those of tailrace export: Customer, Customer_orders, and topics by their names. Only those that the query names
     are read, each as a whole.
     """
-    if snapshot and as_of_ms is not None:
+    if state.snapshot and state.as_of_ms is not None:
         raise click.UsageError("Give one of --snapshot and --as-of.")
     plan = find_app(app).plan()
-    options = StateOptions(any_environment=any_environment, snapshot=snapshot, as_of_ms=as_of_ms)
     with (
-        nullcontext() if snapshot else opened_log(folder) as log,
-        answered(plan, log, query, options) as (rows, notes),
+        nullcontext() if state.snapshot else opened_log(folder) as log,
+        answered(plan, log, query, state) as (rows, notes),
         piped(),
     ):
         names: list[str] = [one[0] for one in rows.description]
