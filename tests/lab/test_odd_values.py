@@ -55,6 +55,7 @@ class Last(tr.Actor):
     amount: Decimal | None = None
     seen: datetime | None = None
     text: str | None = "none yet"
+    seven: int = tr.field(default=7, name="_text")
     by: tr.MapState[str, float | None]
     count: int = 0
 
@@ -131,7 +132,8 @@ def test_a_state_as_of_a_time_and_at_points_has_them(life: Harness, tmp_path: Pa
     for key, one in last_of(until).items():
         same(rows[key], one)
         point = next(each for each in points if each["key"] == key)
-        same({**point, "text": point["_text"]}, one)
+        same({**point, "text": point["__text"]}, one)
+        assert point["_text"] == 7
         assert point["time"] == here
 
 

@@ -73,10 +73,12 @@ def read_points(path: Path, actor: ActorPlan, partitions: int) -> PointsFile:
 
 def point_columns(points: Any, actor: StoredActor) -> list[Column]:
     """The columns of the result: those of the points, the plain fields, and the maps and lists."""
-    taken = points.column_names
-    given = [Column(one.name, one.type) for one in points.schema]
+    found = [Column(one.name, one.type) for one in points.schema]
     fields = [*actor.field_columns(), *map(actor.collection_column, _collections(actor))]
-    return [*given, *(one._replace(name=free_name(one.name, taken)) for one in fields)]
+    given, all_names = {one.name for one in found}, [one.name for one in (*found, *fields)]
+    return found + [
+        one._replace(name=free_name(one.name, all_names)) if one.name in given else one for one in fields
+    ]
 
 
 def point_values(points: Any, actor: StoredActor, rows_of: Sequence[tuple[int, KeyRows]]) -> Iterator[Values]:

@@ -119,20 +119,15 @@ def plan_rebuild(request: Request, processes: int | None) -> RebuildPlan:
     if sample.pace and processes is not None:
         longest = largest.records / job.split
         seconds = max(longest, records / min(processes, len(units) * job.split)) / sample.pace
+    of_job = {name: getattr(job, name) for name in ("app", "version", "order", "base", "split", "rounds", "notes")}
     return RebuildPlan(
-        app=job.app,
-        version=job.version,
-        order=job.order,
-        base=job.base,
+        **of_job,
         units=tuple(units),
-        split=job.split,
-        rounds=job.rounds,
         records=records,
         processes=processes,
         sampled=sample.records,
         seconds=seconds,
         refused=refused,
-        notes=job.notes,
     )
 
 
