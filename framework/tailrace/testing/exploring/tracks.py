@@ -16,7 +16,6 @@ from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.observer import Call, Moment, Observer, Watch
 from tailrace.core.engine.units import TIMER
 from tailrace.core.records import RawOutput
-from tailrace.core.rows import spread
 from tailrace.testing.exploring.outcome import plain
 from tailrace.testing.inputs import written_topics
 
@@ -178,7 +177,7 @@ class _Recorder(Observer):
         of_stream = moment.event is not self._first
         after = None
         if actor is not None and place in self._tracer.followed:
-            found = spread(call.rows())
+            found = call.rows()
             after = tuple(sorted((rest, plain(rest, value)) for rest, value in found.items()))
         self.steps.append(
             TraceStep(
