@@ -119,7 +119,9 @@ def plan_rebuild(request: Request, processes: int | None) -> RebuildPlan:
     if sample.pace and processes is not None:
         longest = largest.records / job.split
         seconds = max(longest, records / min(processes, len(units) * job.split)) / sample.pace
-    of_job = {name: getattr(job, name) for name in ("app", "version", "order", "base", "split", "rounds", "notes")}
+    of_job = {
+        name: getattr(job, name) for name in ("app", "version", "order", "base", "split", "rounds", "notes")
+    }
     return RebuildPlan(
         **of_job,
         units=tuple(units),
