@@ -30,10 +30,11 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
-from tailrace.history.reading.upgrades import check_may_run
+from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.reading.upgrades import check_version, last_upgrade
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
 from tailrace.history.status.last_failure import note_failure
-from tailrace.log.interface import LiveReader, StoredLog
+from tailrace.log.interface import Reader, StoredLog
 from tailrace.log.opening import open_log
 from tailrace.log.tasks import AppTasks, Tasks
 from tailrace.processes.signals import stop_signals
@@ -156,9 +157,13 @@ class Host:
         """The options, once this version may run."""
         return await_upgrade(self.options, self.plan, self.log)
 
-    def check_may_run(self) -> None:
-        """Check that the app lives on this log, and that this version may run. Raises AppMovedError or ReplacedVersionError."""
-        check_may_run(self.plan, self.log)
+    def check_version(self) -> None:
+        """Check that this version may run. Raises ReplacedVersionError."""
+        check_version(self.plan, last_upgrade(self.log, self.plan.app))
+
+    def _check_may_run(self) -> None:
+        check_lives_here(self.log, self.plan.app)
+        self.check_version()
 
     def _prepare(self) -> None:
         if self.share is not None:
@@ -175,7 +180,7 @@ class Host:
         tasks = AppTasks(plan.app, plan.tape_topic, plan.partitions, self.share)
         self.tasks = log.join(tasks, self._assigned, self._revoked)
         leaving.callback(self.tasks.close)
-        self.check_may_run()
+        self._check_may_run()
         self._notes = None
         if log.moves_tasks:
             committed = partial(committed_versions, plan, log)
@@ -248,7 +253,7 @@ class Host:
             reader=self._live_reader(),
         )
 
-    def _live_reader(self) -> LiveReader:
+    def _live_reader(self) -> Reader:
         return self.log.live_reader()
 
     # --- its life with tasks
@@ -273,7 +278,7 @@ class Host:
             if not self.tasks.joined:
                 time.sleep(_JOIN_S)
         # A move or an upgrade that began meanwhile may not have seen this process.
-        self.check_may_run()
+        self._check_may_run()
         if self._start is not None:
             all_begun = partial(all_have_begun, self.plan, self.log, self._start)
             begin_all(self._begin_task, all_begun, self.tasks.owned, self.states.take, self._wait)
@@ -281,7 +286,7 @@ class Host:
     def _begin_task(self, number: int, store: Store) -> None:
         """Called with a task that is owned, before it is restored."""
         # A process that was suspended, or cut off, while the app moved joins its group again.
-        self.check_may_run()
+        self._check_may_run()
         if self._notes is not None:
             self._notes.take(number)
         if self._start is not None:

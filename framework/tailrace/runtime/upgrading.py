@@ -18,25 +18,24 @@ from tailrace.runtime.companions import Companion
 from tailrace.runtime.options import ServiceOptions
 
 _log = logging.getLogger("tailrace.service")
-_LOOK_S = 1.0
+_LOOK_S = 2.0
 _WAIT_S = 0.05
 
 
 class UpgradeWatch(Companion):
-    """Ends the process, with a last commit, when its version is replaced."""
+    """Ends the process, with a last commit, when its version is replaced. All processes look at the same time."""
 
     name = "looking for upgrades"
     essential = True
-
-    _look_at_s = 0.0
+    _looked = 0.0
 
     def look(self) -> None:
-        """Look once per second. Raises ReplacedVersionError."""
-        now_s = time.monotonic()
-        if now_s >= self._look_at_s and self.host is not None:
-            self._look_at_s = now_s + _LOOK_S
+        """Look every two seconds. Raises ReplacedVersionError."""
+        now = time.time() // _LOOK_S
+        if now != self._looked and self.host is not None:
+            self._looked = now
             with suppress(LogUnavailableError):
-                self.host.check_may_run()
+                self.host.check_version()
 
 
 def await_upgrade(options: ServiceOptions, plan: Plan, log: StoredLog) -> ServiceOptions:

@@ -74,6 +74,11 @@ class Producer(threading.Thread):
             while not self._stop_asked.wait(0.05):
                 self._write(opened, 50)
 
+    def more(self, count: int) -> None:
+        """Write some now."""
+        with closing(open_log(self._log)) as opened:
+            self._write(opened, count)
+
     def __enter__(self) -> Producer:
         self.start()
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
@@ -29,9 +30,11 @@ from tests.lab.upgrade.stage import (
     command,
     corrected,
     last_totals,
+    outputs,
     service,
     table,
     table_records,
+    totals,
     upgraded_and_back,
     wanted_in,
 )
@@ -173,3 +176,53 @@ def test_a_second_upgrade_is_refused_until_the_first_is_given_up(tmp_path: Path)
         assert "was given up while this process waited for it" in waits.complaint
     with service(OLD, log, tmp_path, "--until-end") as again:
         assert again.ended() == 0, again.complaint
+
+
+@pytest.mark.long
+def test_a_new_field_a_new_actor_and_a_renamed_one_know_the_whole_history(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    producer = Producer(log)
+    with service(OLD, log, tmp_path, "--until-end") as first:
+        assert first.ended() == 0, first.complaint
+    new = corrected(
+        tmp_path,
+        ("@app.actor\nclass User", '@app.actor(name="User")\nclass Person'),
+        ("    total: int = 0\n", "    total: int = 0\n    times: int = 0\n"),
+        (
+            "        ctx.emit(seen, Seen(event.user, event.at, self.total))",
+            (
+                "        self.times += 1\n        ctx.emit(later, Seen(event.user, -event.at, self.times))\n"
+                "        ctx.emit(seen, Seen(event.user, event.at, self.total))"
+            ),
+        ),
+        (
+            'later = app.topic("later", Seen, key="user")\n',
+            (
+                'later = app.topic("later", Seen, key="user")\n\n\n@app.actor\nclass Counter(tr.Actor):\n    count: int = 0\n\n'
+                "    @tr.process(clicks)\n    def counted(self, event: Click, ctx: tr.Context[str]) -> None:\n"
+                '        self.count += 1\n        ctx.emit(seen, Seen("counted " + event.user, event.at, self.count))\n'
+            ),
+        ),
+    )
+    asked = wanted_in(tmp_path, new)
+    command(asked, killed_after="ready")
+    with service(new, log, tmp_path) as runs:
+        assert command(asked)["done"]
+        producer.more(300)
+        await_outputs(log, 300 + 2 * 300 - 1)
+        runs.signal(signal.SIGTERM)
+        assert runs.ended() == 0
+    times = Counter[str]()
+    expected: dict[int, int] = {}
+    for one in producer.clicks:
+        times[one.user] += 1
+        expected[one.at] = times[one.user]
+    live = {one.at: expected[one.at] for one in producer.clicks[300:]}
+    totals_now = totals(producer.clicks, forgets=False)
+    made = [one for part in outputs(log, "seen") for one in part if one.at in live]
+    assert {one.at: one.total for one in made if one.user.startswith("counted ")} == live
+    assert {one.at: one.total for one in made if one.user.startswith("user ")} == {
+        at: totals_now[at] for at in live
+    }
+    found = {-one.at: one.total for part in outputs(log, "later") for one in part if one.at < 0}
+    assert found == live

@@ -16,8 +16,8 @@ Invariants: nobody may commit between ``fenced`` and ``ready``; ``snapshot`` sta
 ``ready`` on there is no way back but another upgrade. Corrections of outputs are in the same commit as ``ready``. A record
 is written by the command alone, under the transactional id of the topic: a second command fences the first.
 
-A process looks twice at its start, before it claims tasks and when it has them (see ``residence``), and each second
-while it runs. The command writes ``fenced``, and then waits until nobody owns a task. So one of the two sees the other.
+A process looks twice at its start, before it claims tasks and when it has them (see ``residence``), and every two
+seconds while it runs, all processes at the same time. The command writes ``fenced``, and then waits until nobody owns a task. So one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ForeignLogError, ReplacedVersionError
 from tailrace.core.names import upgrades_of
 from tailrace.core.records import Output
-from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import last
 from tailrace.log.interface import Log, Writer
 
@@ -97,9 +96,3 @@ def check_version(plan: Plan, found: Upgrade | None) -> None:
             f"version {found.new!r} of the app {plan.app!r} has replaced version {found.old!r}, which this is",
             hint="Start the new version, or return to this one with 'tailrace upgrade ... --rollback'.",
         )
-
-
-def check_may_run(plan: Plan, log: Log) -> None:
-    """Check that the app lives on this log, and this version of it. Raises AppMovedError or ReplacedVersionError."""
-    check_lives_here(log, plan.app)
-    check_version(plan, last_upgrade(log, plan.app))

@@ -10,38 +10,29 @@ from tempfile import TemporaryDirectory
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.log.interface import Fetch, LiveReader, Publication
+from tailrace.log.interface import Fetch, Reader
 from tailrace.runtime.host import Host
+from tailrace.runtime.inputs import WatchedReader
 from tailrace.runtime.options import ServiceOptions
 
 
-class _OwnInputs:
+class _OwnInputs(WatchedReader):
     """A reader for which inputs from outside have ended."""
 
-    def __init__(self, reader: LiveReader, own: frozenset[str]) -> None:
-        self._reader, self._own = reader, own
-        self._positions: dict[tuple[str, int], int] = {}
-        self.wait, self.close, self.forget, self.behind = (
-            reader.wait,
-            reader.close,
-            reader.forget,
-            reader.behind,
-        )
+    def __init__(self, reader: Reader, own: frozenset[str]) -> None:
+        super().__init__(reader)
+        self._own, self._positions = own, dict[tuple[str, int], int]()
 
     def seek(self, topic: str, partition: int, offset: int, /) -> None:
         """See ``Reader.seek``."""
         self._positions[topic, partition] = offset
-        self._reader.seek(topic, partition, offset)
+        super().seek(topic, partition, offset)
 
     def fetch(self, topic: str, partition: int, max_records: int, /) -> Fetch:
         """See ``Reader.fetch``."""
         if topic in self._own:
-            return self._reader.fetch(topic, partition, max_records)
+            return super().fetch(topic, partition, max_records)
         return Fetch([], self._positions[topic, partition], unread=False, idle=True)
-
-    def published(self, topic: str, partition: int, /) -> list[Publication]:
-        """See ``Reader.published``."""
-        return self._reader.published(topic, partition)
 
 
 class _Draining(Host):
@@ -50,10 +41,10 @@ class _Draining(Host):
     def _await_turn(self) -> ServiceOptions:
         return self.options
 
-    def check_may_run(self) -> None:
-        """It may."""
+    def check_version(self) -> None:
+        """It may run."""
 
-    def _live_reader(self) -> LiveReader:
+    def _live_reader(self) -> Reader:
         kept = {self.plan.changelog_topic, *own_inputs(self.plan)}
         return _OwnInputs(self.log.live_reader(), frozenset(kept))
 

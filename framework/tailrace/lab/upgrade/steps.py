@@ -251,7 +251,8 @@ class Steps:
         state = self._made()[-1].id
         kept = self._old("keep", str, uri=self._sides.kept_uri, name=f"upgrade-{self._upgrade.id}")
         self._reached("kept")
-        self.report.rows = self._new("verify", int, snapshot=state)
+        timers = self._sides.old_is.timers or self._sides.new_is.timers
+        self.report.rows = self._new("verify", int, snapshot=state, timers=timers)
         self._reached("verified")
         corrected = self._sides.corrections([one.id for one in self._made()])
         self.report.corrected = len(corrected)

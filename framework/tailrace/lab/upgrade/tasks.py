@@ -37,6 +37,8 @@ class AboutVersion(msgspec.Struct):
     """The topics that it reads from outside."""
     sends: bool
     """Whether it sends records to itself."""
+    timers: bool
+    """Whether an actor has timers."""
     fields: dict[str, dict[str, str]]
     """By actor and field: its type."""
     tables: list[str]
@@ -56,6 +58,7 @@ def about_version(plan: Plan, reference: str) -> AboutVersion:
         partitions=plan.partitions,
         inputs=[one.name for one in plan.inputs if one.name not in own],
         sends=bool(own),
+        timers=any(one.schema.timers for one in plan.actors),
         fields={one.name: {each.name: str(each) for each in one.schema.fields} for one in plan.actors},
         tables=[name for name in written if known[name].is_table],
         outputs=[name for name in written if not known[name].is_table],
@@ -85,11 +88,14 @@ def _ordered(plan: Plan, request: Request) -> Request:
 def keep(plan: Plan, log: str, uri: str, name: str) -> str:
     """Take a snapshot of the present state, unless it was taken. Returns its id."""
     snapshots = Snapshots(uri, plan.app)
-    for one in snapshots.list():
-        if one.name == name:
-            return one.id
+    if found := _named(snapshots, name):
+        return found
     with closing(open_log(log)) as opened:
         return take_snapshot(plan, opened, snapshots, TakingOptions(name=name, incremental=True)).id
+
+
+def _named(snapshots: Snapshots, name: str) -> str | None:
+    return next((one.id for one in snapshots.list() if one.name == name), None)
 
 
 def kept_beginning(plan: Plan, log: str, uri: str, kept: str, name: str) -> str:
@@ -98,9 +104,8 @@ def kept_beginning(plan: Plan, log: str, uri: str, kept: str, name: str) -> str:
     It stands at the same moment as the snapshot that has replaced it, so what follows on the tape follows it as well.
     """
     snapshots = Snapshots(uri, plan.app)
-    for one in snapshots.list():
-        if one.name == name:
-            return one.id
+    if found := _named(snapshots, name):
+        return found
     manifest, draft = snapshots.open(kept).manifest, snapshots.begin()
     with closing(open_log(log)) as opened:
         history = AppHistory(plan, opened)
@@ -139,8 +144,8 @@ def _begun(history: AppHistory, entry: TaskEntry) -> TaskEntry:
     return replace(entry, cut=tape.encode(cut), files=(), changelog_position=None)
 
 
-def verify(plan: Plan, log: str, uri: str, snapshot: str) -> int:
-    """Check that a snapshot stands where the app does, in all tasks. Returns the number of its rows.
+def verify(plan: Plan, log: str, uri: str, snapshot: str, *, timers: bool) -> int:
+    """Check that a snapshot stands where the app does, in all tasks, and that no timer is lost. Returns the number of its rows.
     Raises SnapshotMismatchError.
     """
     found = Snapshots(uri, plan.app).open(snapshot)
@@ -148,7 +153,7 @@ def verify(plan: Plan, log: str, uri: str, snapshot: str) -> int:
         history = AppHistory(plan, opened)
         for number in range(plan.partitions):
             if (cut := history.committed(number).cut) is not None:
-                check_same_moment(plan, opened, found, number, tape.decode_cut(cut))
+                check_same_moment(plan, opened, found, number, tape.decode_cut(cut), cuts_only=not timers)
     return sum(file.rows for task in found.manifest.tasks for file in task.files)
 
 
