@@ -23,9 +23,7 @@ from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.lab.upgrade.steps import UpgradeReport
 
 
-@click.command(
-    cls=Command, short_help="Let a new version of an app take over, with a state made from history."
-)
+@click.command(cls=Command, short_help="Let a new version take over, with a state made from history.")
 @click.argument("old")
 @click.option("--to", "new", required=True, metavar="NEW", help="The new version, named like OLD.")
 @any_log_option
