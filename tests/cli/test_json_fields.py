@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from tailrace.log.embedded import EmbeddedLog
 from tests.cli import shop
 from tests.cli.commands import SHOP, done, run
 from tests.cli.shop import Purchase
+from tests.runtime.processes import Running, wait_until
 
 TAKEOVER = "tests.faust.takeover:app"
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -40,8 +45,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@contextmanager
+def started_when_it_waits(log: Path, *arguments: object) -> Iterator[None]:
+    """A process that is started once an upgrade has begun on the log, and ended with the context."""
+
+    def start() -> Running:
+        with closing(EmbeddedLog(log, create=False)) as opened:
+            wait_until(lambda: "shop.upgrades" in opened.topics(), "the upgrade has begun")
+        return Running(*arguments, environment={"PYTHONPATH": str(log.parent)})
+
+    with ThreadPoolExecutor(1) as beside:
+        started = beside.submit(start)
+        yield
+        with started.result():
+            pass
+
+
 @pytest.mark.parametrize("command", sorted(documented()))
 def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, command: str) -> None:
+    newer = f"{tmp_path / 'newer.py'}:app"
     arguments: dict[str, list[object]] = {
         "ab": [SHOP, SHOP, "--to", tmp_path / "ab", "--workers", 1],
         "archive": ["--to", tmp_path / "archive"],
@@ -85,6 +107,8 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "status": [SHOP],
         "topics apply": ["--app", SHOP],
         "topics plan": ["--app", SHOP],
+        "upgrade": [SHOP, "--to", newer, "--snapshots", tmp_path / "snapshots", "--workers", 1],
+        "upgrade --plan": [SHOP, "--to", newer, "--snapshots", tmp_path / "snapshots"],
     }
     alone = (
         "compare",
@@ -102,7 +126,18 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
     (tmp_path / "same.py").write_text("def same(actor, key, state):\n    return key\n", "utf-8")
     if command == "migrate":
         done("log", "copy", tmp_path / "copied", "--log", place / "log")
-    ended = done(*command.split(), *given, *where, "--json")
+    if command.startswith("upgrade"):
+        source = Path(shop.__file__).read_text("utf-8")
+        (tmp_path / "newer.py").write_text(
+            source.replace("partitions=3", 'partitions=3, version="2"'), "utf-8"
+        )
+        done("log", "copy", tmp_path / "copied", "--log", place / "log")
+        where = ["--log", tmp_path / "copied"]
+    with ExitStack() as beside:
+        if command == "upgrade":
+            run_new = ("run", "newer:app", *where, "--state", tmp_path / "state")
+            beside.enter_context(started_when_it_waits(tmp_path / "copied", *run_new))
+        ended = done(*command.split(), *given, *where, "--json")
     found = ended.out if command != "graph" else ended.out.replace("\n", "")
     said = [json.loads(line) for line in found.splitlines()]
     assert said
