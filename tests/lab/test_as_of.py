@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from types import SimpleNamespace
+from typing import Any, Literal, cast
 
 import msgspec
 import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
@@ -22,9 +25,11 @@ from tailrace.core.engine.observer import stored_now
 from tailrace.core.errors import OffsetGoneError, UsageError
 from tailrace.core.storage import StateReader
 from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.beginnings import Beginning
 from tailrace.lab.export import Destination, ExportReport, StateOptions, export_points, export_state
-from tailrace.lab.passes import AllKeys, take_along_tape
+from tailrace.lab.passes import AllKeys, check_after, take_along_tape
 from tailrace.runtime.preparing import prepare_log
+from tailrace.state.snapshots import Snapshot
 from tailrace.testing import Harness
 from tests.history.sales import random_service
 from tests.lab import yard
@@ -292,6 +297,36 @@ def test_a_time_before_the_snapshot_that_history_begins_with_is_refused(tmp_path
         if table.is_dir():
             late = pq.read_table(tmp_path / "late" / table.name)
             assert late.drop_columns("as_of").equals(pq.read_table(table).drop_columns("as_of"))
+
+
+@pytest.mark.parametrize(
+    ("edited", "changes", "until"),
+    [
+        (False, {"watermark": "none", "ahead_of_clock_ms": None}, "any time"),
+        (False, {"watermark": "upstream", "ahead_of_clock_ms": None}, "any time"),
+        (True, {}, "20"),  # tomorrow, by the clock
+        (True, {"ahead_of_clock_ms": None}, "any time"),
+    ],
+)
+def test_a_snapshot_whose_latest_event_no_watermark_tells_has_all_that_the_clock_allowed(
+    tmp_path: Path, edited: bool, changes: dict[str, Any], until: str
+) -> None:
+    """A reshaped task has the lowest watermark of several, and nothing limits the times of an input without one."""
+    world = World(tmp_path)
+    with closing(world.log):
+        world.live()
+        world.take()
+        snapshot = world.start().snapshot
+        cut = snapshot.manifest.task(0).cut
+        manifest = msgspec.structs.replace(snapshot.manifest, source="edited" if edited else "live")
+        base = SimpleNamespace(manifest=manifest)
+        plan = world.app.plan()
+        inputs = tuple(dataclasses.replace(one, **changes) for one in plan.inputs)
+        begun = Beginning(0, b"", cast("Snapshot", base), cut)
+        at_ms = int(time.time() * 1_000) - 1
+        with pytest.raises(UsageError, match=f"may have events up to {until}"):
+            check_after(dataclasses.replace(plan, inputs=inputs), begun, at_ms)
+        check_after(plan, Beginning(0, b"", snapshot, cut), at_ms)
 
 
 def test_history_whose_beginning_is_deleted_is_refused(

@@ -10,12 +10,13 @@ has all, and receives the last state with ``end``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan, Plan
+from tailrace.core.declare.plan import ActorPlan, InputPlan, Plan
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant as shown_instant
@@ -24,6 +25,7 @@ from tailrace.core.engine.observer import Watch, stored_now
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import UsageError
+from tailrace.core.names import FORWARDED
 from tailrace.core.storage import StateReader
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import Beginning, taped_beginning
@@ -36,6 +38,12 @@ from tailrace.state import MemoryStore
 _ELSEWHERE = (
     "Rebuild the app from an archive (tailrace rebuild --archive URI --as-of TIME), and export that snapshot."
 )
+
+_BY_REBUILD = (
+    "If the log has the records since the beginning, make the state of that time from them (tailrace rebuild --order canonical "
+    "--as-of TIME), and export that snapshot."
+)
+_ON_OLD_LOG = "Use the log that has the history before it."
 
 
 class _HasAllError(Exception):
@@ -74,7 +82,7 @@ def take_along_tape(
     end = tape.decode_cut(cut)
     begun = taped_beginning(history, number, end)
     check_kept(history.log, number, begun.positions, end.positions, "history", _ELSEWHERE)
-    _check_after(history.plan, begun, taker.first_ms)
+    check_after(history.plan, begun, taker.first_ms)
     sink = _Pass(taker)
     begun.load(sink.store)
     replay = replay_of(
@@ -99,21 +107,51 @@ def take_along_tape(
     ]
 
 
-def _check_after(plan: Plan, begun: Beginning, first_ms: int) -> None:
-    """Refuse a time at which the snapshot that the history begins with may have events that are later."""
+def check_after(plan: Plan, begun: Beginning, first_ms: int) -> None:
+    """Refuse a time at which the snapshot that the history begins with may have events that are later.
+
+    By how far the watermark of an input came, no event of it is later than that. Where a task has no such watermark (one that was edited:
+    a reshaped task has the lowest of several; the inbox; a topic with ``repartition=True``), the clock of the service limits the times
+    (``ahead_of_clock``). Nothing limits those of other inputs.
+    """
     if begun.decoded is None:
         return
-    lags = {one.name: one.out_of_order_ms for one in plan.inputs}
-    marks = begun.decoded.watermarks.items()
-    latest_ms = max(
-        (mark + lags.get(name, 0) + 1 for name, mark in marks if is_instant(mark)), default=first_ms
-    )
+    reached = {name: at for name, at in begun.decoded.watermarks.items() if is_instant(at)}
+    latest: list[float] = [first_ms]
+    for one in plan.inputs:
+        if begun.decoded.positions.get(one.name):
+            is_known = one.watermark == "events" and _source(begun) != "edited"
+            if not is_known:
+                latest.append(_limit_ms(plan, begun, one))
+            elif one.name in reached:
+                latest.append(reached[one.name] + one.out_of_order_ms + 1)
+    latest_ms = max(latest)
     if first_ms < latest_ms:
+        never = latest_ms == math.inf
+        until = "any time" if never else shown_instant(int(latest_ms))
         raise UsageError(
             f"the history of app {plan.app!r} partition {begun.partition} begins with a snapshot that may have events up to "
-            f"{shown_instant(latest_ms)}, and the state as of {shown_instant(first_ms)} is asked for",
-            hint="Ask for a later time, or use the log with the history before.",
+            f"{until}, and the state as of {shown_instant(first_ms)} is asked for",
+            hint=("" if never else "Ask for a later time. ")
+            + (_ON_OLD_LOG if _source(begun) == "edited" else _BY_REBUILD),
         )
+
+
+def _source(begun: Beginning) -> str:
+    return "" if begun.snapshot is None else begun.snapshot.manifest.source
+
+
+def _limit_ms(plan: Plan, begun: Beginning, given: InputPlan) -> float:
+    """The latest event time that an input can have had when the snapshot was made."""
+    of_others = given.is_inbox or given.repartitioned or given.name.endswith(FORWARDED)
+    sources = (
+        [one for one in plan.inputs if not one.is_inbox and one.watermark != "upstream"]
+        if of_others
+        else [given]
+    )
+    if begun.snapshot is None or any(one.ahead_of_clock_ms is None for one in sources):
+        return math.inf
+    return begun.snapshot.manifest.created_ms + max(one.ahead_of_clock_ms or 0 for one in sources)
 
 
 class AllKeys:
