@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -46,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def started_when_it_waits(log: Path, *arguments: object) -> Iterator[None]:
+def started_when_it_waits(log: Path, *arguments: object) -> Generator[None]:
     """A process that is started once an upgrade has begun on the log, and ended with the context."""
 
     def start() -> Running:

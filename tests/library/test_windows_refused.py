@@ -80,7 +80,8 @@ def test_what_would_count_twice_or_never_is_refused() -> None:
     app.window("corrected", readings, windows.tumbling(10), agg.count(), lateness=5, into=given)
     with pytest.raises(DefinitionError, match="corrections: they would count again"):
         app.window("over-a-topic", given, windows.tumbling(100), agg.count())
-    for has_more, what in ((early, "early results"), (given, "corrections")):
+    cases: list[tuple[Any, str]] = [(early, "early results"), (given, "corrections")]
+    for has_more, what in cases:
         with pytest.raises(DefinitionError, match=f"{what}: they would count again"):
             app.join("pairs", has_more, readings, within="1s")
     dropping = app.topic("dropping", Reading, late="drop")

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -84,7 +84,7 @@ main()
 
 
 @contextmanager
-def scripted(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def scripted(script: str, folder: Path) -> Generator[tuple[subprocess.Popen[bytes], Path]]:
     """A process with a ``tailrace serve`` that answers, and the file with what it writes."""
     command = [
         sys.executable,

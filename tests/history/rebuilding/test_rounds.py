@@ -250,7 +250,7 @@ def test_what_depends_on_more_than_the_set_of_events_is_run_in_one_unit(
 
 def test_a_join_over_a_rekeyed_topic_runs_in_two_rounds_and_is_right(tmp_path: Path) -> None:
     ordered, settled = rekeyed.history(1)
-    topics = dict.fromkeys(("checkouts", "placed", "payments", "paid"), 3)
+    topics: dict[str, int] = dict.fromkeys(("checkouts", "placed", "payments", "paid"), 3)
     lived.append(tmp_path, rekeyed.outputs(ordered, settled), topics)
     options: dict[str, Any] = {
         "as_of_ms": settled[-1].at + FAR_MS,
