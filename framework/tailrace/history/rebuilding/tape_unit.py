@@ -77,7 +77,8 @@ class _TaskRun(TapeSink):
         self._keys = named_keys(self._plan, keys).keys if keys else watch.keys
         self._observer = watch.observer
         self.settles = self._keys is None
-        self._sends = Sends(self._job, past, self._number) if compares_sends(self._job, self._plan) else None
+        compares = self._keys is None and compares_sends(self._job, self._plan)
+        self._sends = Sends(self._job, past, self._number) if compares else None
         self._more_outputs = 0
         """Number of outputs so far, less those of the first run up to the same commit."""
         assert self._target.cut is not None
