@@ -107,6 +107,27 @@ def test_a_version_with_more_fields_and_outputs_differs_in_what_it_reads(
     assert [(one["kind"], one["key"]) for one in outputs] == [("only-b", "more")]
 
 
+@pytest.mark.parametrize("wider", ["a", "b"])
+def test_a_field_of_one_version_is_shown_where_it_is_not_at_its_default(
+    wider: str, sold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if other fields of the key differ."""
+    sale = next(one for one in lived.read(sold, "sales") if one.timestamp_ms == 1_500)
+    assert sale.key is not None
+    large = version(
+        sold,
+        f"one_large_{wider}",
+        ("    cents: int = 0\n    count", "    large: float = 0.0\n    cents: int = 0\n    count"),
+        (SOLD, f"{planted(1_500, 'self.large += 1')}\n        self.cents += 5"),
+    )
+    ab = (SELLING, large) if wider == "b" else (large, SELLING)
+    _, keys, _ = comparison(monkeypatch, sold, *ab, failures=Failures(any_environment=True))
+    shops_of = {(one.key or b"").decode() for one in lived.read(sold, "sales")}
+    expected = {(shop, "cents") for shop in shops_of}
+    expected.add((sale.key.decode(), "large (only in B)" if wider == "b" else "large"))
+    assert {(one["key"], one["field"]) for one in keys} == expected
+
+
 def test_what_an_app_sends_to_itself_puts_both_in_canonical_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

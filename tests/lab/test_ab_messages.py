@@ -58,8 +58,8 @@ def test_first_events_are_those_of_the_events(
         [*((bike, "fees", more) for bike, more in fees.items()), (twice.rider, "rides", 1.0)]
     )
     assert {(one["key"], round(one["time"].timestamp() * 1000)) for one in outputs} == only_b
-    for one in (*keys, *outputs):
-        at = first.get(one["key"], twice.at)
-        topic, offset = ("rides", offsets[at]) if one["key"] in first else ("riding.inbox", message)
-        place = one["first_topic"], one["first_offset"], round(one["first_time"].timestamp() * 1000)
+    for row in (*keys, *outputs):
+        at = first.get(row["key"], twice.at)
+        topic, offset = ("rides", offsets[at]) if row["key"] in first else ("riding.inbox", message)
+        place = row["first_topic"], row["first_offset"], round(row["first_time"].timestamp() * 1000)
         assert place == (topic, offset, at)

@@ -20,10 +20,9 @@ from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.as_read import ReadAs
 from tailrace.core.engine.observer import Call, Observer, key_now
 from tailrace.core.engine.units import TIMER
-from tailrace.core.engine.value_rows import KeyRows, raw_fields
+from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
-from tailrace.core.values.defaults import are_same
 from tailrace.core.values.keys import KeyCodec
 from tailrace.core.values.partitioner import partition_of
 
@@ -166,18 +165,7 @@ def _reader(actor: ActorPlan, both: list[str] | None) -> Callable[[KeyRows], obj
     if both is None:
         return lambda found: sorted(found.items())
     reader, common = ReadAs(actor.schema), {*both}
-
-    def read(found: KeyRows) -> object:
-        kept = dict(reader.read(found))
-        plain = raw_fields(kept.pop(b"")[1:]) if b"" in kept else {}
-        shown = {
-            name: value
-            for name, value in plain.items()
-            if name in common or not ((default := reader.fields[name].default) and are_same(value, default))
-        }
-        return sorted(shown.items()), sorted(kept.items())
-
-    return read
+    return lambda found: sorted(reader.read(found, common).items())
 
 
 def watched_keys(plan: Plan, items: Sequence[Item]) -> frozenset[Any]:

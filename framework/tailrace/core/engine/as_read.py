@@ -39,14 +39,26 @@ class ReadAs:
         has_blank = not any(one.required or one.default == NOT_CERTAIN for one in plain)
         self._blank = self._plain(joined(defaults)) if has_blank else None
 
-    def read(self, found: KeyRows) -> KeyRows:
-        """The rows of a key in one form, with a row for each timer. A key without rows has its defaults, unless fields are required."""
+    def read(self, found: KeyRows, beside: Collection[str] | None = None) -> KeyRows:
+        """The rows of a key in one form, with a row for each timer. A key without rows has its defaults, unless fields are required.
+
+        ``beside``: the fields of another version; defaults of fields that it does not have are left out.
+        """
         found = rows.spread(found)
         kept = dict(self._others(found))
         value = found.get(b"")
         encoded = self._blank if value is None else self._plain(value[1:])
         if encoded is None:
             return kept
+        if beside is not None:
+            shown = {
+                name: value
+                for name, value in sorted(raw_fields(encoded).items())
+                if name in beside or not _same_field(self.fields.get(name), value, None, None)
+            }
+            if not shown:
+                return kept
+            encoded = joined(shown)
         return {b"": rows.PLAIN + encoded, **kept}
 
     def _others(self, found: KeyRows) -> Iterator[tuple[bytes, bytes]]:

@@ -53,7 +53,7 @@ class MatchedKey(NamedTuple):
         """The changes: in the values that the code reads if ``readers`` has the actor, else as stored."""
         was, now = self._by_rest()
         if (both := readers.get(self.actor)) is not None:
-            was, now = both[0].read(was), both[1].read(now)
+            was, now = both[0].read(was, both[1].fields), both[1].read(now, both[0].fields)
         return describe_changes(actor, was, now)
 
     def _by_rest(self) -> tuple[KeyRows, KeyRows]:
