@@ -55,15 +55,21 @@ settings.register_profile(
 settings.load_profile("suite")
 
 
+_LINES = 12
+
+
 class FailuresAtOnce:
-    """Prints the name of a test when it fails, as a run that is stopped does not come to the summary."""
+    """Prints the name of a test when it fails, and the last lines of why, as a run that is stopped does not come to the summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._reporter.write_line(f"\nfailed: {report.nodeid} ({report.when}, {report.duration:.0f} s)")
+            why = "\n".join(report.longreprtext.splitlines()[-_LINES:])
+            self._reporter.write_line(
+                f"\nfailed: {report.nodeid} ({report.when}, {report.duration:.0f} s)\n{why}"
+            )
 
 
 @pytest.hookimpl(trylast=True)

@@ -81,7 +81,7 @@ def instant(at_ms: int) -> datetime:
 # --- SQL
 
 
-def test_the_hours_of_the_query_are_those_of_the_history(played: Path, history: list[Event]) -> None:
+def the_hours_of_the_query_are_those_of_the_history(played: Path, history: list[Event]) -> None:
     query = (ROOT / "services/lab/hours.sql").read_text("utf-8")
     command = [sys.executable, "-m", "tailrace", "sql", "--json", "services.flights.airport:app", "--", query]
     done = subprocess.run(command, capture_output=True, check=True, cwd=played, env=environment())
@@ -111,7 +111,7 @@ def test_the_hours_of_the_query_are_those_of_the_history(played: Path, history: 
 # --- tables
 
 
-def test_the_partitions_have_each_leg_once_in_the_folder_of_its_day_and_airport(
+def the_partitions_have_each_leg_once_in_the_folder_of_its_day_and_airport(
     played: Path, history: list[Event], legs: list[Leg]
 ) -> None:
     seats = {one.tail: one.seats for one in history if isinstance(one, Airframe)}
@@ -161,9 +161,7 @@ def features(legs: list[Leg]) -> Mapping[tuple[str, int, int], Row]:
 KEY = "key, epoch_ms(time) + 1, flight"
 
 
-def test_the_rows_for_training_have_what_was_known_before_each_departure(
-    played: Path, legs: list[Leg]
-) -> None:
+def the_rows_for_training_have_what_was_known_before_each_departure(played: Path, legs: list[Leg]) -> None:
     columns = ("departure_delay", "duration", "last_delay", "caught_up", "legs", "arrival_delay")
     rows = read(
         played, "rows/Aircraft/*.parquet", ", ".join([KEY, *(f"coalesce({one}, 0)" for one in columns)])
@@ -172,7 +170,7 @@ def test_the_rows_for_training_have_what_was_known_before_each_departure(
     assert {row[:3]: row[3:] for row in rows} == features(legs)
 
 
-def test_the_model_predicts_in_python_and_in_the_live_actor_what_it_predicts_in_spark(played: Path) -> None:
+def the_model_predicts_in_python_and_in_the_live_actor_what_it_predicts_in_spark(played: Path) -> None:
     trained = msgspec.json.decode((played / "data/arrival-delay-1.json").read_bytes(), type=Model)
     in_spark = read(played, "predictions/*.parquet", f"{KEY}, prediction, {', '.join(trained.features)}")
     live = {
@@ -187,15 +185,14 @@ def test_the_model_predicts_in_python_and_in_the_live_actor_what_it_predicts_in_
         assert live[tuple(place)] == (pytest.approx(predicted, abs=1e-6), forecast.MODEL.version)
 
 
-def test_the_pinned_model_is_the_one_that_the_guide_trains(played: Path) -> None:
+def the_pinned_model_is_the_one_that_the_guide_trains(played: Path) -> None:
     trained = msgspec.json.decode((played / "data/arrival-delay-1.json").read_bytes(), type=Model)
     for name in ("means", "deviations", "coefficients", "intercept"):
         assert getattr(forecast.MODEL, name) == pytest.approx(getattr(trained, name), rel=1e-6), name
     assert (forecast.MODEL.version, forecast.MODEL.features) == (trained.version, trained.features)
 
 
-@pytest.mark.parametrize(("side", "predictions"), [("a", "predictions"), ("b", "predictions-2")])
-def test_the_comparison_of_models_measures_what_spark_predicts(
+def the_comparison_of_models_measures_what_spark_predicts(
     played: Path, legs: list[Leg], side: str, predictions: str
 ) -> None:
     predicted = {row[:3]: row[3] for row in read(played, f"{predictions}/*.parquet", f"{KEY}, prediction")}
@@ -236,7 +233,7 @@ def routes(legs: list[Leg]) -> dict[tuple[str, str], int]:
     return {(src, dst): count for (src, dst), count in found.items() if src != dst}
 
 
-def test_ranks_are_those_of_networkx(played: Path, routes: Mapping[tuple[str, str], int]) -> None:
+def ranks_are_those_of_networkx(played: Path, routes: Mapping[tuple[str, str], int]) -> None:
     graph = nx.DiGraph()
     graph.add_weighted_edges_from((src, dst, count) for (src, dst), count in routes.items())
     step = nx.google_matrix(graph, alpha=DAMPING)
@@ -250,7 +247,7 @@ def test_ranks_are_those_of_networkx(played: Path, routes: Mapping[tuple[str, st
     assert sum(abs(ranks[one] - converged[one]) for one in converged) < DAMPING**ROUNDS
 
 
-def test_communities_are_stable_and_networkx_finds_them_too(
+def communities_are_stable_and_networkx_finds_them_too(
     played: Path, routes: Mapping[tuple[str, str], int]
 ) -> None:
     graph = nx.Graph()
@@ -277,7 +274,7 @@ def test_communities_are_stable_and_networkx_finds_them_too(
 # --- the notebook
 
 
-def test_the_notebook_shows_again_what_is_stored_in_it(played: Path) -> None:
+def the_notebook_shows_again_what_is_stored_in_it(played: Path) -> None:
     again, stored = (
         json.loads((folder / "services/lab/delays.ipynb").read_text("utf-8"))["cells"]
         for folder in (played, ROOT)
@@ -288,3 +285,20 @@ def test_the_notebook_shows_again_what_is_stored_in_it(played: Path) -> None:
         [output["data"] for output in cell["outputs"]] for cell in again if cell["cell_type"] == "code"
     ]
     assert not [cell for cell in stored if cell["metadata"]], "it is stored with the times of a run"
+
+
+@pytest.mark.long
+def test_what_the_guide_makes_is_right(
+    played: Path, history: list[Event], legs: list[Leg], routes: dict[tuple[str, str], int]
+) -> None:
+    """One test, as the guide takes minutes, and each worker of pytest-xdist would follow it."""
+    the_hours_of_the_query_are_those_of_the_history(played, history)
+    the_partitions_have_each_leg_once_in_the_folder_of_its_day_and_airport(played, history, legs)
+    the_rows_for_training_have_what_was_known_before_each_departure(played, legs)
+    the_model_predicts_in_python_and_in_the_live_actor_what_it_predicts_in_spark(played)
+    the_pinned_model_is_the_one_that_the_guide_trains(played)
+    for side, predictions in (("a", "predictions"), ("b", "predictions-2")):
+        the_comparison_of_models_measures_what_spark_predicts(played, legs, side, predictions)
+    ranks_are_those_of_networkx(played, routes)
+    communities_are_stable_and_networkx_finds_them_too(played, routes)
+    the_notebook_shows_again_what_is_stored_in_it(played)
