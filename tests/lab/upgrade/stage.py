@@ -43,10 +43,11 @@ def corrected(folder: Path, *more: tuple[str, str], of: ModuleType = clicking, n
 
 
 class Producer(threading.Thread):
-    """Writes clicks until it is stopped: about a thousand per second."""
+    """Writes clicks until it is stopped: about 20 times ``batch`` per second."""
 
-    def __init__(self, log: str | Path, first: int = 300) -> None:
+    def __init__(self, log: str | Path, first: int = 300, *, batch: int = 50) -> None:
         super().__init__()
+        self._batch = batch
         self._log, self._random, self._stop_asked = log, Random(7), threading.Event()
         self.clicks: list[Click] = []
         with closing(open_log(log, create=True)) as opened:
@@ -72,7 +73,7 @@ class Producer(threading.Thread):
         """Write."""
         with closing(open_log(self._log)) as opened:
             while not self._stop_asked.wait(0.05):
-                self._write(opened, 50)
+                self._write(opened, self._batch)
 
     def more(self, count: int) -> None:
         """Write some now."""
@@ -211,7 +212,7 @@ def command(wanted: Wanted, killed_after: str = "") -> Any:
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=300,
+        timeout=600,
     )
     if killed_after:
         assert done.returncode == -signal.SIGKILL, done.stderr
@@ -236,7 +237,8 @@ def upgraded_and_back(log: str, folder: Path, kills: Sequence[str]) -> None:
     """An upgrade, and its rollback, under production; the command is killed after these steps."""
     new = corrected(folder)
     with ExitStack() as stack:
-        producer = stack.enter_context(Producer(log))
+        # A command that is killed often takes minutes on a busy machine, and the history must not grow too long for it.
+        producer = stack.enter_context(Producer(log, batch=10 if kills else 50))
         runs = stack.enter_context(service(OLD, log, folder))
         runs.wait_for("a partition runs", times=2)
         for next_app, back in ((new, False), (OLD, True)):

@@ -57,7 +57,7 @@ def test_changed_messages_and_a_second_upgrade(tmp_path: Path) -> None:
         corrected(tmp_path, ("if True:", BUG), of=telling, number=3),
     ]
     with ExitStack() as stack:
-        producer = stack.enter_context(Producer(log))
+        producer = stack.enter_context(Producer(log, batch=5))  # each round begins with the first record
         runs = stack.enter_context(service(old, log, tmp_path))
         runs.wait_for("a partition runs", times=2)
         for before, after in pairwise(versions):
