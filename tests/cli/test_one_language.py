@@ -26,6 +26,7 @@ DIFFERENT: dict[str, dict[str, Any]] = {
     ),
     "--partitions": {"reshape": "is that of the code by default"},
     "--key": {"log append": "names a field"},
+    "--order": {"ab": "goes along the tape only if both versions do"},
     "--outputs": {"upgrade": "has outputs that were published already"},
     "--from": {"log dump": "takes an offset as well", "migrate": "is a log", "faust import": "is a table"},
     "--until": {"log dump": "takes an offset as well"},

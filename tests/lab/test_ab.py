@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import HandlerError, OffsetGoneError, OptionError, TailraceError
+from tailrace.core.errors import HandlerError, OffsetGoneError, OptionError, TailraceError, UsageError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.report import RebuildReport
@@ -22,6 +22,7 @@ from tailrace.lab.ab import AbReport
 from tailrace.lab.tables import fields_of, write_page
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots.arrow import pa, parquet
+from tests.cli.commands import run
 from tests.history.rebuilding import lived, payments, shops
 from tests.lab.in_process import comparison
 from tests.lab.selling import version
@@ -168,7 +169,10 @@ REFUSED = [
     ("nowhere.py:app", "there is no file 'nowhere.py'"),
     ("no_such_module:app", "B: there is no module 'no_such_module'"),
     ("tests.lab.selling:shop", "B: the module 'tests.lab.selling' has no 'shop'"),
-    ("no-such-revision:tests.lab.selling:app", "there is no revision 'no-such-revision'"),
+    (
+        "no-such-revision:tests.lab.selling:app",
+        "there is no revision 'no-such-revision'. Name a branch, a tag or a commit, or fetch it.",
+    ),
     (PAYMENTS, "the app is 'selling' in A, 'payments' in B"),
 ]
 
@@ -437,6 +441,41 @@ def test_history_may_begin_with_a_snapshot(
     assert (found.order, found.noise, found.noise_measured) == ("tape", [], "what the service has stored")
     assert [(one["difference"], one["first_offset"]) for one in keys] == [(7.0, sale.offset)]
     assert found.counts.outputs == (30, 30)
+    assert (
+        found.part
+        == f"compared is only what came after the snapshot {report.snapshot}, with which history begins"
+    )
+
+
+def test_a_tape_that_begins_with_a_snapshot_is_the_first_line(
+    sold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the service handled before the snapshot is not compared along the tape, and is in canonical order."""
+    folder = shutil.copytree(sold, tmp_path / "own")
+    base = rebuild(lived.request(folder, SELLING, order="canonical"), LocalEngine(1)).snapshot
+    lived.live_on(folder, SELLING, replace=f"{folder / 'snapshots'}#{base}")
+    b = version(folder, "before_the_base", (SOLD, planted(1_500, "self.cents += 7")))
+    page = tmp_path / "out" / "report.html"
+    with pytest.raises(UsageError, match=r"nothing is compared: .*so it meets no limit"):
+        comparison(monkeypatch, folder, SELLING, b, limits=("keys>0",), to=str(page.parent))
+    assert (
+        page.read_text(encoding="utf-8")
+        .split("<body>")[1]
+        .lstrip()
+        .startswith('<p class="noise"><strong>Attention: nothing')
+    )
+    lived.append(folder, shops.sales(30, first=SALES), {})
+    lived.live_on(folder, SELLING)
+    where = ("--log", folder / "log", "--workers", 1)
+    ended = run("ab", SELLING, b, *where, "--to", tmp_path / "behind", "--fail-on", "keys>0")
+    assert ended.code == 0
+    assert ended.out.startswith(f"ATTENTION: compared is only what came after the snapshot {base}")
+    ended = run(
+        "ab", SELLING, b, *where, "--to", tmp_path / "all", "--fail-on", "keys>0", "--order", "canonical"
+    )
+    assert ended.code == 1
+    assert "both in canonical order: as --order says\n1 of 8 keys differ" in ended.out
+    assert "ATTENTION" not in ended.out
 
 
 WINDOWS = """

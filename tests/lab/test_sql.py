@@ -70,8 +70,14 @@ def test_the_tables_of_a_query() -> None:
         ("drop table Slot", "not one SELECT"),
         ("select 1; select 2", "not one SELECT"),
         ("select nothing from Slot", "fails: .*nothing"),
-        ("select * from Slots", "fails: .*Slots.* Actors and topics are: Slot, "),
-        ("select 1 / count(*) from Slot where error('x') = 1", "fails"),
+        (
+            "select * from Slots",
+            "names 'Slots', which is no table here. Did you mean 'Slot'.{1,2}Actors and topics are: Slot, ",
+        ),
+        ("select * from Slot_bi", "Did you mean 'Slot_by'"),
+        ("select * from states.move", "names 'move', which .* Did you mean 'moves'"),
+        ("select * from pg_taabl", "names 'pg_taabl', which is no table here. Actors and topics are"),
+        ("select 1 / count(*) from Slot where error('x') = 1", "fails: .*x. Correct it.$"),
     ],
 )
 def test_a_query_that_is_wrong_is_said_to_be(

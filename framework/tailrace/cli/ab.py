@@ -24,6 +24,13 @@ EXCEEDED, NOISY = 1, 2
 @failure_options
 @click.option("--to", required=True, metavar="FOLDER", help="A new or empty folder for the results.")
 @click.option(
+    "--order",
+    type=click.Choice(["auto", "canonical"]),
+    default="auto",
+    show_default=True,
+    help="Order of the inputs: by event time (canonical); auto: along the tape if possible.",
+)
+@click.option(
     "--python-b", metavar="PATH", help="The interpreter of B, with its packages (default: this one)."
 )
 @click.option(
@@ -66,6 +73,7 @@ def _lines(report: AbReport) -> list[str]:
     counts, noise = report.counts, "; ".join(report.noise)
     order = "along the tape" if report.order == "tape" else f"in canonical order: {report.why}"
     return [
+        *([f"ATTENTION: {report.part}"] if report.part else []),
         f"NOISE: {noise}" if noise else f"no noise: A was compared with {report.noise_measured}",
         f"A: {report.a}",
         f"B: {report.b}",

@@ -55,6 +55,7 @@ _SHOWN = 5
 _FIRST_PART = 50_000
 """Records of the part of history that measures noise in canonical order."""
 
+_NOTHING = "nothing is compared"
 _NOT_ALONG_TAPE = (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError, UnknownTopicError)
 
 
@@ -65,6 +66,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     b: str
     source: Source
     to: str
+    order: Order = "auto"
     failures: Failures = Failures()
     """What a rebuild does about failures that the service did not have."""
     python_b: str | None = None
@@ -82,6 +84,8 @@ class AbReport(msgspec.Struct, kw_only=True):
     app: str
     a: str
     b: str
+    part: str = ""
+    """What is compared, if that is nothing or a part of history."""
     order: Order = "auto"
     """The order that both were rebuilt in."""
     why: str = ""
@@ -114,6 +118,10 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
     with published(Path(wanted.to), "ab", worth="work/*/") as folder, ExitStack() as stack:
         report = _Run(wanted, folder, stack, say).run(metrics)
         try:
+            if limits and report.part.startswith(_NOTHING):
+                raise UsageError(
+                    f"{report.part}, so it meets no limit", hint="Compare over a history with records."
+                )
             report.exceeded = [one.text for one in limits if is_exceeded(one, report.counts, report.metrics)]
         except UsageError as error:  # it must not cost the results
             unanswered = error
@@ -179,6 +187,7 @@ class _Run:
         """See ``compare_versions``."""
         report = self.report
         made = self._rebuilt()
+        report.part = _part_of(made)
         report.order = "tape" if made[0].report.order == "tape" else "canonical"
         for name, one in zip("AB", made, strict=True):
             report.notes += [f"{name}: {note}" for note in one.report.notes]
@@ -211,7 +220,9 @@ class _Run:
         report = self.report
         if others := {*self._about[0].inputs} ^ {*self._about[1].inputs}:
             report.why = f"only one of them reads {listed(sorted(others), _SHOWN)}"
-        one = self._make(self._a, "canonical") if others else self._rebuilt_a()
+        elif self._wanted.order == "canonical":
+            report.why = "as --order says"
+        one = self._make(self._a, "canonical") if report.why else self._rebuilt_a()
         if one.report.order == "tape":
             self._measure_by_service(one)
             try:
@@ -338,3 +349,13 @@ class _Run:
             given = {"request": request, "items": items, "both": both, "trail": trail}
             firsts = version.ask("first_events", list[First], **given, second=version is self._b)
         return firsts
+
+
+def _part_of(made: Sequence[Rebuilt]) -> str:
+    """See ``AbReport.part``."""
+    reports = [one.report for one in made]
+    begun = next((one.begun_with for one in made if one.begun_with), "")
+    since = f"what came after the snapshot {begun}, with which history begins" if begun else "history"
+    if not any(one.events if one.resumed else one.replayed for one in reports):
+        return f"{_NOTHING}: {since} has no records"
+    return f"compared is only {since}" if begun else ""

@@ -67,7 +67,8 @@ def read_metrics(file: Path) -> list[Metric]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(
-            f"the metrics in {str(file)!r} cannot be read: {error}", hint="Name a file of SQL."
+            f"the metrics in {str(file)!r} cannot be read: {getattr(error, 'strerror', '') or error}",
+            hint="Name a file of SQL.",
         ) from None
     before, *rest = _NAME.split(text)
     if re.sub("--.*", "", before).strip():

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.observer import Watch
+from tailrace.core.engine.tape import decode_cut
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.values.partitioner import partition_of
@@ -95,6 +96,8 @@ class Rebuilt(msgspec.Struct):
     code: str
     report: RebuildReport
     made: Made
+    begun_with: str
+    """The snapshot that its history begins with, if any."""
 
 
 def make(plan: Plan, request: Request, workers: int | None, folder: str) -> Rebuilt:
@@ -107,7 +110,12 @@ def make(plan: Plan, request: Request, workers: int | None, folder: str) -> Rebu
     report = rebuild(request, LocalEngine(workers))
     outputs = Path(Place.at(request.to.outputs.removeprefix(PARQUET)).path) / plan.app / report.snapshot
     outputs.mkdir(parents=True, exist_ok=True)
-    done = Rebuilt(code, report, Made(request.to.uri, report.snapshot, str(outputs)))
+    cuts = [
+        one.cut for one in Snapshots(request.to.uri, plan.app).open(report.snapshot).manifest.tasks if one.cut
+    ]
+    bases = sorted({decode_cut(one).base for one in cuts} - {""})
+    begun_with = report.base or ", ".join(bases)
+    done = Rebuilt(code, report, Made(request.to.uri, report.snapshot, str(outputs)), begun_with)
     file.with_suffix(".new").write_bytes(msgspec.json.encode(done))
     file.with_suffix(".new").replace(file)
     return done

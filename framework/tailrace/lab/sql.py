@@ -6,6 +6,7 @@ The tables that a query names are exported to a temporary folder, and DuckDB run
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +18,14 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError
+from tailrace.core.suggestions import did_you_mean
 from tailrace.lab import export
 from tailrace.lab.database import add_views, connected, duckdb, is_one_select
 from tailrace.lab.export import Destination, StateOptions
 from tailrace.lab.state_tables import TIMERS_TABLE
 from tailrace.log.interface import OneCommitLog
 
+_MISSING = re.compile(r'Table with name "?(.+?)"? does not exist')
 STATES, TOPICS = "states", "topics"
 
 
@@ -92,5 +95,15 @@ def answered(
         try:
             yield database.execute(query), notes
         except duckdb.Error as error:
-            known = ", ".join([*(one.name for one in plan.actors), *sorted(plan.topics)])
-            raise OptionError(f"the query fails: {error}", hint=f"Actors and topics are: {known}.") from None
+            said = str(error)
+            if (missing := _MISSING.search(said)) is None:
+                raise OptionError(f"the query fails: {said}", hint="Correct it.") from None
+            known = [*(one.name for one in plan.actors), *sorted(plan.topics)]
+            more = (
+                f"{one.name}_{each.name}"
+                for one in plan.actors
+                for each in one.schema.fields
+                if each.kind != "value"
+            )
+            hint = did_you_mean(missing[1], [*known, *more], f"Actors and topics are: {', '.join(known)}.")
+            raise OptionError(f"the query names {missing[1]!r}, which is no table here", hint=hint) from None

@@ -85,8 +85,9 @@ def _git(arguments: list[str], failed: str) -> str:
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)  # noqa: S603, S607  # the git of the user, with arguments of its own
     except (OSError, subprocess.CalledProcessError) as error:
-        said = (getattr(error, "stderr", "") or str(error)).strip()
-        raise UsageError(failed, hint=f"git reports: {said}" if said else "git has no such commit.") from None
+        said = str(getattr(error, "stderr", error)).strip()
+        hint = f"git reports: {said}" if said else "Name a branch, a tag or a commit, or fetch it."
+        raise UsageError(failed, hint=hint) from None
     return done.stdout.strip()
 
 
