@@ -476,33 +476,3 @@ def test_a_tape_that_begins_with_a_snapshot_is_the_first_line(
     assert ended.code == 1
     assert "both in canonical order: as --order says\n1 of 8 keys differ" in ended.out
     assert "ATTENTION" not in ended.out
-
-
-WINDOWS = """
-import msgspec
-import tailrace as tr
-from tailrace import agg, windows
-from tests.lab.selling import Sale, Total
-
-app = tr.App("windows", partitions=2)
-sales = app.topic("sales", Sale, key="shop", event_time="at", out_of_order=10)
-sums = app.window("sums", sales, windows.tumbling("400ms"), agg.total(lambda sale: sale.cents))
-totals = app.topic("totals", Total, key="shop")
-
-@app.process(sums)
-def closed(event: tr.Windowed[str, int], ctx: tr.Context[str]) -> None:
-    ctx.emit(totals, Total(ctx.key, event.value))
-"""
-
-
-def test_outputs_of_a_window_part_at_the_event_that_it_has_taken(
-    unsold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a, b = tmp_path / "sums_a.py", tmp_path / "sums_b.py"
-    a.write_text(WINDOWS, encoding="utf-8")
-    b.write_text(WINDOWS.replace("sale.cents)", "sale.cents + (sale.at == 1_500))"), encoding="utf-8")
-    report, keys, outputs = comparison(monkeypatch, unsold, f"{a}:app", f"{b}:app")
-    sale = next(one for one in lived.read(unsold, "sales") if one.timestamp_ms == 1_500)
-    assert (report.noise, keys) == ([], [])
-    assert [(one["key"].encode(), one["time"].timestamp()) for one in outputs] == [(sale.key, 1.599)]
-    assert [(one["first_topic"], one["first_offset"]) for one in outputs] == [("sales", sale.offset)]
