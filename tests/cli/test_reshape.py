@@ -63,3 +63,42 @@ def test_it_says_how_to_continue(command: list[Any]) -> None:
 def test_what_makes_no_sense_is_refused(command: list[Any], arguments: list[str], said: str) -> None:
     ended = run(*command, *arguments)
     assert (ended.code != 0, said in ended.err) == (True, True), ended.err
+
+
+def test_canonical_order_does_not_undo_what_only_the_snapshot_has(
+    command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cents become tenths of a cent: 40 for each purchase of 4, and a later purchase of 5 counts as it is."""
+    (tmp_path / "rekey.py").write_text(
+        'def tenths(actor, key, state):\n    state["cents"] *= 10\n    return key\n', "utf-8"
+    )
+    done(*command, "--rekey", f"{tmp_path / 'rekey.py'}:tenths")
+    new, state, uri = tmp_path / "new", tmp_path / "new-state", tmp_path / "rebuilt"
+    more = shop.purchases.encode(Purchase("a", 2, 5))
+    done("log", "append", "purchases", "--app", SHOP, "--log", new, stdin=more)
+    done("run", SHOP, "--until-end", "--log", new, "--state", state)
+    source = Path(shop.__file__).read_text("utf-8")
+    newer = source.replace('tr.App("shop",', 'tr.App("shop", version="2",')
+    assert newer != source
+    (tmp_path / "newer.py").write_text(newer, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    upgrade = [f"{shop.__file__}:app", "--to", f"{tmp_path / 'newer.py'}:app", "--snapshots", tmp_path / "up"]
+    rebuild = ["rebuild", "newer:app", "--log", new, "--to", uri, "--order", "canonical", "--workers", 1]
+    for one in (
+        rebuild,
+        [*rebuild, "--plan"],
+        ["upgrade", *upgrade, "--log", new, "--plan"],
+        ["upgrade", *upgrade, "--log", new],
+    ):
+        ended = run(*one)
+        assert (ended.code, "which was edited or reshaped" in ended.err) == (1, True), ended.err
+    assert "shop.upgrades" not in done("log", "list", "--log", new).out
+    base = ended.err.split("--from-snapshot ")[1].split(")")[0]
+    done(*rebuild, "--from-snapshot", base)
+    run_newer = ["run", "newer:app", "--until-end", "--log", new, "--state", state]
+    done(*run_newer, "--from-snapshot", uri, "--replace-state")
+    wanted = {"a": 45, "B": 40, "c": 40}
+    for key, cents in wanted.items():
+        assert done("get", "newer:app", "Customer", key, "cents", "--log", new).out.split()[-1] == str(cents)
+    ended = run(*rebuild)  # still: the state that it now begins with rests upon the reshaped one
+    assert (ended.code, base in ended.err) == (1, True), ended.err

@@ -50,6 +50,7 @@ from tailrace.lab.upgrade.draining import drain
 from tailrace.lab.upgrade.tasks import (
     about_version,
     advance,
+    check_beginning,
     have_begun,
     keep,
     kept_beginning,
@@ -203,7 +204,18 @@ TASKS: dict[str, Callable[..., Any]] = {
     one.__name__: one for one in (about, make, outputs_as_stored, compare, tables, first_events)
 } | {
     one.__name__: one
-    for one in (about_version, planned, advance, keep, kept_beginning, drain, corrections, verify, have_begun)
+    for one in (
+        about_version,
+        check_beginning,
+        planned,
+        advance,
+        keep,
+        kept_beginning,
+        drain,
+        corrections,
+        verify,
+        have_begun,
+    )
 }
 
 

@@ -30,7 +30,13 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import CorruptStateError, OffsetGoneError, SnapshotError, SnapshotMismatchError
+from tailrace.core.errors import (
+    CorruptStateError,
+    OffsetGoneError,
+    SnapshotError,
+    SnapshotMismatchError,
+    TailraceError,
+)
 from tailrace.core.names import FORWARDED, inbox_of
 from tailrace.core.records import CHANNEL
 from tailrace.core.storage import Store
@@ -142,6 +148,31 @@ def canonical_beginning(
     if asked is not None and cut and end is not None:
         _check_continues(history, partition, asked, tape.decode_cut(end))
     return Beginning(partition, lineage, asked if cut else None, cut or None, positions)
+
+
+def check_not_edited(history: AppHistory, partition: int, end: bytes | None) -> Iterator[str]:
+    """Before canonical order from the first record: notes about what cannot be told. ``end``: the service's last cut, if any.
+    Raises SnapshotMismatchError: a part of the history is in a snapshot only, which was edited or reshaped.
+    """
+    if end is None or not (cut := tape.decode_cut(end)).base:
+        return
+    edited, lost = "", "the beginning of the tape is gone"
+    try:
+        for name in (one.base for one in history.tapes(partition, cut.tape) if one.base is not None):
+            found, lost = open_base(name), ""
+            if any(one.source == "edited" for one in found.chain):
+                edited = f"{Place.at(name.rpartition('#')[0]).shown}#{found.manifest.id}"
+    except TailraceError as error:
+        lost = error.what
+    if edited:
+        raise SnapshotMismatchError(
+            f"the history of the app {history.plan.app!r} on this log begins with the snapshot {edited}, which was edited or reshaped: "
+            "canonical order from the first record would leave out what only this snapshot has",
+            hint=f"Continue from it (tailrace rebuild --order canonical --from-snapshot {edited}), and start from the result with "
+            "--replace-state. Or work on the old log.",
+        )
+    if lost:
+        yield f"the history begins with a snapshot, which is left out, and may have been edited: {lost}"
 
 
 def lineage_of(app: str, partition: int) -> bytes:

@@ -21,6 +21,7 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.rounds import rounds_of, whole_because
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError, UnknownTopicError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.reading.beginnings import check_not_edited
 from tailrace.history.reading.end_offsets import check_after_beginning, check_end_offsets
 from tailrace.history.reading.replayable import WITHOUT_DELETED, gone
 from tailrace.history.reading.upstream_watermarks import without_watermark
@@ -56,6 +57,8 @@ def settle_canonical(
         cut = tape.decode_cut(entry.cut) if entry.cut else None
         check_after_beginning(plan, request.until, entry.partition, base, cut, asked=True)
     notes = list(settled.notes)
+    for one in settled.targets if base is None else ():
+        notes += [said for said in check_not_edited(past, one.partition, one.cut) if said not in notes]
     for one in plan.inputs:
         if one.name not in own:
             _check_input(one, plan, log, settled)

@@ -220,7 +220,8 @@ class Upgrading:
             code=new.code,
         )
         if found is None or not found.is_open:
-            self._previous()
+            if self._previous() is None:
+                self._sides.new.ask("check_beginning", type(None), log=self._wanted.log)
             return mine
         same = replace(
             found, **{one: getattr(mine, one) for one in ("old", "new", "rollback", "outputs", "snapshots")}

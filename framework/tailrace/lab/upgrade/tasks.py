@@ -12,7 +12,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.beginnings import taped_beginning
+from tailrace.history.reading.beginnings import check_not_edited, taped_beginning
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
@@ -83,6 +83,14 @@ def _ordered(plan: Plan, request: Request) -> Request:
         cuts = [AppHistory(plan, opened).committed(number).cut for number in range(plan.partitions)]
     begun = any(cut is not None and tape.decode_cut(cut).base for cut in cuts)
     return replace(request, order="canonical" if begun else "auto")
+
+
+def check_beginning(plan: Plan, log: str) -> None:
+    """Raises SnapshotMismatchError: the history begins with a state that the log does not lead to."""
+    with closing(open_log(log)) as opened:
+        history = AppHistory(plan, opened)
+        for number in range(plan.partitions):
+            [*check_not_edited(history, number, history.committed(number).cut)]
 
 
 def keep(plan: Plan, log: str, uri: str, name: str) -> str:
