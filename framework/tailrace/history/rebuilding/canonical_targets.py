@@ -57,8 +57,8 @@ def settle_canonical(
         cut = tape.decode_cut(entry.cut) if entry.cut else None
         check_after_beginning(plan, request.until, entry.partition, base, cut, asked=True)
     notes = list(settled.notes)
-    for one in settled.targets if base is None else ():
-        notes += [said for said in check_not_edited(past, one.partition, one.cut) if said not in notes]
+    for target in settled.targets if base is None else ():
+        notes += [said for said in check_not_edited(past, target.partition, target.cut) if said not in notes]
     for one in plan.inputs:
         if one.name not in own:
             _check_input(one, plan, log, settled)
