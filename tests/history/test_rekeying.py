@@ -181,6 +181,29 @@ def test_keys_that_fail_are_named_and_counted_and_nothing_is_done(life: Life, tm
     new.close()
 
 
+def test_a_snapshot_of_another_request_is_not_taken(life: Life, tmp_path: Path) -> None:
+    uri, file = str(tmp_path / "snapshots"), tmp_path / "add.py"
+    file.write_text(
+        "".join(
+            f"def add_{n}(actor, key, state):\n    state['total'] += {n}\n    return key\n" for n in (1, 2)
+        )
+    )
+    made = list[str]()
+    targets = [EmbeddedLog(tmp_path / one) for one in ("one", "two")]
+    given = [("add_1", "a", 0), ("add_1", "a", 0), ("add_1", "a", 1)]
+    for name, code, at in given:
+        rewrite = Rewrite.of(f"{file}:{name}", {"module app": code})
+        made.append(reshape(life.plan, life.log, targets[at], uri, 3, rewrite)[0].id)
+    assert made[0] == made[1] != made[2]
+    for one in targets:
+        one.close()
+    digests = {
+        Rewrite.of(f"{file}:{name}", {"module app": code}).digest
+        for name, code in [("add_1", "a"), ("add_2", "a"), ("add_1", "b")]
+    }
+    assert len(digests) == 3
+
+
 def test_entries_of_both_keys_are_not_lost(life: Life, tmp_path: Path) -> None:
     life.log.append_all(outputs([Sale("b/Ada", "Ada", EVENTS[0].at, 1)], new=False))
     life.run()

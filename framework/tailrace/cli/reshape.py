@@ -24,6 +24,7 @@ from tailrace.core.errors import OptionError
 from tailrace.history.moving.reshaping import reshape as reshape_app
 from tailrace.history.moving.reshaping import rewritten
 from tailrace.history.moving.rewriting import Rewrite
+from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import STATE
 
@@ -70,7 +71,8 @@ def reshape(
     Stop the app and its producers first. State, timers, pending messages and inputs go to the partitions of
     their keys. The old log is left as it is. An interrupted run continues with the same command.
     """
-    plan, rewrite = find_app(app).plan(), Rewrite.of(rekey) if rekey else None
+    plan = find_app(app).plan()
+    rewrite = Rewrite.of(rekey, code_of(app, plan)) if rekey else None
     outside_of_log(uri, folder, "--snapshots")
     if check:
         if rewrite is None:

@@ -118,7 +118,9 @@ class _Reshaping:
         self._cuts = {number: tape.decode_cut(cut) for number, cut in found.items() if cut}
         addressees = Addressees(plan, {})
         self._decoders = {one.name: InputDecoder(plan, one, addressees) for one in plan.inputs}
-        past = blake2b(b"%d" % partitions + (rewrite.digest if rewrite else b""), digest_size=16)
+        past = blake2b(
+            b"%d" % partitions + target.identity + (rewrite.digest if rewrite else b""), digest_size=16
+        )
         for cut in self._cuts.values():
             past.update(cut.lineage + cut.identity)
         self._past = past.digest()

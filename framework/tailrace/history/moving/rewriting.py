@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import runpy
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
@@ -34,13 +34,14 @@ class Rewrite(NamedTuple):
     digest: bytes
 
     @classmethod
-    def of(cls, reference: str) -> Rewrite:
-        """Those of ``FILE.py:function``. Raises UsageError."""
+    def of(cls, reference: str, code: Mapping[str, str] | None = None) -> Rewrite:
+        """Those of ``FILE.py:function``; ``code``: the parts of the app's, see ``code_digest``. Raises UsageError."""
         file, _, name = reference.rpartition(":")
         found = runpy.run_path(file) if Path(file).is_file() else {}
         if not callable(found.get(name)):
             raise UsageError(f"{reference!r} is no function of a file", hint="Write FILE.py:function.")
-        return cls(found[name], found.get("merge"), sha256(Path(file).read_bytes()).digest())
+        said = repr((name, sorted((code or {}).items()))).encode()
+        return cls(found[name], found.get("merge"), sha256(said + Path(file).read_bytes()).digest())
 
 
 class Rewritten:

@@ -151,7 +151,7 @@ def canonical_beginning(
 
 
 def check_not_edited(history: AppHistory, partition: int, end: bytes | None) -> Iterator[str]:
-    """Before canonical order from the first record: notes about what cannot be told. ``end``: the service's last cut, if any.
+    """Before canonical order from the first record: notes about what is not known. ``end``: the service's last cut, if any.
     Raises SnapshotMismatchError: a part of the history is in a snapshot only, which was edited or reshaped.
     """
     if end is None or not (cut := tape.decode_cut(end)).base:
