@@ -55,8 +55,15 @@ MAIN_ONLY = (
     "tests/services/test_lab.py",
     "tests/test_examples_explored.py",
     "tests/testing/exploring/test_exploration.py",
+    # Versions held against each other, and changed while they run: rebuilds and commands, which have tests of their own.
+    "tests/lab/test_ab.py",
+    "tests/lab/test_ab_command.py",
+    "tests/lab/test_ab_messages.py",
+    "tests/lab/test_ab_random.py",
+    "tests/lab/upgrade",
     # Commands whose work is done by rooms below, which have tests of their own.
     "tests/cli/test_rebuild.py",
+    "tests/cli/test_reshape.py",
     "tests/cli/test_run_refusals.py",
     "tests/cli/test_snapshot.py",
     # What is written for people, what is read of the sources, and the measuring of time.
