@@ -150,7 +150,8 @@ def _rows(metric: Metric, version: str, database: Any) -> dict[Any, list[float]]
 def measured(metric: Metric, by_version: Mapping[str, Mapping[Any, list[float]]]) -> Measured:
     """A metric, from its numbers by unit of the versions A and B. Raises UsageError: it divides by zero."""
     a, b = by_version["A"], by_version["B"]
-    units = list(dict.fromkeys((*a, *b)))
+    # DuckDB returns rows in any order, and the samples are drawn by place.
+    units = sorted(dict.fromkeys((*a, *b)), key=repr)
     width = max((len(one) for side in (a, b) for one in side.values()), default=1)
     sums = np.array([[*a.get(one, [0.0] * width), *b.get(one, [0.0] * width)] for one in units]).reshape(
         -1, 2 * width

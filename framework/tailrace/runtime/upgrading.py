@@ -16,6 +16,7 @@ from tailrace.history.reading.upgrades import check_version, last_upgrade
 from tailrace.log.interface import StoredLog
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.options import ServiceOptions
+from tailrace.runtime.preparing import check_options
 
 _log = logging.getLogger("tailrace.service")
 _LOOK_S = 2.0
@@ -42,8 +43,10 @@ def await_upgrade(options: ServiceOptions, plan: Plan, log: StoredLog) -> Servic
     """The options of a process by the last upgrade of its app. The new version waits until the old one has ended.
 
     Raises:
+        OptionError: The log cannot honour an option. Nothing is asked before, as a broker may take long to answer.
         ReplacedVersionError: This version is not the one to run, or the upgrade was given up meanwhile.
     """
+    check_options(log, options)
     waited = False
     while True:
         found = last_upgrade(log, plan.app)
