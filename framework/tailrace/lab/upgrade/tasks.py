@@ -90,7 +90,8 @@ def check_beginning(plan: Plan, log: str) -> None:
     with closing(open_log(log)) as opened:
         history = AppHistory(plan, opened)
         for number in range(plan.partitions):
-            [*check_not_edited(history, number, history.committed(number).cut)]
+            for _ in check_not_edited(history, number, history.committed(number).cut):
+                pass  # a note of a rebuild
 
 
 def keep(plan: Plan, log: str, uri: str, name: str) -> str:
