@@ -50,8 +50,8 @@ from tailrace.lab.upgrade.draining import drain
 from tailrace.lab.upgrade.tasks import (
     about_version,
     advance,
+    await_begun,
     check_beginning,
-    have_begun,
     keep,
     kept_beginning,
     planned,
@@ -214,7 +214,7 @@ TASKS: dict[str, Callable[..., Any]] = {
         drain,
         corrections,
         verify,
-        have_begun,
+        await_begun,
     )
 }
 

@@ -30,7 +30,7 @@ import msgspec
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import ForeignLogError, ReplacedVersionError
 from tailrace.core.names import upgrades_of
-from tailrace.core.records import Output
+from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.stretches import last
 from tailrace.log.interface import Log, Writer
 
@@ -60,15 +60,21 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
         return self.step not in ("done", "given up")
 
 
-def last_upgrade(log: Log, app: str) -> Upgrade | None:
-    """The last record of an app's upgrades; None if there is none."""
+def last_upgrade(log: Log, app: str, step: UpgradeStep | None = None) -> Upgrade | None:
+    """The last record of an app's upgrades, or the last one of a step; None if there is none. Raises ForeignLogError."""
     topic = upgrades_of(app)
-    found = last(log, topic, 0) if topic in log.topics() else None
+    if topic not in log.topics():
+        return None
+    found = last(log, topic, 0, lambda one: step is None or _decoded(one, topic).step == step)
+    return None if found is None else _decoded(found, topic)
+
+
+def _decoded(record: InputRecord, topic: str) -> Upgrade:
     try:
-        return None if found is None else msgspec.json.decode(found.value or b"", type=Upgrade)
+        return msgspec.json.decode(record.value or b"", type=Upgrade)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ForeignLogError(
-            f"the topic {topic!r} has a last record that is no upgrade of the app: {error}",
+            f"the topic {topic!r} has a record that is no upgrade of the app: {error}",
             hint="Find who else writes to it.",
         ) from error
 

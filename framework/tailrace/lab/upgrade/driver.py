@@ -13,8 +13,6 @@ from msgspec.structs import replace
 from tailrace.core.counting import counted
 from tailrace.core.errors import OptionError, UnknownTopicError
 from tailrace.core.names import tape_of, upgrades_of
-from tailrace.core.records import InputRecord
-from tailrace.history.reading.stretches import last
 from tailrace.history.reading.upgrades import Upgrade, last_upgrade
 from tailrace.history.rebuilding.planning import RebuildPlan
 from tailrace.history.rebuilding.request import Order
@@ -194,10 +192,7 @@ class Upgrading:
         """For a rollback, the upgrade that it takes back. Raises OptionError: there is none."""
         if not self._wanted.rollback:
             return None
-        topic, log, found = upgrades_of(self.app), self._sides.log, None
-        if topic in log.topics():
-            record = last(log, topic, 0, lambda one: _decoded(one).step == "done")
-            found = None if record is None else _decoded(record)
+        found = last_upgrade(self._sides.log, self.app, "done")
         old, new = self._sides.old_is.version, self._sides.new_is.version
         if found is None or (found.old, found.new) != (new, old):
             raise OptionError(
@@ -237,10 +232,6 @@ class Upgrading:
                 hint="Give it up with --cancel, and begin again.",
             )
         return found
-
-
-def _decoded(record: InputRecord) -> Upgrade:
-    return msgspec.json.decode(record.value or b"", type=Upgrade)
 
 
 def _shown(one: Upgrade) -> str:

@@ -26,7 +26,7 @@ same moment as the state of new that has replaced it, so the tape since then fol
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -181,7 +181,7 @@ class Steps:
         return self._sides.old.ask(task, answer, log=self._sides.place, **given)
 
     def _new(self, task: str, answer: type[T], **given: object) -> T:
-        return self._sides.new.ask(task, answer, log=self._sides.place, uri=self._sides.uri, **given)
+        return self._sides.new.ask(task, answer, log=self._sides.place, **{"uri": self._sides.uri, **given})
 
     def _made(self) -> list[Manifest]:
         """The snapshots of the rounds."""
@@ -193,41 +193,38 @@ class Steps:
         """Rounds until one is small, or not much shorter than the one before."""
         before_s = float("inf")
         for _ in range(_ROUNDS):
-            begun_s = time.monotonic()
-            first = not self._made()
-            self._round(self._named(len(self._made())))
+            begun_s, made = time.monotonic(), self._made()
+            self._round(self._named(len(made)), made)
             took_s = time.monotonic() - begun_s
-            if not first and (took_s < _SMALL_S or took_s > before_s / 2):
+            if made and (took_s < _SMALL_S or took_s > before_s / 2):
                 return
             before_s = took_s
 
-    def _round(self, name: str) -> None:
-        """Rebuild from the round before to the present, unless it was done."""
-        made = self._made()
+    def _round(self, name: str, made: Sequence[Manifest]) -> None:
+        """Rebuild from the last round that was ``made`` to the present, unless this one was."""
         if any(one.name == name for one in made):
             return
         self._say(f"{name}: rebuilding the state of version {self._upgrade.new!r}")
         if made:
             order: Order = "canonical" if made[-1].source == "canonical" else "tape"
-            self._rebuild(order, (self._sides.uri, made[-1].id), name)
+            # A small state is quicker without further processes.
+            is_small = sum(file.rows for task in made[-1].tasks for file in task.files) <= _ROWS_IN_MEMORY
+            self._rebuild(order, (self._sides.uri, made[-1].id), name, is_small=is_small)
         elif not self._upgrade.rollback:
             first_that_goes(lambda order: self._rebuild(order, None, name))
         else:
             assert self._before is not None
-            given = {"uri": self._sides.kept_uri, "kept": self._before.kept, "name": self._named("from")}
-            base = self._sides.kept_uri, self._new_kept(given)
+            uri, kept = self._sides.kept_uri, self._before.kept
+            base = uri, self._new("kept_beginning", str, uri=uri, kept=kept, name=self._named("from"))
             first_that_goes(lambda order: self._rebuild(order, base, name))
         self._reached("round")
 
-    def _new_kept(self, given: dict[str, str]) -> str:
-        return self._sides.new.ask("kept_beginning", str, log=self._sides.place, **given)
-
-    def _rebuild(self, order: Order, base: tuple[str, str] | None, name: str) -> None:
+    def _rebuild(
+        self, order: Order, base: tuple[str, str] | None, name: str, *, is_small: bool = False
+    ) -> None:
         request, workers = self._sides.request(order, base, name), self._sides.workers
-        if made := self._made():  # it is quicker without further processes
-            rows = sum(file.rows for task in made[-1].tasks for file in task.files)
-            if rows <= _ROWS_IN_MEMORY:
-                request, workers = replace(request, execution=Execution(store="memory")), 1
+        if is_small:
+            request, workers = replace(request, execution=Execution(store="memory")), 1
         report = self._sides.advance(request, workers)
         self.report.rounds += 1
         self.report.order = report.order
@@ -239,22 +236,19 @@ class Steps:
         self._say(f"waiting until the processes of version {self._upgrade.old!r} have ended")
         self._await_nobody()
         self.report.stopped_s = -time.monotonic()
-        made = self._made()
-        if (
-            made[-1].source == "canonical"
-            and self._sides.old_is.sends
-            and made[-1].name != self._named("last")
-        ):
+        made, last = self._made(), self._named("last")
+        if made[-1].source == "canonical" and self._sides.old_is.sends and made[-1].name != last:
             self._old("drain", type(None), reference=self._sides.old.place.reference)
-        self._round(self._named("last"))
+        self._round(last, made)
         self._reached("last")
-        state = self._made()[-1].id
+        made = self._made()
+        state = made[-1].id
         kept = self._old("keep", str, uri=self._sides.kept_uri, name=f"upgrade-{self._upgrade.id}")
         self._reached("kept")
         timers = self._sides.old_is.timers or self._sides.new_is.timers
         self.report.rows = self._new("verify", int, snapshot=state, timers=timers)
         self._reached("verified")
-        corrected = self._sides.corrections([one.id for one in self._made()])
+        corrected = self._sides.corrections([one.id for one in made])
         self.report.corrected = len(corrected)
         self._writer.append([one.output(self._app) for one in corrected])
         self._upgrade = replace(self._upgrade, snapshot=state, kept=kept)
@@ -274,7 +268,6 @@ class Steps:
 
     def _await_new(self) -> None:
         self._say(f"waiting for processes of version {self._upgrade.new!r}: start them, if none waits yet")
-        while not self._new("have_begun", bool, snapshot=self._upgrade.snapshot):
-            time.sleep(_NAP_S)
+        self._new("await_begun", type(None), snapshot=self._upgrade.snapshot)
         if self.report.stopped_s:
             self.report.stopped_s += time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from contextlib import closing
 
 import msgspec
@@ -23,6 +24,8 @@ from tailrace.history.snapshots.same_moment import check_same_moment
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.opening import open_log
 from tailrace.state.snapshots import Snapshots, TaskEntry
+
+_NAP_S = 0.05
 
 
 class AboutVersion(msgspec.Struct):
@@ -166,13 +169,15 @@ def verify(plan: Plan, log: str, uri: str, snapshot: str, *, timers: bool) -> in
     return sum(file.rows for task in found.manifest.tasks for file in task.files)
 
 
-def have_begun(plan: Plan, log: str, uri: str, snapshot: str) -> bool:
-    """Whether all tasks have begun with a snapshot, or with one that came after it."""
-    manifest = Snapshots(uri, plan.app).open(snapshot).manifest
+def await_begun(plan: Plan, log: str, uri: str, snapshot: str) -> None:
+    """Wait until all tasks have begun with a snapshot."""
+    left = {task.partition for task in Snapshots(uri, plan.app).open(snapshot).manifest.tasks if task.cut}
     with closing(open_log(log)) as opened:
         history = AppHistory(plan, opened)
-        for task in manifest.tasks:
-            cut = history.committed(task.partition).cut
-            if task.cut and (cut is None or tape.decode_cut(cut).base != snapshot):
-                return False
-    return True
+        while left := {number for number in left if not _has_begun(history, number, snapshot)}:
+            time.sleep(_NAP_S)
+
+
+def _has_begun(history: AppHistory, number: int, snapshot: str) -> bool:
+    cut = history.committed(number).cut
+    return cut is not None and tape.decode_cut(cut).base == snapshot
