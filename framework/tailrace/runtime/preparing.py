@@ -38,12 +38,10 @@ def prepare(log: StoredLog, options: ServiceOptions, plan: Plan) -> None:
     """Check the options, and that the topics fit the app. Log the notices.
 
     Raises:
-        OptionError: The log cannot honour an option.
         UnknownTopicError, TopicMismatchError: A declared topic is not there, or a topic has other partitions.
         AppMovedError: The app lives on another log.
         RegistryError: A schema registry does not answer, or refuses the schema of a topic that the app writes.
     """
-    check_options(log, options)
     check_topics(plan, log, options.app)
     original = find_app(options.app.partition("@")[0]).name if "@" in options.app else ""
     if original:
