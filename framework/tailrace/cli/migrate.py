@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from tailrace.cli.arguments import LogType, json_option, opened_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress, show_table
 from tailrace.core.counting import counted
-from tailrace.history.moving.copying import CopyStatus
+from tailrace.history.moving.copying import Copied, CopyStatus
 from tailrace.history.moving.moving import Moved, give_up_move, move_apps
 from tailrace.processes.app_loading import find_app
 
@@ -73,6 +74,12 @@ def migrate(
             _show(done, str(target))
 
 
+def show_copied(topics: Iterable[Copied]) -> None:
+    """A table of topics."""
+    rows = [(one.topic, one.partitions, f"{one.records:,}") for one in topics]
+    show_table(rows, ("topic", "partitions", "copied"))
+
+
 def _as_json(done: Moved | None, names: list[str]) -> dict[str, object]:
     if done is None:
         return {"apps": names, "done": False, "given_up": True}
@@ -85,10 +92,7 @@ def _show(done: Moved, target: str) -> None:
     if not done.topics:
         click.echo(f"{names} {'was' if is_one else 'were'} moved to {target} before")
         return
-    show_table(
-        [(one.topic, one.partitions, f"{one.records:,}") for one in done.topics],
-        ("topic", "partitions", "copied"),
-    )
+    show_copied(done.topics)
     click.echo(f"the same on both logs: the ends of all topics, and {counted(done.rows, 'row')} of state")
     click.echo(f"moved {names}: run {'it' if is_one else 'them'} with --log {target}")
 

@@ -18,7 +18,7 @@ from tailrace.cli.arguments import (
     snapshots_option,
 )
 from tailrace.cli.commands import Command
-from tailrace.cli.console import show_table
+from tailrace.cli.migrate import show_copied
 from tailrace.core.counting import counted
 from tailrace.core.errors import OptionError
 from tailrace.history.moving.reshaping import reshape as reshape_app
@@ -102,10 +102,7 @@ def reshape(
             }
             click.echo(msgspec.json.encode(said))
             return 0
-        show_table(
-            [(one.topic, one.partitions, f"{one.records:,}") for one in copied],
-            ("topic", "partitions", "copied"),
-        )
+        show_copied(copied)
         click.echo(
             f"{made.app} begins on {target} with {counted(count, 'row')} of state in {counted(partitions, 'partition')}: give it "
             f"partitions={partitions}, and run it with --log {target}"
