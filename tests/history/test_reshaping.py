@@ -286,9 +286,7 @@ def test_events_that_another_actor_has_handled_and_that_wait_are_refused(tmp_pat
         def step(self, event: Step, ctx: tr.Context[str]) -> None:
             self.count += 1
 
-    life = Life(tmp_path, 2)
-    life.plan = app.plan()
-    prepare_log(life.log, life.plan, create_declared=True)
+    life = Life(tmp_path, 2, lambda _: app)
     life.log.append_all([one for one in outputs(EVENTS) if one.topic == "left"])
     life.run()
     with pytest.raises(
@@ -311,9 +309,7 @@ def test_a_broadcast_topic_is_refused(tmp_path: Path) -> None:
         def step(self, event: Step, ctx: tr.Context[str]) -> None:
             self.count += 1
 
-    life = Life(tmp_path, 2)
-    life.plan = app.plan()
-    prepare_log(life.log, life.plan, create_declared=True)
+    life = Life(tmp_path, 2, lambda _: app)
     life.log.append_all([one for one in outputs(EVENTS) if one.topic == "left"])
     life.run()
     with pytest.raises(SnapshotMismatchError, match="is broadcast: each task has a table of it"):

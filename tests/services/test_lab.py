@@ -46,7 +46,7 @@ class Leg(NamedTuple):
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a reader who has done what the guide says, in a copy of what it uses of the clone."""
+    """A folder with copies of `services` and `schemas`, in which all commands of the guide were run."""
     folder = tmp_path_factory.mktemp("clone")
     for name in ("services", "schemas"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -183,7 +183,7 @@ def table_records(log: str | Path) -> list[InputRecord]:
 
 
 def table(log: str | Path) -> dict[str, int]:
-    """The totals that the table has at last."""
+    """The last total of each user in the table."""
     last = {one.key: one.value for one in table_records(log)}
     found = [msgspec.json.decode(value, type=Seen) for value in last.values() if value]
     return {one.user: one.total for one in found}

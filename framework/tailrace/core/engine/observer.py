@@ -98,9 +98,8 @@ class Watch:
         watched = self.observer is not None or self.keys is not None or self.on_time is not None
         units = _WatchedUnits(self, *of_units) if watched else Units(*of_units)
         units.new_failures = self.new_failures
-        units.waiting_keys = (
-            None if self.observer is None else self.keys
-        )  # an observed run ends with its observer
+        # Of an observed run nothing is kept but what its observer has seen.
+        units.waiting_keys = None if self.observer is None else self.keys
         return units
 
 
