@@ -123,7 +123,7 @@ def preload() -> None:
     """Import what the tests need: not the tests themselves, as pytest loads these in a way of its own."""
     for name in (
         "pytest",
-        "tailrace.cli.main",
+        "tailrace.cli.run",
         "tailrace.history.moving.moving",
         "tailrace.history.rebuilding.driver",
         "tailrace.log.kafka",

@@ -13,41 +13,42 @@ exit 130  ended by Ctrl-C
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 
 import click
 
-from tailrace.cli.ab import ab
-from tailrace.cli.archive import archive
 from tailrace.cli.commands import Commands, exit_code_of
-from tailrace.cli.compare import compare
 from tailrace.cli.console import show_waiting
-from tailrace.cli.dead_letters import dead_letters
-from tailrace.cli.explore import explore
-from tailrace.cli.export import export
-from tailrace.cli.faust import faust
-from tailrace.cli.get import get
-from tailrace.cli.graph import graph
-from tailrace.cli.log import log
-from tailrace.cli.migrate import migrate
-from tailrace.cli.rebuild import rebuild
-from tailrace.cli.replay import replay
-from tailrace.cli.reshape import reshape
-from tailrace.cli.retire import retire
-from tailrace.cli.run import run
-from tailrace.cli.schemas import schemas
-from tailrace.cli.serve import serve
-from tailrace.cli.snapshot import snapshot
-from tailrace.cli.sql import sql
-from tailrace.cli.status import status
-from tailrace.cli.topics import topics
-from tailrace.cli.upgrade import upgrade
 from tailrace.core.errors import TailraceError
 
 INTERRUPTED = 130
+COMMANDS = (
+    "run", "status", "get", "serve", "replay", "explore", "compare", "ab", "rebuild", "archive", "export", "sql", "snapshot", "log",
+    "topics", "dead-letters", "retire", "upgrade", "migrate", "reshape", "faust", "graph", "schemas",
+)  # fmt: skip
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+class _ImportedWhenUsed(Mapping[str, click.Command]):
+    """The commands by name, each from its module. A process runs one of them, and importing all doubles the time of its start."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"tailrace.cli.{module}"), module)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@click.group(
+    cls=Commands, commands=_ImportedWhenUsed(), context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="tailrace", message="tailrace, version %(version)s")
 def tailrace() -> None:
     """Event-driven services: exactly once on an event log, replayed bit for bit.
@@ -55,31 +56,6 @@ def tailrace() -> None:
     An option on the command line comes before its environment variable.
     """
     show_waiting()
-
-
-tailrace.add_command(run)
-tailrace.add_command(status)
-tailrace.add_command(get)
-tailrace.add_command(serve)
-tailrace.add_command(replay)
-tailrace.add_command(explore)
-tailrace.add_command(compare)
-tailrace.add_command(ab)
-tailrace.add_command(rebuild)
-tailrace.add_command(archive)
-tailrace.add_command(export)
-tailrace.add_command(sql)
-tailrace.add_command(snapshot)
-tailrace.add_command(log)
-tailrace.add_command(topics)
-tailrace.add_command(dead_letters)
-tailrace.add_command(retire)
-tailrace.add_command(upgrade)
-tailrace.add_command(migrate)
-tailrace.add_command(reshape)
-tailrace.add_command(faust)
-tailrace.add_command(graph)
-tailrace.add_command(schemas)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
