@@ -49,6 +49,9 @@ class MeasuringEngine:
             yield result
             on_progress()
 
+    def close(self) -> None:
+        """See ``Engine.close``."""
+
 
 def splitting(scale: Scale) -> list[Row]:
     """A light handler and a heavy one."""

@@ -69,6 +69,9 @@ class SparkEngine:
                 hint="Run the same command again: it resumes.",
             )
 
+    def close(self) -> None:
+        """See ``Engine.close``: Spark keeps its own."""
+
 
 class _Action:
     """One action of Spark, which a thread waits for. If ``results`` is closed early, it is cancelled."""

@@ -80,6 +80,9 @@ class Meanwhile:
         log.close()
         yield from LocalEngine(1).run(units, on_progress)
 
+    def close(self) -> None:
+        """It keeps nothing."""
+
 
 def test_it_is_known_though_the_service_has_gone_on_and_its_changelog_was_compacted(tmp_path: Path) -> None:
     lived.serve_tallies(tmp_path)

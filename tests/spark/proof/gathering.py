@@ -83,6 +83,9 @@ class Gathering(Generic[T]):
             # What failed has left nothing behind, and would fail again.
             yield from self._engine.run([unit], on_progress) if found is None else (found,)
 
+    def close(self) -> None:
+        """The engine is that of all rebuilds: whoever made it closes it."""
+
     def _drive(self, rebuild: Callable[[Engine], T]) -> T | TailraceError:
         try:
             return rebuild(self)

@@ -205,6 +205,9 @@ class Looking:
                 seen += 1
         return seen
 
+    def close(self) -> None:
+        self._engine.close()
+
 
 def prove_doomed(spark: Engine, seed: int, folder: Path, marks: Path) -> Counter[str]:
     """A seed whose units die, again and again; if it is odd, each of them runs twice at the same time."""

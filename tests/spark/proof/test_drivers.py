@@ -42,6 +42,9 @@ class Interrupted:
         yield from list(self._engine.run(units, on_progress))[:-1]
         raise InterruptedError
 
+    def close(self) -> None:
+        self._engine.close()
+
 
 @contextmanager
 def drivers(asked: Request, place: Path) -> Generator[subprocess.Popen[str]]:

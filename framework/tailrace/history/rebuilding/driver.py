@@ -70,7 +70,11 @@ def rebuild(
         EnvironmentMismatchError: Python, msgspec or tzdata are not those of the first run.
         WorkerLostError: A process has ended; run it again.
     """
-    return _Rebuild(request, engine or LocalEngine(), on_progress).run(restart=restart)
+    engine = engine or LocalEngine()
+    try:
+        return _Rebuild(request, engine, on_progress).run(restart=restart)
+    finally:
+        engine.close()
 
 
 def settled_job(request: Request) -> Job:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from typing import Protocol, TypeAlias
 
 from tailrace.history.rebuilding.job import Unit, decode_unit
@@ -41,14 +40,22 @@ class Engine(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """End the processes that are kept for further units. The engine can be used again."""
+        ...
+
 
 class LocalEngine:
-    """``processes`` processes of this machine (default: number of cores). A single one is this process."""
+    """``processes`` processes of this machine (default: number of cores). A single one is this process.
+
+    They are kept for the next units, as a rebuild in rounds runs few units at a time.
+    """
 
     name = "local"
 
     def __init__(self, processes: int | None = None) -> None:
         self.processes = len(os.sched_getaffinity(0)) if processes is None else processes
+        self._idle: list[ChildProcess] = []
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``Engine.run``."""
@@ -58,14 +65,12 @@ class LocalEngine:
                 on_progress()
             return
         waiting = [unit.encode() for unit in reversed(units)]
-        with ExitStack() as closing_all:
-            at_work: set[ChildProcess] = set()
+        at_work: set[ChildProcess] = set()
+        try:
             while waiting and len(at_work) < self.processes:
-                child = ChildProcess("a process of the rebuild", _run_units, hint=_IF_IT_IS_LOST)
-                # the next attempt at its unit continues the work of a child that was closed
-                closing_all.callback(child.close)
-                child.send(waiting.pop())
+                child = self._idle.pop() if self._idle else _started()
                 at_work.add(child)
+                child.send(waiting.pop())
             while at_work:
                 done: list[bytes] = []
                 for child in wait_for(at_work, _EVERY_S):
@@ -74,9 +79,21 @@ class LocalEngine:
                         child.send(waiting.pop())
                     else:
                         at_work.remove(child)
-                        child.leave()
+                        self._idle.append(child)
                 yield from map(decode_result, done)
                 on_progress()
+        finally:  # the next attempt at its unit continues the work of a child that is closed
+            for child in at_work:
+                child.close()
+
+    def close(self) -> None:
+        """See ``Engine.close``."""
+        while self._idle:
+            self._idle.pop().leave()
+
+
+def _started() -> ChildProcess:
+    return ChildProcess("a process of the rebuild", _run_units, hint=_IF_IT_IS_LOST)
 
 
 def _run_units(pipe: Pipe) -> None:
