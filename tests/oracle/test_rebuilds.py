@@ -41,7 +41,7 @@ def test_along_the_tape_as_a_whole_and_in_shards(seeds: range, tmp_path: Path) -
 
 @pytest.mark.one_seed_in(25)
 def test_in_canonical_order(seeds: range, tmp_path: Path) -> None:
-    for seed in seeds:
+    for seed in (*seeds, 275):  # which finds an input that runs ahead of the others
         case, folder = case_of(seed), tmp_path / str(seed)
         world, oracle = World(case, seed), Oracle(case.actor)
         records = tuple(record for step in case.steps for record in step.records)

@@ -455,8 +455,10 @@ MUTATIONS: dict[str, Mutation] = {
 
 
 def preload() -> None:
-    """Import what the checks need."""
-    importlib.import_module("tests.proof.laws")
+    """Import what the checks need: all commands; pytest and its plugins, which take longer than most checks."""
+    for name in ("hypothesis", "pytest_timeout", "xdist.plugin", "tests.proof.laws"):
+        importlib.import_module(name)
+    assert {**importlib.import_module("tailrace.cli.main").tailrace.commands}
 
 
 def mutation_of(name: str) -> Mutation:
@@ -484,6 +486,7 @@ def main(name: str) -> int:
     mutator = Mutator(MUTATIONS[name])
     sys.meta_path.insert(0, mutator)
     preload()
+    importlib.import_module(mutator.mutation.module)
     assert mutator.applied, f"{mutator.mutation.module} is not imported"
     return run(name)
 
