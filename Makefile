@@ -14,8 +14,8 @@ SHELL := /bin/sh
 PYTHONS := 3.11 3.12 3.13
 
 # Seeds of each property test: on the main Python, on the others, and in `make fuzz`.
-SEEDS ?= 250
-SEEDS_OTHERS ?= 50
+SEEDS ?= 100
+SEEDS_OTHERS ?= 10
 SEEDS_FUZZ ?= 20000
 
 # For how long `make soak`, `make soak-kafka` and `make race` begin new rounds.

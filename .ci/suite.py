@@ -32,92 +32,87 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 12 << 30
 COMPILED = ("framework", "services", "schemas", "tests", "benchmarks")
 MISSING = "no such Python on this machine"
-MAIN_ONLY = (
-    # What they check is in bytes, files and locks, whatever Python wrote them.
-    "tests/log/embedded",
-    "tests/power",
-    "tests/state/snapshots/test_dying.py",
-    "tests/state/snapshots/test_outages.py",
-    "tests/state/snapshots/test_places.py",
-    # Kills and full disks: the other Pythons start, stop and signal services in tests/runtime/test_told_while_starting.py
-    # and tests/cli.
-    "tests/runtime/test_handler_watch.py",
-    "tests/runtime/test_housekeeping.py",
-    "tests/runtime/test_worker_process.py",
-    "tests/soak",
-    # Long histories: what they are made of is in tests/core and tests/history, which run everywhere.
-    "tests/months",
-    "tests/runtime/test_rekeyed_join.py",
-    "tests/services/test_demo_flights.py",
-    "tests/services/test_flights_again.py",
-    "tests/services/test_flights_history.py",
-    "tests/services/test_flights_year.py",
-    "tests/services/test_lab.py",
-    "tests/test_examples_explored.py",
-    "tests/testing/exploring/test_exploration.py",
-    # Versions held against each other, and changed while they run: rebuilds and commands, which have tests of their own.
+OTHERS = (
+    # Declarations, code objects, dataclasses, values and their schemas, time zones, hashes and their order.
+    "tests/core",
+    "tests/library",
+    "tests/oracle/test_oracle.py",
+    "tests/proof/test_laws.py",
+    "tests/schemas",
+    "tests/state/test_contents.py",
+    "tests/testing/test_harness.py",
+    # Processes: how they start, how they end, and which app they load.
+    "tests/cli/test_run.py",
+    "tests/cli/test_script.py",
+    "tests/processes",
+    "tests/runtime/test_told_while_starting.py",
+    # Code compiled for each Python: RocksDB, SQLite, the client of Kafka, Arrow, DuckDB, tables, HTTP.
+    "tests/http",
+    "tests/kafka/test_service.py",
+    "tests/lab/test_formats.py",
+    "tests/log/embedded/test_contract.py",
+    "tests/state/test_rocks.py",
+)
+"""What the other Pythons run: what a version can change, and something of each library that is compiled for it. All else is the same
+code on top of that, and runs on the main Python.
+"""
+
+NEWEST = (
+    "tests/faust/test_service.py",
+    "tests/history/rebuilding/test_along_the_tape.py",
+    "tests/history/test_replaying.py",
+    "tests/kafka/test_contract.py",
+    "tests/runtime/test_worker.py",
+    "tests/spark/test_page.py",
+    "tests/testing/test_plugin.py",
+)
+"""What the newest Python runs beside that. One between the oldest and the newest does what both do."""
+
+NOT_QUICK = (
+    "tests/cli/test_one_language.py",
+    "tests/cli/test_rebuild.py",
+    "tests/cli/test_reshape.py",
+    "tests/cli/test_run_refusals.py",
+    "tests/cli/test_snapshot.py",
+    "tests/deploy",
+    "tests/docs/test_cookbook.py",
+    "tests/docs/test_plain_words.py",
+    "tests/docs/test_reference.py",
+    "tests/docs/test_tutorial.py",
+    "tests/history/rebuilding",
+    "tests/kafka/bad_input",
+    "tests/kafka/registry",
+    "tests/kafka/security",
+    "tests/kafka/test_service.py::test_tasks_move_to_a_process_that_joins_and_back_when_it_is_killed",
     "tests/lab/test_ab.py",
     "tests/lab/test_ab_command.py",
     "tests/lab/test_ab_messages.py",
     "tests/lab/test_ab_random.py",
     "tests/lab/upgrade",
-    # Commands whose work is done by rooms below, which have tests of their own.
-    "tests/cli/test_rebuild.py",
-    "tests/cli/test_reshape.py",
-    "tests/cli/test_run_refusals.py",
-    "tests/cli/test_snapshot.py",
-    # What is written for people, what is read of the sources, and the measuring of time.
-    "tests/cli/test_one_language.py",
-    "tests/docs/test_plain_words.py",
-    "tests/test_dependencies.py",
-    "tests/kafka/test_faust.py",
-    "tests/docs/test_cookbook.py",
-    "tests/docs/test_reference.py",
-    "tests/docs/test_tutorial.py",
-    "tests/test_benchmarks.py",
-    # What it does with brokers is in confluent-kafka, whatever the Python.
-    "tests/kafka/bad_input",
-    "tests/kafka/registry",
-    "tests/kafka/security",
-    # Files for other programs.
-    "tests/deploy",
-    # A page in a browser, and processes whose parts have tests of their own.
+    "tests/log/embedded",
+    "tests/months",
+    "tests/power",
+    "tests/proof/test_laws.py",
+    "tests/proof/test_mutations.py",
+    "tests/proof/test_simulation.py::test_struck_at_every_operation_two_tasks_that_send_one_another_messages_lose_and_repeat_nothing",
+    "tests/runtime/test_handler_watch.py",
+    "tests/runtime/test_housekeeping.py",
+    "tests/runtime/test_rekeyed_join.py",
+    "tests/runtime/test_worker_process.py",
     "tests/serve/test_page.py",
     "tests/serve/test_serve_command.py",
-    # The engine of Spark has tests of its own.
-    "tests/spark/proof",
-    "tests/spark/test_engine.py::test_on_two_hosts_a_slow_task_is_overtaken_by_its_copy",
+    "tests/services",
+    "tests/soak",
+    "tests/spark",
+    "tests/state/snapshots/test_dying.py",
+    "tests/state/snapshots/test_outages.py",
+    "tests/state/snapshots/test_places.py",
+    "tests/test_benchmarks.py",
+    "tests/test_dependencies.py",
+    "tests/test_examples_explored.py",
+    "tests/testing/exploring/test_exploration.py",
 )
-"""Tests that run on the main Python alone, and why the others need not run them.
-
-The others run what a version of Python can change: code objects, annotations, dataclasses, hashes and their order, encodings,
-time zones, processes and how they start and end.
-"""
-
-SAMPLED = {
-    "tests/spark": ("test_engine.py", "test_page.py"),  # rebuilds; a session, its workers and the data source
-    "tests/history/rebuilding": ("test_along_the_tape.py",),
-    "tests/kafka": ("test_contract.py", "test_service.py"),
-    "tests/proof": ("test_laws.py",),  # they run the checks of the other files, with fewer seeds
-}
-"""Folders of which the other Pythons run these files: they show that the parts work there, which the rest builds on."""
-ENDS_ONLY = (
-    "tests/proof/test_laws.py",
-    "tests/kafka/test_contract.py",
-    "tests/spark/test_engine.py",
-    "tests/spark/test_page.py",
-    "tests/log/archive",
-    "tests/cli/test_replay.py",
-    "tests/cli/test_script.py",
-    "tests/history/test_lost_ends.py",
-    "tests/history/test_moving.py",
-    "tests/history/test_starting_process.py",
-    "tests/runtime/test_partition.py",
-    "tests/testing/test_plugin.py",
-)
-"""Of what the others run, a Python between the oldest and the newest leaves this out: what both do, it does, too. It runs what reads
-code objects and declarations, and tests of each library that is compiled for each Python.
-"""
+"""What `make quick` leaves out: other processes, Spark, brokers, long histories, and what is read of the sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,25 +168,21 @@ def checks(folders: Sequence[str]) -> Outcome:
     return Outcome("lint and types", status == 0, seconds)
 
 
-def tests(
-    version: str, folder: str, seeds: int, *without: str, strict: bool, kafka: bool, beside: bool
-) -> Outcome:
-    """The test suite, but for some files, in the environment `folder`, which is made first if need be."""
+def tests(version: str, folder: str, seeds: int, *which: str, strict: bool, beside: bool) -> Outcome:
+    """Tests in the environment `folder`, which is made first if need be. `which`: files, or options of pytest that leave some out."""
     workers = WORKERS_BESIDE if beside else WORKERS
     name = f"tests on Python {version}"
     status, setup_seconds = run("make", "--no-print-directory", f"{folder}/installed", beside=beside)
     if status != 0:
         return Outcome(name, ok=False, seconds=setup_seconds, remark="no environment")
     python = f"{folder}/bin/python"
-    left_out = [f"--{'deselect' if '::' in one else 'ignore'}={one}" for one in without]
-    setup_seconds += compile_all(python, left_out)
+    setup_seconds += compile_all(python, which)
     report = REPORTS / f"tests-{version}.xml"
     report.unlink(missing_ok=True)
-    with_broker = [python, "-m", "tests.kafka.broker"] if kafka else []
     with files_of_tests() as files:
         status, seconds = run(
-            *with_broker, python, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal",
-            f"--junitxml={report.relative_to(ROOT)}", *left_out,
+            python, "-m", "tests.kafka.broker", python, "-m", "pytest", "-q", "-n", str(workers), "--dist", "worksteal",
+            f"--junitxml={report.relative_to(ROOT)}", *which,
             beside=beside, TAILRACE_SEEDS=str(seeds), TMPDIR=files,
         )  # fmt: skip
     passed, failed, skipped = counts(report)
@@ -200,7 +191,7 @@ def tests(
     return Outcome(name, ok, setup_seconds + seconds, passed, failed, remark)
 
 
-def compile_all(python: str, left_out: Sequence[str]) -> float:
+def compile_all(python: str, which: Sequence[str]) -> float:
     """Write all bytecode once, also where the machine does not let Python keep any. How many seconds it took.
 
     Many tests start processes, and each would compile what it imports. pytest compiles the tests in a way of its own, and each of its
@@ -209,7 +200,7 @@ def compile_all(python: str, left_out: Sequence[str]) -> float:
     start = time.monotonic()
     commands = (
         [python, "-m", "compileall", "-q", *COMPILED],
-        [python, "-m", "pytest", "-q", "--collect-only", *left_out],
+        [python, "-m", "pytest", "-q", "--collect-only", *which],
     )
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
     running = [
@@ -256,41 +247,19 @@ def counts(report: Path) -> tuple[int, int, int]:
     return len(cases) - failed - len(kinds), failed, len(kinds) - kinds.count("pytest.xfail")
 
 
-def main_only() -> list[str]:
-    """What the other Pythons leave out."""
-    left_out = [
-        str(path.relative_to(ROOT))
-        for folder, kept in SAMPLED.items()
-        for path in sorted((ROOT / folder).iterdir())
-        if path.name.startswith("test_") and path.name not in kept
-    ]
-    gone = [one for one in (*MAIN_ONLY, *SAMPLED, *ENDS_ONLY) if not (ROOT / one.partition("::")[0]).exists()]
-    if gone:
-        sys.exit(f"what .ci/suite.py leaves out is not there: {', '.join(gone)}")
-    return [*MAIN_ONLY, *left_out]
-
-
-def leaves_out(version: str, versions: Sequence[str]) -> list[str]:
-    """What a Python that is not the main one leaves out."""
-    ends = sorted(versions, key=lambda one: [*map(int, one.split("."))])
-    return main_only() + ([] if version in (ends[0], ends[-1]) else [*ENDS_ONLY])
+def chosen(version: str, versions: Sequence[str]) -> tuple[str, ...]:
+    """What a Python that is not the main one runs."""
+    newest = max(versions, key=lambda one: [*map(int, one.split("."))])
+    return (*OTHERS, *NEWEST) if version == newest else OTHERS
 
 
 def slow() -> list[str]:
-    """What `make quick` leaves out beside that: other processes, Spark, and history run again. It runs the properties of tests/proof
-    with few seeds, and one service on Kafka.
-    """
-    return [
-        *(one for one in main_only() if not one.startswith("tests/proof/")),
-        "tests/proof/test_laws.py",
-        "tests/proof/test_mutations.py",
-        "tests/proof/test_simulation.py::test_struck_at_every_operation_two_tasks_that_send_one_another_messages_lose_and_repeat_nothing",
-        "tests/kafka/test_contract.py",
-        "tests/kafka/test_service.py::test_tasks_move_to_a_process_that_joins_and_back_when_it_is_killed",
-        "tests/spark",
-        "tests/history/rebuilding",
-        "tests/services",
-    ]
+    """What `make quick` leaves out. Of the tests with Kafka it runs one service."""
+    gone = [one for one in NOT_QUICK if not (ROOT / one.partition("::")[0]).exists()]
+    if gone:
+        sys.exit(f"what .ci/suite.py leaves out is not there: {', '.join(gone)}")
+    kafka = (ROOT / "tests" / "kafka").glob("test_*.py")
+    return [*NOT_QUICK, *(str(one.relative_to(ROOT)) for one in kafka if one.name != "test_service.py")]
 
 
 def found(version: str) -> bool:
@@ -312,22 +281,21 @@ def main() -> int:
     REPORTS.mkdir(exist_ok=True)
 
     if options.quick:
-        outcome = tests(
-            main_version, ".venv", options.seeds, *slow(), strict=strict, kafka=True, beside=False
-        )
+        left_out = [f"--{'deselect' if '::' in one else 'ignore'}={one}" for one in slow()]
+        outcome = tests(main_version, ".venv", options.seeds, *left_out, strict=strict, beside=False)
         return 0 if outcome.ok else 1
     others = [version for version in options.versions if version != main_version]
     present = {version: f".venv-{version}" for version in others if found(version)}
     with ThreadPoolExecutor(1) as beside:
         checked = beside.submit(checks, list(present.values()))
-        on_main = tests(main_version, ".venv", options.seeds, strict=strict, kafka=True, beside=False)
+        on_main = tests(main_version, ".venv", options.seeds, strict=strict, beside=False)
 
     def on_other(version: str) -> Outcome:
         if version not in present:
             return Outcome(f"tests on Python {version}", not strict, seconds=0, remark=MISSING)
         folder, seeds = present[version], options.seeds_others
-        without = leaves_out(version, [main_version, *others])
-        return tests(version, folder, seeds, *without, strict=strict, kafka=True, beside=True)
+        which = chosen(version, [main_version, *others])
+        return tests(version, folder, seeds, *which, strict=strict, beside=True)
 
     with ThreadPoolExecutor() as beside:
         outcomes = [checked.result(), on_main, *beside.map(on_other, others)]

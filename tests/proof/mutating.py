@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pytest
 
 SEEDS = "400"
-"""Of the property tests that must notice a mutation; see ``tests/conftest.py``."""
+"""Of the property tests that must notice a mutation, up to the first that does; see ``tests/conftest.py``."""
 
 
 class Mutation(NamedTuple):
