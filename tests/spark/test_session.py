@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 import pyspark
@@ -66,29 +67,53 @@ def marked(mark: str) -> set[str]:
     return found
 
 
-def test_a_session_that_has_ended_leaves_no_process():
+class Session(NamedTuple):
+    """A process that has had a session of Spark: how it has ended, and the mark in the environment of all that it started."""
+
+    done: subprocess.CompletedProcess[str]
+    mark: str
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    folder = tmp_path_factory.mktemp("session")
+    travel.filled(folder / "log", 5, more=(Output("trips", b"N100", b"none", 0),)).close()
     code = """
-import os
+import os, sys
 from tailrace.spark import running
 
 def children():
     with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as file:
         return file.read().split()
 
+def read(**more):
+    options = {"log": sys.argv[1], "topic": "trips", "app": "tests.spark.travel:app", **more}
+    return spark.read.format("tailrace").options(**options).load().count()
+
 with running("local[1]") as spark:
-    assert spark.sparkContext.parallelize([1, 2], 1).map(str).collect() == ["1", "2"]
+    assert spark.sparkContext.master == "local[1]"
+    for more in ({}, {"columns": "mile"}, {"endingOffsets": "99"}):
+        try:
+            read(**more)
+        except Exception as error:
+            print(str(error).strip(), end="\\0")
+    assert read(undecodable="keep") == 6
     assert children()
 assert not children(), children()
 """
     mark = f"TAILRACE_TEST={uuid4().hex}"
     environment = {**os.environ, "TAILRACE_TEST": mark.partition("=")[2]}
-    begun = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(begun, env=environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    begun = [sys.executable, "-W", "error", "-c", code, str(folder / "log")]
+    done = subprocess.run(begun, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return Session(done, mark)
+
+
+def test_a_session_that_has_ended_leaves_no_process(ended: Session):
     deadline_s = time.monotonic() + 60
-    while marked(mark) and time.monotonic() < deadline_s:
+    while marked(ended.mark) and time.monotonic() < deadline_s:
         time.sleep(0.05)  # Spark's Python workers end when they find that their parent has
-    assert not marked(mark)
+    assert not marked(ended.mark)
 
 
 def test_a_rebuild_below_spark_submit_has_the_master_that_was_submitted(tmp_path):
@@ -106,28 +131,8 @@ with rebuild_options._engines(engine="spark", master=None, workers=None) as engi
     assert "the master is local[3,2]" in done.stdout, done.stderr
 
 
-def test_an_error_in_the_data_or_the_options_is_reported_once_and_in_a_sentence(tmp_path):
-    travel.filled(tmp_path / "log", 5, more=(Output("trips", b"N100", b"none", 0),)).close()
-    code = """
-import sys
-from tailrace.spark import running
-
-def read(**more):
-    options = {"log": sys.argv[1], "topic": "trips", "app": "tests.spark.travel:app", **more}
-    return spark.read.format("tailrace").options(**options).load().count()
-
-with running("local[1]") as spark:
-    assert spark.sparkContext.master == "local[1]"
-    for more in ({}, {"columns": "mile"}, {"endingOffsets": "99"}):
-        try:
-            read(**more)
-        except Exception as error:
-            print(str(error).strip(), end="\\0")
-    assert read(undecodable="keep") == 6
-"""
-    begun = [sys.executable, "-W", "error", "-c", code, str(tmp_path / "log")]
-    done = subprocess.run(begun, env=os.environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_an_error_in_the_data_or_the_options_is_reported_once_and_in_a_sentence(ended: Session):
+    done = ended.done
     assert "Traceback" not in done.stdout + done.stderr
     assert "\tat " not in done.stdout + done.stderr  # no stack of Java
     bad, unknown, gone = done.stdout.split("\0")[:3]

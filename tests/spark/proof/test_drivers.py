@@ -26,7 +26,7 @@ from tests.spark.proof.lives import assert_same, made
 from tests.spark.proof.proving import Case, Looking
 from tests.spark.proof.seeded import variant_of_seed
 
-POINTS = 24
+POINTS = 8
 
 
 class Interrupted:
