@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import HandlerError, OffsetGoneError, OptionError, TailraceError, UsageError
+from tailrace.core.errors import HandlerError, OffsetGoneError, OptionError, TailraceError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.report import RebuildReport
@@ -256,12 +256,18 @@ def test_metrics_and_limits_are_in_the_report_and_its_page(
         ("shown", 5.0 * SALES),
     ]
     cents = report.metrics[0]
+    assert cents.values is not None
+    by_shop = dict.fromkeys({one.key for one in lived.read(sold, "sales")}, 0)
+    assert [sum(one) for one in cents.values.series] == [len(by_shop)] * 2
+    assert cents.differences is not None
+    assert sum(cents.differences.series[0]) == len(by_shop)
     assert cents.low is not None
     assert cents.high is not None
     assert cents.low < 5 * SALES < cents.high
     assert report.exceeded == ["keys>50%", "cents>1"]
     (field,) = (one for one in report.fields if one.field == "cents")
     assert (field.keys, sum(field.histogram)) == (8, 8)
+    assert (sum(field.values_a), sum(field.values_b)) == (8, 8)
     assert field.mean == pytest.approx(5 * SALES / 8)
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"(src|href)=.?(https?:)?//", page)
@@ -456,8 +462,9 @@ def test_a_tape_that_begins_with_a_snapshot_is_the_first_line(
     lived.live_on(folder, SELLING, replace=f"{folder / 'snapshots'}#{base}")
     b = version(folder, "before_the_base", (SOLD, planted(1_500, "self.cents += 7")))
     page = tmp_path / "out" / "report.html"
-    with pytest.raises(UsageError, match=r"nothing is compared: .*so it meets no limit"):
-        comparison(monkeypatch, folder, SELLING, b, limits=("keys>0",), to=str(page.parent))
+    report, _, _ = comparison(monkeypatch, folder, SELLING, b, limits=("keys>0",), to=str(page.parent))
+    (said,) = report.unanswered
+    assert re.match(r"nothing is compared: .*so it meets no limit", said)
     assert (
         page.read_text(encoding="utf-8")
         .split("<body>")[1]

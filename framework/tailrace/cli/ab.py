@@ -11,7 +11,7 @@ from tailrace.cli.arguments import json_option, outside_of_log, piped, workers_o
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.rebuild_options import failure_options, source_options
-from tailrace.core.counting import counted
+from tailrace.core.counting import counted, number
 from tailrace.lab.ab import AbReport, Wanted, compare_versions
 
 EXCEEDED, NOISY = 1, 2
@@ -66,7 +66,7 @@ def ab(*, noisy: bool, as_json: bool, **of_wanted: Any) -> int:
         click.echo(msgspec.json.encode(report) if as_json else "\n".join(_lines(report)))
     if report.noise and not noisy:
         return NOISY
-    return EXCEEDED if report.exceeded else 0
+    return EXCEEDED if report.exceeded or report.unanswered else 0
 
 
 def _lines(report: AbReport) -> list[str]:
@@ -82,11 +82,12 @@ def _lines(report: AbReport) -> list[str]:
         f"{counts.outputs_differ:,} outputs differ, of {counts.outputs[0]:,} of A and {counts.outputs[1]:,} of B",
         *(f"    {one.actor}.{one.field}: {counted(one.keys, 'key')}" for one in report.fields),
         *(
-            f"{one.name}: {one.a:,.6g} in A, {one.b:,.6g} in B, difference {one.difference:,.6g} "
-            f"({one.note or f'95 % interval {one.low:,.6g} to {one.high:,.6g}'})"
+            f"{one.name}: {number(one.a)} in A, {number(one.b)} in B, difference {number(one.difference)} "
+            f"({one.note or f'95 % interval {number(one.low or 0)} to {number(one.high or 0)}'})"
             for one in report.metrics
         ),
         *(f"exceeded: {one}" for one in report.exceeded),
+        *(f"LIMIT WITHOUT ANSWER: {one}" for one in report.unanswered),
         *(f"note: {one}" for one in (*counts.notes, *report.notes)),
         f"results in {report.folder} ({report.seconds:.1f} s)",
     ]

@@ -43,15 +43,26 @@ from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
 from tailrace.lab.differences import Counts
 from tailrace.lab.files import published
-from tailrace.lab.metrics import Measured, Metric, is_exceeded, measure, read_limit, read_metrics
+from tailrace.lab.key_traces import Paragraph
+from tailrace.lab.metrics import Limit, Measured, Metric, is_exceeded, measure, read_limit, read_metrics
 from tailrace.lab.side import About, Rebuilt
-from tailrace.lab.tables import Field, fields_of, items_to_trace, write_metrics, write_page, write_tables
+from tailrace.lab.tables import (
+    Field,
+    fields_of,
+    items_to_trace,
+    keys_as_text,
+    write_metrics,
+    write_page,
+    write_tables,
+)
 from tailrace.lab.trail import First
 from tailrace.lab.versions import Place, Version, placed
 from tailrace.log.interface import Ends
 
 Say = Callable[[str], None]
 _SHOWN = 5
+_TRACED = 5
+"""Number of keys that are traced."""
 _FIRST_PART = 50_000
 """Records of the part of history that measures noise in canonical order."""
 
@@ -78,6 +89,16 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[str, ...] = ()
 
 
+class KeyTrace(msgspec.Struct):
+    """What happens in both versions to a key around the first event from which they part."""
+
+    name: str
+    """Of its actor."""
+    key: str
+    a: list[Paragraph]
+    b: list[Paragraph]
+
+
 class AbReport(msgspec.Struct, kw_only=True):
     """The result of a comparison of versions."""
 
@@ -97,8 +118,12 @@ class AbReport(msgspec.Struct, kw_only=True):
     counts: Counts = msgspec.field(default_factory=Counts)
     fields: list[Field] = []
     metrics: list[Measured] = []
+    traces: list[KeyTrace] = []
+    """Of the keys that differ most."""
     exceeded: list[str] = []
     """The limits that are exceeded."""
+    unanswered: list[str] = []
+    """Why a limit is neither kept nor exceeded."""
     folder: str
     notes: list[str] = []
     seconds: float = 0.0
@@ -114,23 +139,26 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
     begun_s = time.perf_counter()
     metrics = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
     limits = [read_limit(one, metrics) for one in wanted.limits]
-    unanswered: UsageError | None = None
     with published(Path(wanted.to), "ab", worth="work/*/") as folder, ExitStack() as stack:
         report = _Run(wanted, folder, stack, say).run(metrics)
-        try:
-            if limits and report.part.startswith(_NOTHING):
-                raise UsageError(
-                    f"{report.part}, so it meets no limit", hint="Compare over a history with records."
-                )
-            report.exceeded = [one.text for one in limits if is_exceeded(one, report.counts, report.metrics)]
-        except UsageError as error:  # it must not cost the results
-            unanswered = error
+        _judge(report, limits)
         write_page(report, folder)
         report.seconds = time.perf_counter() - begun_s
         (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    if unanswered is not None:
-        raise unanswered
     return report
+
+
+def _judge(report: AbReport, limits: Sequence[Limit]) -> None:
+    """Compare with the limits. One without an answer does not cost the others theirs."""
+    if limits and report.part.startswith(_NOTHING):
+        report.unanswered.append(f"{report.part}, so it meets no limit")
+        return
+    for one in limits:
+        try:
+            if is_exceeded(one, report.counts, report.metrics):
+                report.exceeded.append(one.text)
+        except UsageError as error:
+            report.unanswered.append(f"{error.what}: {error.hint}")
 
 
 class _Begun(msgspec.Struct, frozen=True):
@@ -196,7 +224,9 @@ class _Run:
         report.counts = self._a.ask(
             "compare", Counts, one=made[0].made, other=made[1].made, folder=str(compared)
         )
-        write_tables(compared, self._first_events(compared, report.order), self._folder)
+        firsts = self._first_events(compared, report.order)
+        write_tables(compared, firsts, self._folder)
+        report.traces = self._traces(compared, firsts, report.order)
         report.fields = fields_of(self._folder)
         if metrics:
             report.metrics = self._measured(metrics, made)
@@ -349,6 +379,23 @@ class _Run:
             given = {"request": request, "items": items, "both": both, "trail": trail}
             firsts = version.ask("first_events", list[First], **given, second=version is self._b)
         return firsts
+
+    def _traces(self, compared: Path, firsts: Sequence[First], order: Order) -> list[KeyTrace]:
+        by_item, found = dict(firsts), list[list[list[Paragraph]]]()
+        worst = [
+            item for item in items_to_trace(compared, _TRACED) if item.kind == "state" and item in by_item
+        ]
+        if not worst:
+            return []
+        for version in (self._a, self._b):
+            self._say(f"tracing in {version.name}")
+            folder = self._work / f"traces-{version.name}"
+            shutil.rmtree(folder, ignore_errors=True)
+            request = self._request(version, order, folder)
+            given = [(one, by_item[one]) for one in worst]
+            found.append(version.ask("key_traces", list[list[Paragraph]], request=request, firsts=given))
+        names = [one.name for one in worst]
+        return list(map(KeyTrace, names, keys_as_text(compared, worst), *found))
 
 
 def _part_of(made: Sequence[Rebuilt]) -> str:

@@ -30,6 +30,8 @@ from tailrace.lab.differences import Counts
 
 np: Any = ExtraModule("numpy", "comparisons of versions", "lab")
 DRAWS = 2_000
+_STEPS = 20
+"""Bars of a plot."""
 _VALUES_AT_ONCE = 4_000_000
 _NAME, _UNIT = (
     re.compile(rf"^[ \t]*--[ \t]*{one}:[ \t]*(\S+)[ \t]*$", re.MULTILINE) for one in ("name", "unit")
@@ -47,6 +49,14 @@ class Metric(msgspec.Struct, frozen=True):
     unit: str | None = None
 
 
+class Plot(msgspec.Struct):
+    """How many units have a value, in steps of equal size from ``low`` to ``high``, for each of some series."""
+
+    low: float
+    high: float
+    series: list[list[int]]
+
+
 class Measured(msgspec.Struct):
     """A metric of both versions, and B less A with its 95 % interval."""
 
@@ -59,6 +69,10 @@ class Measured(msgspec.Struct):
     high: float | None = None
     note: str = ""
     """Why there is no interval."""
+    values: Plot | None = None
+    """The values of the units in A and in B. A unit that divides by zero is left out, here and below."""
+    differences: Plot | None = None
+    """Those of B less A."""
 
 
 def read_metrics(file: Path) -> list[Metric]:
@@ -165,6 +179,11 @@ def measured(metric: Metric, by_version: Mapping[str, Mapping[Any, list[float]]]
     found = Measured(
         metric.name, metric.unit, float(totals[0]), float(totals[1]), float(totals[1] - totals[0])
     )
+    if metric.unit is not None:
+        by_unit = _ratios(sums)
+        by_unit = by_unit[np.isfinite(by_unit).all(axis=1)]
+        found.values = _plot(by_unit)
+        found.differences = _plot(by_unit[:, [1]] - by_unit[:, [0]])
     if metric.unit is None or len(units) < 2:
         found.note = f"no interval: {'no' if metric.unit is None or not units else 'one'} unit"
         return found
@@ -174,6 +193,15 @@ def measured(metric: Metric, by_version: Mapping[str, Mapping[Any, list[float]]]
     else:
         found.low, found.high = (float(one) for one in np.quantile(draws, (0.025, 0.975)))
     return found
+
+
+def _plot(values: Any) -> Plot | None:
+    """The columns of values as series."""
+    if not len(values):
+        return None
+    low, high = float(values.min()), float(values.max())
+    series = [np.histogram(one, _STEPS, (low, high))[0].tolist() for one in values.T]
+    return Plot(low, high, series)
 
 
 def _ratios(sums: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from tailrace.core.counting import number
 from tailrace.core.extras import ExtraModule
 from tailrace.lab.database import connected, quoted
 from tailrace.lab.metrics import Measured
@@ -19,7 +20,7 @@ from tailrace.state.snapshots.arrow import pa, parquet
 
 jinja2: Any = ExtraModule("jinja2", "comparisons of versions", "lab")
 Kind = Literal["state", "output"]
-_STEPS = 10
+_STEPS = 20
 """Bars of a histogram."""
 _DIFFERENCE: Final = "case when isfinite(try_cast(b as double) - try_cast(a as double)) then try_cast(b as double) - try_cast(a as double) end"
 _SHOWN = 50
@@ -53,18 +54,29 @@ order by one.time, one.topic, one.key, number_a, number_b
 }
 _FIELDS: Final = r"""
 with one as (
-    select actor, regexp_replace(regexp_extract(field, '^[^\[]*'), '^(.*timer) .*', '\1') as field, key, difference
+    select actor, regexp_replace(regexp_extract(field, '^[^\[]*'), '^(.*timer) .*', '\1') as field, key, difference,
+        case when difference is not null then try_cast(a as double) end as a,
+        case when difference is not null then try_cast(b as double) end as b
     from {file}
 ), two as (
-    select *, min(difference) over w as least, max(difference) over w as most from one window w as (partition by actor, field)
+    select *, min(difference) over w as least, max(difference) over w as most,
+        min(least(a, b)) over w as lowest, max(greatest(a, b)) over w as highest
+    from one window w as (partition by actor, field)
 ), three as (
     select actor, field, count(distinct key) as keys, count(difference), avg(difference), any_value(least), any_value(most),
-        histogram(case when difference is null then null when most = least then 0
-            else least({steps} - 1, cast(floor({steps} * (difference - least) / (most - least)) as bigint)) end) as bars
+        any_value(lowest), any_value(highest), {bars}
     from two group by actor, field
 )
-select * exclude (bars), [coalesce(bars[step], 0) for step in range({steps})] from three order by keys desc, 1, 2 limit {shown}
+select * exclude (differences, ones, others), {lists} from three order by keys desc, 1, 2 limit {shown}
 """
+_BARS: Final = """
+histogram(case when {value} is null then null when {high} = {low} then 0
+    else least({steps} - 1, cast(floor({steps} * (({value} - {low}) / ({high} - {low}))) as bigint)) end) as {name}"""
+_PLOTTED: Final = (
+    ("differences", "difference", "least", "most"),
+    ("ones", "a", "lowest", "highest"),
+    ("others", "b", "lowest", "highest"),
+)
 
 
 class Field(msgspec.Struct):
@@ -80,8 +92,14 @@ class Field(msgspec.Struct):
     mean: float | None
     least: float | None
     most: float | None
+    lowest: float | None
+    highest: float | None
+    """Of the values of both."""
     histogram: list[int]
-    """Number of differences in ten steps of equal size, from ``least`` to ``most``."""
+    """Number of differences in steps of equal size, from ``least`` to ``most``."""
+    values_a: list[int]
+    """Number of values of A in steps of equal size, from ``lowest`` to ``highest``; of B likewise."""
+    values_b: list[int]
 
 
 def items_to_trace(compared: Path, limit: int) -> list[Item]:
@@ -92,6 +110,13 @@ def items_to_trace(compared: Path, limit: int) -> list[Item]:
         query = _WORST[kind].format(difference=_DIFFERENCE, file=quoted(file), limit=limit)
         found += (Item(kind, row[0], row[1]) for row in rows_of(query))
     return found
+
+
+def keys_as_text(compared: Path, items: Sequence[Item]) -> list[str]:
+    """The texts of the keys of actors."""
+    query = f"select any_value(key) from {quoted(compared / 'states')} where actor = ? and key_bytes = ?"  # noqa: S608
+    database = connected()
+    return [str(database.execute(query, [one.name, one.key]).fetchall()[0][0]) for one in items]
 
 
 def rows_of(query: str) -> list[tuple[Any, ...]]:
@@ -128,13 +153,20 @@ def write_metrics(metrics: Sequence[Measured], folder: Path) -> None:
 
 def fields_of(folder: Path) -> list[Field]:
     """How each field differs, those of most keys first."""
-    query = _FIELDS.format(file=quoted(folder / "differences"), steps=_STEPS, shown=_SHOWN)
+    bars = (
+        _BARS.format(name=name, value=value, low=low, high=high, steps=_STEPS)
+        for name, value, low, high in _PLOTTED
+    )
+    lists = (f"[coalesce({name}[step], 0) for step in range({_STEPS})]" for name, *_ in _PLOTTED)
+    query = _FIELDS.format(
+        file=quoted(folder / "differences"), bars=",".join(bars), lists=", ".join(lists), shown=_SHOWN
+    )
     return [Field(*row) for row in rows_of(query)]
 
 
 # --- the page
 
-_ROWS, _CHARACTERS = 50, 200
+_ROWS, _CHARACTERS, _FIELDS_PLOTTED = 50, 200, 12
 _FIRST_SHOWN = """coalesce(case when first_timer is null
         then first_topic || ' partition ' || first_partition || ' offset ' || first_offset
         else 'timer ' || first_timer || ' of ' || first_topic end || ', ' || strftime(first_time, '%Y-%m-%d %H:%M:%S.%g'), '')"""
@@ -158,8 +190,11 @@ def write_page(report: Any, folder: Path) -> None:
         report=report,
         notes=[*report.counts.notes, *report.notes],
         tables=tables,
+        plotted_metrics=[one for one in report.metrics if one.values is not None],
+        plotted_fields=[one for one in report.fields if one.numbers][:_FIELDS_PLOTTED],
+        short=_short,
         n="{:,}".format,
-        g="{:,.6g}".format,
+        g=number,
     )
     (folder / "report.html").write_text(text, encoding="utf-8")
 
