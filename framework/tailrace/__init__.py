@@ -41,6 +41,7 @@ from tailrace.core.declare.handlers import (
     process,
     query,
 )
+from tailrace.core.declare.migrations import migrates
 from tailrace.core.declare.topic import Stream, Table, Topic
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.errors import (
@@ -101,6 +102,7 @@ __all__ = [
     "Windows",
     "agg",
     "field",
+    "migrates",
     "on_delete",
     "on_message",
     "on_processing_timer",

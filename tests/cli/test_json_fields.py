@@ -102,6 +102,7 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "snapshot create": [SHOP, "--snapshots", tmp_path / "snapshots"],
         "snapshot delete": [SHOP, "--keep", 1, "--snapshots", place / "snapshots"],
         "snapshot list": [SHOP, "--snapshots", place / "snapshots"],
+        "snapshot migrate": [SHOP, "--check", "--snapshots", tmp_path / "snapshots"],
         "snapshot show": [SHOP, "--snapshots", place / "snapshots"],
         "snapshot verify": [SHOP, "--snapshots", place / "snapshots"],
         "status": [SHOP],

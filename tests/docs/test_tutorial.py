@@ -20,6 +20,7 @@ PAGES = [
     "docs/rolling.md",
     "docs/snapshots.md",
     "docs/upgrade-and-backfill.md",
+    "docs/upgrades.md",
 ]
 
 

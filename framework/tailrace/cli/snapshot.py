@@ -27,6 +27,7 @@ from tailrace.core.counting import counted
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.snapshots.migrating import Migrating, migrating_from_log
 from tailrace.history.snapshots.taking import TakingOptions, TakingStatus, take_snapshot
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
@@ -184,6 +185,64 @@ def delete(
             click.echo(f"deleted {each}")
         if not gone:
             click.echo("nothing to delete")
+
+
+@snapshot.command(short_help="Migrate the state to the form of the present code.")
+@app_argument
+@click.argument("which", default="", metavar="[ID|NAME|latest]")
+@click.option(
+    "--check", is_flag=True, help="Only say what would change, and which keys fail. The app may run."
+)
+@any_log_option
+@snapshots_option
+@name_option
+@json_option
+def migrate(
+    *, app: str, which: str, check: bool, folder: Path | str, uri: str, name: str | None, as_json: bool
+) -> int:
+    """Take the state of APP through the migrations of its actors (tr.migrates), as a new snapshot.
+
+    The state is that of the last commit, or of the snapshot that is named. Stop the app first. Then start it
+    with --from-snapshot and --replace-state.
+    """
+    plan = find_app(app).plan()
+    outside_of_log(uri, folder, "--snapshots")
+    snapshots = Snapshots(uri, plan.app)
+    if which:
+        base = snapshots.open(which)
+        versions = dict.fromkeys((one.partition for one in base.manifest.tasks), base.manifest.version)
+        found = Migrating(plan, snapshots, base, versions)
+    else:
+        with opened_log(folder) as log:
+            found = migrating_from_log(plan, log, snapshots)
+    migrations = found.migrations
+    made = None
+    if check:
+        found.check()
+    elif migrations:
+        made = found.publish(name)
+    with piped():
+        if as_json:
+            actors = [
+                {"actor": one, "migrations": some, "keys": found.keys[one], "changed": found.changed[one]}
+                for one, some in migrations.items()
+            ]
+            said = {"app": plan.app, "snapshot": made.id if made else None, "actors": actors}
+            click.echo(msgspec.json.encode({**said, "failed": found.failed, "failures": found.failures}))
+            return int(bool(found.failed))
+        for one, some in migrations.items():
+            click.echo(f"{one}: {counted(found.keys[one], 'key')}, {found.changed[one]:,} changed")
+            for each in some:
+                click.echo(f"  {each}")
+        if found.failed:
+            click.echo(found.said_of_failures)
+        if made:
+            click.echo(
+                f"migrated to snapshot {made.id}: start {plan.app} with --from-snapshot '{uri}#{made.id}' --replace-state"
+            )
+        elif not migrations:
+            click.echo("nothing to migrate")
+    return int(bool(found.failed))
 
 
 # --- the output

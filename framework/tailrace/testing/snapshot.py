@@ -17,14 +17,17 @@ from __future__ import annotations
 
 import shutil
 import weakref
+from copy import copy
 from tempfile import mkdtemp
 
+from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.app_topics import internal_topics
 from tailrace.history.reading.beginnings import base_name, is_own
+from tailrace.history.snapshots.migrating import Migrating
 from tailrace.history.snapshots.start_from_snapshot import Start
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.state.snapshots import Snapshots
@@ -46,6 +49,8 @@ class HarnessSnapshot:
         self._log = log
         self._ends = log.ends(log.topics())
         self._published = {topic: len(log.published(topic)) for topic in log.topics()}
+        self._before: HarnessSnapshot | None = None
+        """The one that this one was migrated from: its folder is also that of this one."""
         self._folder = mkdtemp(prefix="tailrace-snapshot-")
         # A TemporaryDirectory that is forgotten warns; this is the ordinary end of a snapshot.
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -53,6 +58,21 @@ class HarnessSnapshot:
 
     def __repr__(self) -> str:
         return f"<snapshot {self.id} of the app {self.app!r}>"
+
+    def migrated(self, app: App) -> HarnessSnapshot:
+        """The state in the form of ``app``, by the migrations of its actors, as ``tailrace snapshot migrate`` makes it.
+
+        Raises:
+            UsageError: A migration fails for some keys.
+            IncompatibleStateError, SnapshotMismatchError: The state cannot be migrated by this code.
+        """
+        plan, snapshots = app.plan(), Snapshots(self._folder, self.app)
+        base = snapshots.open(self.id)
+        versions = dict.fromkeys(range(self._plan.partitions), base.manifest.version)
+        made = copy(self)
+        made._before = self
+        made.id = Migrating(plan, snapshots, base, versions).publish().id
+        return made
 
     def start(self, timezones: str) -> Start:
         """What a service starts from."""

@@ -372,3 +372,33 @@ assert_type(app.top("best_of", keyed_orders, 3, by="at", of=lambda e: e.at), tr.
 
 @app.process(app.top("again-best_of", keyed_orders, 3, by=lambda e: e.at, by_type=int, of="at"))
 def best_of(event: tr.Top[str], ctx: tr.Context[str]) -> None: ...
+
+
+class Pence(msgspec.Struct):
+    total: int
+
+
+class Pounds(msgspec.Struct):
+    total: float
+
+
+@app.actor
+class Migrated(tr.Actor):
+    total: float = 0.0
+    days: tr.MapState[int, float]
+
+    @staticmethod
+    @tr.migrates(from_version="1")
+    def pounds(key: str, old: Pence) -> Pounds:
+        return Pounds(old.total / 100)
+
+    @staticmethod
+    @tr.migrates(from_version=("1", "1.1"), of="days")
+    def days_to_pounds(key: str, old: int) -> float:
+        return old / 100
+
+    @tr.process(keyed_orders)
+    def order(self, event: Order, ctx: tr.Context[str]) -> None: ...
+
+
+assert_type(Migrated.pounds("a", Pence(5)), Pounds)

@@ -275,3 +275,11 @@ app.throttle("n", orders)  # error
 
 @app.process(app.throttle("o", orders, every="1m"))  # error
 def raw_event(event: Order, ctx: tr.Context[str]) -> None: ...
+
+
+tr.migrates(from_version=1)  # error
+tr.migrates()  # error
+
+
+@tr.migrates(from_version="1")  # error
+def without_old(key: str) -> None: ...

@@ -30,6 +30,7 @@ from tailrace.core.declare.fields import (
     struct_default,
 )
 from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole, agree, roles_of
+from tailrace.core.declare.migrations import Migration, read_migrations
 from tailrace.core.declare.plan import ActorBase
 from tailrace.core.declare.topic import ORDERS, Order, Topic
 from tailrace.core.declare.topic_declaration import one_of
@@ -58,6 +59,7 @@ class Declaration:
 
     fields: tuple[Field, ...] = ()
     handlers: tuple[Handler, ...] = ()
+    migrations: tuple[Migration, ...] = ()
     resolved: bool = False
     order: str | None = None
     """In which order it handles its events: ``"event-time"`` or ``"arrival"``."""
@@ -137,6 +139,7 @@ else:
                 Declaration(
                     fields,
                     _read_handlers(cls, scope),
+                    read_migrations(cls, scope),
                     order=order or _inherited_order(bases),
                     components=_inherited_components(bases) | components,
                     parameters=_parameters(cls),
@@ -202,6 +205,7 @@ def resolve(cls: type[Any], *, last_call: bool) -> None:
         return
     done = [one.resolve(last_call=last_call) for one in declaration.fields]
     done += [one.resolve(last_call=last_call) for one in declaration.handlers]
+    done += [one.resolve(last_call=last_call) for one in declaration.migrations]
     _check_handlers(cls, declaration.handlers)
     declaration.resolved = all(done)
 

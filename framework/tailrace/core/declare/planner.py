@@ -14,6 +14,7 @@ from tailrace.core.declare.emissions import declared_emissions, emissions_of
 from tailrace.core.declare.fields import Field
 from tailrace.core.declare.flow import Flow, Input, Operator, find_flow
 from tailrace.core.declare.handlers import Handler, MessageRole, QueryRole, TimerRole
+from tailrace.core.declare.migrations import check_migrations
 from tailrace.core.declare.order import join, ordered_operators
 from tailrace.core.declare.plan import (
     ActorPlan,
@@ -392,6 +393,7 @@ def _actor(app: Declarations, index: int, name: str, takers: Takers) -> ActorPla
         schema=describe(cls),
         has_components=bool(declaration.components),
     )
+    check_migrations(declaration.migrations, plan.schema, plan.key_codec.type, app.version)
     for handler in declaration.handlers:
         where = f"{name}.{handler.method}"
         for edge in handler.edges:

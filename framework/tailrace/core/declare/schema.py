@@ -57,6 +57,7 @@ def describe(cls: type[Any]) -> ActorSchema:
         inputs=_inputs(declaration),
         meaning=declaration.meaning,
         payloads=tuple(FieldSchema(name, one, kind="list") for name, one in payloads.items()),
+        migrated=declaration.migrations[-1].versions[-1] if declaration.migrations else "",
     )
 
 

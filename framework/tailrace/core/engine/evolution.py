@@ -52,6 +52,8 @@ def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, lis
     The schema is meaningless if there is an incompatible change. Its families of timers are the stored ones.
     """
     changes: list[Change] = []
+    if stored.migrated != declared.migrated:
+        changes.append(_mark_change(stored.migrated, declared.migrated))
     key = evolve_key("key", stored.key, declared.key, changes)
     fields, past = evolve_fields("", (stored.fields, stored.past), declared.fields, changes)
     mixed = stored.mixed or any(change.kind not in ("ttl", "default") for change in changes)
@@ -62,7 +64,18 @@ def evolve(stored: ActorSchema, declared: ActorSchema) -> tuple[ActorSchema, lis
             changes.append(Change("incompatible", part or "what it does", before, now, _OTHER_MEANING))
     payloads, _ = evolve_fields("", (stored.payloads, ()), declared.payloads, changes)
     inputs, meaning = stored.inputs | declared.inputs, stored.meaning | declared.meaning
-    return ActorSchema(key, fields, past, stored.timers, mixed, inputs, meaning, payloads), changes
+    after = ActorSchema(key, fields, past, stored.timers, mixed, inputs, meaning, payloads, stored.migrated)
+    return after, changes
+
+
+def _mark_change(stored: str, declared: str) -> Change:
+    hint = (
+        "Stop the app, run `tailrace snapshot migrate`, and start from its snapshot with --from-snapshot and --replace-state."
+        if declared
+        else "Keep the last migration in the class; or run the code that has it, as this code is older than the state."
+    )
+    before, now = (f"from version {one!r}" if one else "none" for one in (stored, declared))
+    return Change("incompatible", "migrations", before, now, hint)
 
 
 def _compare_inputs(stored: ActorSchema, declared: ActorSchema, changes: list[Change]) -> None:
@@ -206,7 +219,11 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
         {} if dropping is None else dropping.index,
         tuple(orphans),
         (*changed, *(_notice_of_field(name, field) for name, field in fields), *map(str, left)),
-        {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before},
+        {
+            one.name: earlier_declaration(after[one.name], one.schema)
+            for one in plan.actors
+            if one.name in before
+        },
         is_upgrade=row is not None and bool(written),
     )
 
@@ -280,7 +297,8 @@ def _without(schemas: dict[str, ActorSchema], dropped: Collection[str]) -> dict[
     }
 
 
-def _past(schema: ActorSchema, declared: ActorSchema) -> EarlierDeclaration:
+def earlier_declaration(schema: ActorSchema, declared: ActorSchema) -> EarlierDeclaration:
+    """What is stored by this schema, and not declared."""
     undeclared = _undeclared(schema)
     kinds = {"map": b"m", "list": b"l"}
     return EarlierDeclaration(
@@ -307,4 +325,8 @@ def past_of(plan: Plan, state: StateReader) -> Mapping[str, EarlierDeclaration]:
                     field=change.field,
                     hint="Read the state with that version of the code.",
                 )
-    return {one.name: _past(after[one.name], one.schema) for one in plan.actors if one.name in before}
+    return {
+        one.name: earlier_declaration(after[one.name], one.schema)
+        for one in plan.actors
+        if one.name in before
+    }

@@ -116,7 +116,8 @@ class ActorSchema(msgspec.Struct, frozen=True):
     ``timers`` are the families that pending timers may be of (see ``declare.schema.timer_family``).
     ``mixed``: rows may be of the form that another declaration has given them. ``inputs``: for each of its
     topics the fields that are the key, "" where a function makes it. ``meaning``: what the parts of a composite field stand
-    for, and under "" what an operator of the library does. ``payloads``: of those families whose timers have one.
+    for, and under "" what an operator of the library does. ``payloads``: of those families whose timers have one. ``migrated``: the mark of its
+    migrations, see ``declare.migrations``.
     """
 
     key: TypeSchema
@@ -127,6 +128,7 @@ class ActorSchema(msgspec.Struct, frozen=True):
     inputs: dict[str, str] = {}
     meaning: dict[str, str] = {}
     payloads: tuple[FieldSchema, ...] = ()
+    migrated: str = ""
 
 
 class _Scope(NamedTuple):
