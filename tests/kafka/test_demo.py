@@ -8,12 +8,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from services.demo import __main__ as command
-from services.demo import flights
+from services.demo import explorations, flights
 from services.demo.console import Console
 from services.demo.process import kafka_url as kafka_url_of
 from services.demo.rebuilds import rebuild
 
-DAYS = ["--since", "2013-07-13", "--until", "2013-07-16"]
+DAYS = ["--since", "2013-07-13", "--until", "2013-07-15"]
 
 
 @pytest.mark.long
@@ -21,6 +21,7 @@ def test_the_demo_runs_on_kafka_with_all_of_its_checks(kafka_url, tmp_path, monk
     lines: list[str] = []
     monkeypatch.setattr(Console, "say", lambda _, line="": lines.append(line))
     monkeypatch.setattr(flights, "rebuild", partial(rebuild, engine="local"))
+    monkeypatch.setattr(explorations, "RECORDS", 300)
     code = command.main(
         ["flights", *DAYS, "--out", str(tmp_path), "--commit-interval", "50ms", "--log", kafka_url]
     )

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.flights import Cancellation, CongestionAlert, Departure, HourlyStatistics, Movement, Weather
 from services.demo import __main__ as command
-from services.demo import flights, questions
+from services.demo import explorations, flights, questions
 from services.demo.accounts import Accounts, read
 from services.demo.console import Console
 from services.demo.live import LiveRun
@@ -39,6 +39,7 @@ def shown(out):
     with pytest.MonkeyPatch.context() as patch:
         lines: list[str] = []
         patch.setattr(Console, "say", lambda self, line="": lines.append(line))
+        patch.setattr(explorations, "RECORDS", 1_500)
         code = command.main(["flights", *DAYS, "--out", str(out), "--commit-interval", "10ms"])
         assert code == 0, "\n".join(lines)
         return "\n".join(lines)
@@ -53,7 +54,7 @@ def test_both_services_run_one_is_killed_all_is_replayed_and_nothing_differs(sho
         == 4
     )
     assert "both start from the rebuilt snapshots" in shown
-    assert len(re.findall(r"schedules of 6,000 events, \d[\d,]* keys: differences 0 ", shown)) == 2
+    assert len(re.findall(r"schedules of 1,500 events, \d[\d,]* keys: differences 0 ", shown)) == 2
     assert re.search(
         r"[1-9][\d,]* hours of airports, \d[\d,]* corrections by late departures: differences 0 ", shown
     )
@@ -92,6 +93,7 @@ def test_changed_code_is_found_by_the_replay_and_fails_the_demo(shown, out, monk
 def test_a_service_whose_results_depend_on_the_order_of_arrival_fails_the_demo(shown, out, monkeypatch):
     lines: list[str] = []
     monkeypatch.setattr(Console, "say", lambda self, line="": lines.append(line))
+    monkeypatch.setattr(explorations, "RECORDS", 1_500)
     with log_of(out) as services:
         services[1].reference = "tests.services.unordered_airport:app"
         demo = object.__new__(flights.Demo)
