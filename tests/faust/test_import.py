@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faust.serializers import codecs
 
 from tailrace.cli import append as appending
 from tailrace.cli import faust as cli
@@ -178,6 +177,8 @@ def test_an_input_with_records_that_faust_has_never_committed_has_to_be_named(fo
 def test_binary_and_restricted_pickles_are_read_by_their_codecs(tmp_path: Path) -> None:
     with closing(EmbeddedLog(tmp_path)) as log:
         log.create_topic(CHANGELOG, TopicSettings(3))
+        from faust.serializers import codecs  # takes half a second, in each worker if it stood above
+
         pickled = codecs.dumps("pickle_restricted", {"tags": {"x", "y"}, 3: 1.5})
         log.append_all([Output(CHANGELOG, b"\x00\xff", pickled, AT_MS)], 1)
         table = FaustTable(log, "shop", "counts", TableLayout("raw", "pickle_restricted"))

@@ -16,7 +16,6 @@ import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pyarrow.parquet as pq  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
 
 from tailrace.core.errors import ExportError, MissingExtraError, OptionError, UsageError
 from tailrace.core.extras import ExtraModule
@@ -96,6 +95,8 @@ def test_iceberg_has_the_rows_and_types(tmp_path: Path, life: Harness, parquet: 
     tmp_path = tmp_path / "a ü"
     export(life, tmp_path / "out", "iceberg")
     assert [one.name for one in tmp_path.parent.iterdir()] == ["a ü"]
+    from pyiceberg.catalog.sql import SqlCatalog  # takes two seconds, in each worker if it stood above
+
     with closing(SqlCatalog("tailrace", uri=f"sqlite:///{tmp_path}/out/catalog.db")) as catalogue:
         assert sorted(catalogue.list_tables("yard")) == [("yard", name) for name in NAMES]
         for name in NAMES:

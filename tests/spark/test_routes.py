@@ -20,11 +20,8 @@ def table(spark: SparkSession, routes: Routes) -> DataFrame:
     return spark.createDataFrame(routes, "src string, dst string, flights long")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_ranks_are_those_of_networkx_also_with_airports_where_flights_end(
-    spark: SparkSession, seed: int
-) -> None:
-    random = Random(seed)
+def test_ranks_are_those_of_networkx_also_with_airports_where_flights_end(spark: SparkSession) -> None:
+    random = Random(1)
     pairs = {(f"a{random.randrange(9)}", f"a{random.randrange(12)}") for _ in range(30)}
     routes = [(src, dst, random.randrange(1, 50)) for src, dst in sorted(pairs) if src != dst]
     graph = nx.DiGraph()
