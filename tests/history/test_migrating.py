@@ -21,6 +21,7 @@ from tailrace.history.snapshots import migrating
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.state.snapshots import Snapshots
 from tailrace.testing import Harness
+from tests.cli.commands import Ended, run
 from tests.history.test_reshaping import Life
 from tests.history.till_versions import LATE_MS, NAMES, Note, One, Said, Sale, Three, app_of, euros
 
@@ -161,6 +162,29 @@ def test_keys_that_fail_are_counted_and_named_and_nothing_is_published() -> None
     with pytest.raises(UsageError, match=r"1 key failed, the first: Customer 'Ada': ValueError: not she"):
         start.migrated(app)
     assert [one.id for one in snapshots.list()] == [start.id]
+
+
+failing = changed(not_for_ada, money=(str, "0.00"), **KEPT)
+
+
+def test_the_command_migrates_the_snapshot_that_is_named_or_says_what_it_would_do() -> None:
+    start = lived()
+
+    def migrate(app: str, which: str, *more: str) -> Ended:
+        return run("snapshot", "migrate", app, which, "--snapshots", start._folder, *more)
+
+    newest, broken = "tests.history.till_versions:newest", f"{__name__}:failing"
+    assert [migrate(one, start.id, "--check").code for one in (newest, broken)] == [0, 1]
+    (said,) = migrate(broken, start.id, "--check", "--json").lines
+    assert (said["failed"], said["failures"]) == (1, ["Customer 'Ada': ValueError: not she"])
+    assert (said["actors"][0]["keys"], said["actors"][0]["changed"], said["snapshot"]) == (4, 3, None)
+    refused = migrate(broken, start.id)
+    assert (refused.code, refused.out) == (1, "")
+    assert "1 key failed, the first: Customer 'Ada'" in refused.err
+    made = migrate(newest, start.id, "--name", "three")
+    assert made.code == 0
+    assert "Customer: 4 keys, 4 changed\n  two, from version 1: cents to total, currency\n" in made.out
+    assert migrate(newest, "three").out == "nothing to migrate\n"
 
 
 def test_a_migration_that_was_interrupted_is_made_again_with_the_same_bytes(

@@ -197,3 +197,6 @@ def app_of(version: int) -> Any:
         actor = Third
     app.actor(name="Customer")(actor)
     return app, sales, said, actor
+
+
+newest = app_of(3)[0]
