@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -68,7 +69,13 @@ def upgrade(
         old=old, new=new, log=str(folder), snapshots=uri, outputs=outputs, rollback=rollback, workers=workers
     )
     with progress() as report_progress, ExitStack() as stack:
-        upgrading = Upgrading(wanted, stack, lambda said: report_progress(said, 0, 0))
+
+        def say(said: str) -> None:
+            report_progress(said, 0, 0)
+            if not sys.stderr.isatty():
+                click.echo(said, err=True)
+
+        upgrading = Upgrading(wanted, stack, say)
         if only_plan:
             planned = upgrading.plan()
             said, lines = msgspec.json.encode(planned), planned.lines()

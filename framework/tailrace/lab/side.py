@@ -53,6 +53,7 @@ from tailrace.lab.upgrade.tasks import (
     advance,
     await_begun,
     check_beginning,
+    counted_rows,
     keep,
     kept_beginning,
     planned,
@@ -215,6 +216,7 @@ TASKS: dict[str, Callable[..., Any]] = {
         drain,
         corrections,
         verify,
+        counted_rows,
         await_begun,
     )
 }

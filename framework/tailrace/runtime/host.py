@@ -31,7 +31,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
 from tailrace.history.reading.residence import check_lives_here
-from tailrace.history.reading.upgrades import check_version, last_upgrade
+from tailrace.history.reading.upgrades import Upgrade, check_version, last_upgrade
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
 from tailrace.history.status.last_failure import note_failure
 from tailrace.log.interface import Reader, StoredLog
@@ -157,9 +157,11 @@ class Host:
         """The options, once this version may run."""
         return await_upgrade(self.options, self.plan, self.log)
 
-    def check_version(self) -> None:
-        """Check that this version may run. Raises ReplacedVersionError."""
-        check_version(self.plan, last_upgrade(self.log, self.plan.app))
+    def check_version(self) -> Upgrade | None:
+        """Check that this version may run, by the last upgrade, which is returned. Raises ReplacedVersionError."""
+        found = last_upgrade(self.log, self.plan.app)
+        check_version(self.plan, found)
+        return found
 
     def _check_may_run(self) -> None:
         check_lives_here(self.log, self.plan.app)

@@ -20,6 +20,8 @@ from tailrace.runtime.preparing import check_options
 
 _log = logging.getLogger("tailrace.service")
 _LOOK_S = 2.0
+_WHILE_OPEN_S = 0.2
+"""While an upgrade is open."""
 _WAIT_S = 0.05
 
 
@@ -29,14 +31,16 @@ class UpgradeWatch(Companion):
     name = "looking for upgrades"
     essential = True
     _looked = 0.0
+    _every_s = _LOOK_S
 
     def look(self) -> None:
-        """Look every two seconds. Raises ReplacedVersionError."""
-        now = time.time() // _LOOK_S
+        """Look every two seconds, and more often while an upgrade is open. Raises ReplacedVersionError."""
+        now = time.time() // self._every_s
         if now != self._looked and self.host is not None:
-            self._looked = now
             with suppress(LogUnavailableError):
-                self.host.check_version()
+                found = self.host.check_version()
+                self._every_s = _WHILE_OPEN_S if found is not None and found.is_open else _LOOK_S
+            self._looked = time.time() // self._every_s
 
 
 def await_upgrade(options: ServiceOptions, plan: Plan, log: StoredLog) -> ServiceOptions:

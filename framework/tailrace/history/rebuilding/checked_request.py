@@ -31,6 +31,8 @@ def checked(request: Request) -> Request:
             f"a partition cannot be split into {request.execution.split} shards", hint="Give 1 or more."
         )
     source, work = request.source, request.execution.work
+    if request.to.incremental:
+        _check_incremental(request)
     return replace(
         request,
         source=replace(
@@ -42,6 +44,20 @@ def checked(request: Request) -> Request:
         to=replace(request.to, uri=Place.at(request.to.uri).uri),
         execution=replace(request.execution, work=None if work is None else str(Path(work).absolute())),
     )
+
+
+def _check_incremental(request: Request) -> None:
+    base, execution = request.source.base, request.execution
+    if request.order != "tape" or request.partial or execution.split > 1:
+        raise OptionError(
+            "an incremental snapshot is made along the tape, of all keys, to the last commit and in one piece for each partition",
+            hint="Make a full one.",
+        )
+    if base is None or Place.at(base).uri != Place.at(request.to.uri).uri:
+        raise OptionError(
+            "an incremental snapshot lies where its parent does, from which it continues",
+            hint="Name a base in the place of the snapshot.",
+        )
 
 
 def _check_types(request: Request) -> None:

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
+from tailrace.history.rebuilding.following import Followers
 from tailrace.history.rebuilding.job import Unit, decode_unit
 from tailrace.history.rebuilding.results import UnitResult, decode_result, encode_result
 from tailrace.history.rebuilding.units import run_unit
@@ -53,15 +54,17 @@ class LocalEngine:
 
     name = "local"
 
-    def __init__(self, processes: int | None = None) -> None:
+    def __init__(self, processes: int | None = None, followers: Followers | None = None) -> None:
+        """``followers``: tasks along the tape run in this process, and are kept there for the next round."""
         self.processes = len(os.sched_getaffinity(0)) if processes is None else processes
+        self._followers = followers
         self._idle: list[ChildProcess] = []
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
         """See ``Engine.run``."""
-        if self.processes == 1 or len(units) == 1:
+        if self.processes == 1 or len(units) == 1 or self._followers is not None:
             for unit in units:
-                yield run_unit(unit)
+                yield run_unit(unit, self._followers)
                 on_progress()
             return
         waiting = [unit.encode() for unit in reversed(units)]

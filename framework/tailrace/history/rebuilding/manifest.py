@@ -32,6 +32,8 @@ def manifest_of(job: Job, past: HistorySource, tasks: Sequence[TaskResult], note
         version=job.version,
         partitions=job.partitions,
         created_ms=job.created_ms,
+        kind="incremental" if request.to.incremental else "full",
+        parent=job.base if request.to.incremental else None,
         name=request.to.name,
         source=job.order,
         environment=environment(),

@@ -60,6 +60,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the savepoint; None: the snapshot is not a savepoint."""
     outputs: str = "none"
     """``none``, ``parquet:URI``, or ``topic:SUFFIX``."""
+    incremental: bool = False
+    """Along the tape, from a base in the same place: the snapshot has only what has changed since the base, its parent."""
 
 
 class Failures(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from msgspec.structs import replace
 
@@ -16,9 +17,10 @@ from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import BadRecordError, ReplayDivergedError, TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.beginnings import rows_of_keys
-from tailrace.history.reading.driving import Step, TapeSink, drive_along_tape, other_version, replay_of
+from tailrace.history.reading.driving import Step, TapeSink, other_version, replay_of
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.failures import STOP_HINT, Failed
+from tailrace.history.rebuilding.following import Follower, Followers
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.output_files import Frame
 from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
@@ -26,7 +28,7 @@ from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.recorded_rows import compare_rows
 from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, whole
 from tailrace.history.rebuilding.request import task_settings
-from tailrace.history.rebuilding.results import OutputFiles, RowComparison, TaskResult, UnitResult
+from tailrace.history.rebuilding.results import OutputFiles, RowComparison, StateFiles, TaskResult, UnitResult
 from tailrace.history.rebuilding.task_folder import TaskFolder
 from tailrace.history.rebuilding.unit_files import write_frames, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
@@ -34,15 +36,33 @@ from tailrace.state import StateMemory
 
 
 def run_task(
-    unit: Unit, past: HistorySource, work: WorkFolder, attempt: str, watch: Watch | None = None
+    unit: Unit,
+    past: HistorySource,
+    work: WorkFolder,
+    attempt: str,
+    watch: Watch | None = None,
+    followers: Followers | None = None,
 ) -> UnitResult:
-    """Run a task to its end, of the keys of a watch with its observer. Raises TailraceError: see ``Replay.take`` and ``Failed``."""
+    """Run a task to its end, of the keys of a watch with its observer; ``followers``: it is kept there for the next round.
+    Raises TailraceError: see ``Replay.take`` and ``Failed``.
+    """
     result = UnitResult(unit=unit.name, attempt=attempt)
     if unit.job.targets[unit.partition].cut is None:
         result.tasks = (TaskResult(partition=unit.partition),)
         return result
-    with TaskFolder(unit.job, unit.partition, work.tasks, attempt, StateMemory()) as folder:
-        _TaskRun(unit, past, work, result, folder, watch or Watch()).run()
+    follower = None if followers is None else followers.taken(unit.job, unit.partition)
+    kept = None
+    if followers is not None:
+        kept = follower.store if follower else followers.store(unit.job, unit.partition, attempt)
+    with ExitStack() as failing:
+        if kept is not None:
+            failing.callback(kept.close)
+        with TaskFolder(unit.job, unit.partition, work.tasks, attempt, StateMemory(), kept) as folder:
+            run = _TaskRun(unit, past, work, result, folder, watch or Watch(), follower)
+            run.run()
+        failing.pop_all()
+    if followers is not None:
+        followers.keep(unit.job, unit.partition, run.follower)
     return result
 
 
@@ -67,12 +87,15 @@ class _TaskRun(TapeSink):
         result: UnitResult,
         folder: TaskFolder,
         watch: Watch,
+        follower: Follower | None = None,
     ) -> None:
         self._unit, self._job, self._number = unit, unit.job, unit.partition
         self._past, self._plan, self._work = past, past.plan, work
         self._result, self._folder = result, folder
         self._target = self._job.targets[self._number]
-        self._failed = Failed(self._job.request.failures.on_error)
+        on_error = self._job.request.failures.on_error
+        self._failed = Failed(on_error) if follower is None else follower.failed
+        self._incremental = self._job.request.to.incremental
         keys = self._job.request.keys
         self._keys = named_keys(self._plan, keys).keys if keys else watch.keys
         self._observer = watch.observer
@@ -83,20 +106,27 @@ class _TaskRun(TapeSink):
         """Number of outputs so far, less those of the first run up to the same commit."""
         assert self._target.cut is not None
         self._end = tape.decode_cut(self._target.cut)
-        self._replay = self._begun()
+        self.follower = self._begun() if follower is None else follower
+        self._replay = self.follower.replay
         super().__init__(folder.store)
 
-    def _begun(self) -> Replay:
-        """The replay, with the rows of its keys at the task's beginning."""
-        request, store = self._job.request, self._folder.store
+    def _begun(self) -> Follower:
+        """The task, with the rows of its keys at its beginning."""
         begun = self._past.beginning(self._job, self._number)
-        begun.load(store, rows_of_keys(self._plan, self._keys))
+        begun.load(self._folder.store, rows_of_keys(self._plan, self._keys))
+        follower = Follower(self._folder.store, self._failed, self._source(), self._replay_of)
+        if self._incremental and begun.snapshot is not None and begun.snapshot.manifest.id != self._job.base:
+            follower.note(row for row, _ in self._folder.store.rows())
+        return follower
+
+    def _replay_of(self, source: Source) -> Replay:
+        request = self._job.request
         return replay_of(
             self._plan,
             self._number,
-            store,
+            self._folder.store,
             self._folder.cut,
-            self._source(),
+            source,
             lineage=self._end.lineage,
             watch=Watch(self._observer, self._keys, self._failed.decide),
             settings=task_settings(),
@@ -126,8 +156,7 @@ class _TaskRun(TapeSink):
         begun_s = time.perf_counter()
         task, work = self._replay.task, self._result.work
         first = task.totals.records
-        tapes = self._past.tapes(self._number, self._end.tape)
-        whole = drive_along_tape(self._replay, tapes, self._end.tape, self)
+        whole = self.follower.advance(self._past, self._end.tape, self, self._source())
         self._work.report(self._unit.name, task.totals.records, self._end.totals.records, now=True)
         work.replayed = task.totals.records - first
         if missing := self._replay.missing:
@@ -189,7 +218,7 @@ class _TaskRun(TapeSink):
 
     def write(self, batch: CommitBatch, /) -> None:
         """See ``Sink.write``."""
-        self._folder.write(batch)
+        (self.follower if self._incremental else self._folder).write(batch)
 
     def step_done(self, task: Task, step: Step, /) -> None:
         """See ``TapeSink.step_done``."""
@@ -241,6 +270,12 @@ class _TaskRun(TapeSink):
                 hint="The code differs from the one that ran, or it depends on something that is not on the "
                 "tape.",
             )
+        if self._incremental:
+            changed = [*self.follower.taken()]
+            gone = [row for row, value in changed if value is None]
+            present = ((row, value) for row, value in changed if value is not None)
+            state = write_rows(job, number, attempt, present, schema, self._past, gone)
+            return self._result_of(cut, None, state, RowComparison())
         state = write_rows(job, number, attempt, store.rows(), schema, self._past)
         position, compared = self._target.changelog_position if of_service else None, RowComparison()
         if position is not None:
@@ -251,11 +286,17 @@ class _TaskRun(TapeSink):
                 state,
                 lambda: (one for one in store.rows() if one[0][:1] == rows.STATE),
             )
+        return self._result_of(cut, None if compared.different else position, state, compared)
+
+    def _result_of(
+        self, cut: bytes | None, position: int | None, state: StateFiles, compared: RowComparison
+    ) -> TaskResult:
+        job, number, attempt = self._job, self._number, self._result.attempt
         outputs = self._folder.finished_outputs()
         return TaskResult(
             partition=number,
             cut=cut,
-            changelog_position=None if compared.different else position,
+            changelog_position=position,
             totals=self._replay.task.totals,
             state=state,
             rows=compared,

@@ -16,13 +16,25 @@ from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 
 
 class TaskFolder:
-    """Belongs to one attempt, which removes it when it ends. What a killed attempt leaves goes with the work folder."""
+    """Belongs to one attempt, which removes it when it ends. What a killed attempt leaves goes with the work folder.
 
-    def __init__(self, job: Job, number: int, tasks: Path, attempt: str, memory: StateMemory) -> None:
+    ``kept``: a store of somebody else, who closes it.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        number: int,
+        tasks: Path,
+        attempt: str,
+        memory: StateMemory,
+        kept: RocksStore | MemoryStore | None = None,
+    ) -> None:
         self._path = tasks / f"{number}-{attempt}"
         self._path.mkdir(parents=True)
-        self.store: RocksStore | MemoryStore = MemoryStore()
-        if job.request.execution.store == "rocks":
+        self._is_kept = kept is not None
+        self.store: RocksStore | MemoryStore = MemoryStore() if kept is None else kept
+        if kept is None and job.request.execution.store == "rocks":
             identity = StateIdentity(job.app, number)
             self.store = RocksStore(self._path / "state", identity, memory)
         self.outputs: BlockWriter | None = None
@@ -35,7 +47,8 @@ class TaskFolder:
     def __exit__(self, *raised: Any) -> None:
         if self.outputs is not None:
             self.outputs.close()
-        self.store.close()
+        if not self._is_kept:
+            self.store.close()
         shutil.rmtree(self._path, ignore_errors=True)
 
     @property

@@ -43,15 +43,19 @@ def write_rows(
     state: Iterable[tuple[bytes, bytes]],
     schema: bytes,
     past: HistorySource | None = None,
+    gone: Iterable[bytes] | None = None,
 ) -> StateFiles:
-    """Write the rows of a task, ascending. With ``past``, also write the messages in flight to the task."""
+    """Write the rows of a task, ascending. With ``past``, also write the messages in flight to the task. ``gone``: the rows are
+    those that have changed since the parent of an incremental snapshot, and these are deleted.
+    """
     counted = _Counted(state, names=bool(job.request.keys))
     if past is None or job.request.limited or job.request.keys:
-        waiting, files = None, write_task(job.folder, number, attempt, counted)
+        waiting, files = None, write_task(job.folder, number, attempt, counted, deleted=gone)
     else:
         flight = InFlight(past, {one.partition: one.cut for one in job.targets}, job.ends)
         waiting = flight.waiting(number)
-        files = write_task(job.folder, number, attempt, counted, messages=flight.messages(number))
+        messages = flight.messages(number)
+        files = write_task(job.folder, number, attempt, counted, messages=messages, deleted=gone)
     return StateFiles(files, schema, counted.keys, counted.rows, tuple(counted.named), waiting)
 
 

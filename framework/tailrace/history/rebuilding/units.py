@@ -16,6 +16,7 @@ from tailrace.history.reading.same_topics import check_same_topics
 from tailrace.history.rebuilding.canonical_unit import run_canonical
 from tailrace.history.rebuilding.code_digest import differences
 from tailrace.history.rebuilding.failures import naming_canonical
+from tailrace.history.rebuilding.following import Followers
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.results import Failure, UnitResult
@@ -29,12 +30,12 @@ from tailrace.processes.app_loading import find_app
 _SHOWN = 5
 
 
-def run_unit(unit: Unit) -> UnitResult:
+def run_unit(unit: Unit, followers: Followers | None = None) -> UnitResult:
     """Run a part of a rebuild, or return its result if it is done already. It may run anywhere, again, and
     twice at once.
 
     An error that would occur again is returned in the result (``failure``): a retry is pointless. Any other
-    error is raised: the unit may be run again.
+    error is raised: the unit may be run again. ``followers``: tasks along the tape are kept there.
     """
     work = WorkFolder(Path(unit.job.work))
     done = work.result(unit.name)
@@ -48,7 +49,10 @@ def run_unit(unit: Unit) -> UnitResult:
         with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
             check_same_topics(past.log, unit.job.topics, topics_of(plan, past.log))
             with naming_canonical() if taped else nullcontext():
-                result = _RUNS[unit.kind](unit, past, work, attempt)
+                if unit.kind == "task":
+                    result = run_task(unit, past, work, attempt, followers=followers)
+                else:
+                    result = _RUNS[unit.kind](unit, past, work, attempt)
     except TailraceError as error:
         return UnitResult(unit=unit.name, attempt=attempt, failure=Failure.of(error))
     return work.finish(unit, result)
@@ -81,7 +85,6 @@ def _other_code(reference: str, noted: tuple[tuple[str, str], ...]) -> list[str]
 
 _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
     "sends": run_sends,
-    "task": run_task,
     "first": run_first,
     "shard": run_shard,
     "merge": run_merge,

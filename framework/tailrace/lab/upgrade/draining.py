@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.delivery import own_inputs
+from tailrace.history.reading.upgrades import Upgrade
 from tailrace.log.interface import Fetch, Reader
 from tailrace.runtime.host import Host
 from tailrace.runtime.inputs import WatchedReader
@@ -41,8 +42,9 @@ class _Draining(Host):
     def _await_turn(self) -> ServiceOptions:
         return self.options
 
-    def check_version(self) -> None:
+    def check_version(self) -> Upgrade | None:
         """It may run."""
+        return None
 
     def _live_reader(self) -> Reader:
         kept = {self.plan.changelog_topic, *own_inputs(self.plan)}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -63,7 +65,8 @@ class Upgrading:
     """An upgrade of ``wanted``. The processes of the versions end with ``stack``."""
 
     def __init__(self, wanted: Wanted, stack: ExitStack, say: Say = lambda _: None) -> None:
-        self._wanted, self._say = wanted, say
+        self._wanted, self._say, self._followers = wanted, say, ""
+        stack.callback(lambda: shutil.rmtree(self._followers, ignore_errors=True))
         places = [placed(one, stack) for one in (wanted.old, wanted.new)]
         if wanted.rollback:
             places.reverse()
@@ -79,7 +82,16 @@ class Upgrading:
         log = stack.enter_context(closing(open_log(wanted.log)))
         uri = Place.at(wanted.snapshots).uri
         self._sides = Sides(
-            old, new, old_is, new_is, log, wanted.log, uri, wanted.workers, wanted.outputs == "correct"
+            old,
+            new,
+            old_is,
+            new_is,
+            log,
+            wanted.log,
+            uri,
+            wanted.workers,
+            wanted.outputs == "correct",
+            str(Path(Place.at(uri).path) / old_is.app / "_work" / "followers"),
         )
         self.app = old_is.app
         self._check()
@@ -171,6 +183,7 @@ class Upgrading:
         upgrade, before = self._state(), self._previous()
         log.create_topic(upgrades_of(self.app), TopicSettings(1))
         with closing(log.writer(upgrades_of(self.app))) as writer:
+            self._followers = self._sides.followers  # another command's, before
             return Steps(self._sides, upgrade, before, writer, self._say, reached).run()
 
     def cancel(self) -> bool:

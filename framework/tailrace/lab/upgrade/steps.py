@@ -5,9 +5,10 @@ durable outside of the command: in the log (see ``history.reading.upgrades``), a
 
     step                                             noted by                          killed before the next step
     1  begun     new processes wait                  the log                           old runs
-    2  before    a full snapshot of old              ``upgrade-ID-before``             old runs
+    2  before    a snapshot of old                   ``upgrade-ID-before``             old runs
     3  round     rebuild new, then catch up, until   ``upgrade-ID-N``, one for each    old runs; the round is resumed (see
-                 the rest is small                   round                             ``rebuilding.driver``)
+                 the rest is small; what old has     round, ``upgrade-ID-near``        ``rebuilding.driver``)
+                 changed meanwhile
     4  fenced    old processes commit and end        the log                           nobody runs
     5  last      when nobody owns a task: in         ``upgrade-ID-last``               nobody runs
                  canonical order old handles its
@@ -17,6 +18,10 @@ durable outside of the command: in the log (see ``history.reading.upgrades``), a
     7  verified  both stand at one moment            nothing: it is compared again     nobody runs
     8  ready     and corrections of outputs          the log, in one commit            new processes replace the state, and run
     9  done      all tasks have begun with it        the log                           new runs
+
+Along the tape, rounds after the whole rebuild are incremental: one process keeps the stores of all tasks open (see
+``rebuilding.following``), so 5 costs what has happened since the round before, and 6 what has happened since ``near``. A command
+that was killed opens the stores with the last snapshot of a round, and if that was after 4, the gap grows with the number of rows.
 
 Up to 7 it can be given up: old runs, and nothing of it was changed. If 5 to 7 fail, it is given up by itself. From 8 on the
 way back is a *rollback*: an upgrade to old whose first round begins with the state that was kept. That one stands at the
@@ -89,6 +94,8 @@ class Sides(NamedTuple):
     workers: int | None
     correct: bool
     """Whether outputs to tables are corrected."""
+    followers: str
+    """Folder for the stores that new keeps between rounds."""
 
     @property
     def outputs_uri(self) -> str:
@@ -112,7 +119,8 @@ class Sides(NamedTuple):
 
     def advance(self, request: Request, workers: int | None) -> RebuildReport:
         """Do a rebuild of new."""
-        return self.new.ask("advance", RebuildReport, request=request, workers=workers)
+        given = {"request": request, "workers": workers, "followers": self.followers}
+        return self.new.ask("advance", RebuildReport, **given)
 
     def corrections(self, snapshots: list[str]) -> list[Correction]:
         """Those of the outputs of rounds with these snapshots; none if outputs are kept."""
@@ -150,6 +158,7 @@ class Steps:
             self._old("keep", str, uri=self._sides.kept_uri, name=self._named("before"))
             self._reached("before")
             self._catch_up()
+            self._old("keep", str, uri=self._sides.kept_uri, name=self._named("near"))
             self._note("fenced")
         if at <= 1:
             try:
@@ -159,6 +168,8 @@ class Steps:
                 raise
         self._await_new()
         self._note("done")
+        given = {"uri": self._sides.uri, "snapshot": self._upgrade.snapshot}
+        self.report.rows = self._sides.new.ask("counted_rows", int, **given)
         self.report.done = True
         return self.report
 
@@ -196,7 +207,8 @@ class Steps:
             begun_s, made = time.monotonic(), self._made()
             self._round(self._named(len(made)), made)
             took_s = time.monotonic() - begun_s
-            if made and (took_s < _SMALL_S or took_s > before_s / 2):
+            # The first round along the tape after the whole rebuild opens the stores, which takes time for each row.
+            if made and (took_s < _SMALL_S or (len(made) > 1 and took_s > before_s / 2)):
                 return
             before_s = took_s
 
@@ -208,7 +220,9 @@ class Steps:
         if made:
             order: Order = "canonical" if made[-1].source == "canonical" else "tape"
             # A small state is quicker without further processes.
-            is_small = sum(file.rows for task in made[-1].tasks for file in task.files) <= _ROWS_IN_MEMORY
+            is_small = (
+                sum(file.rows for one in made for task in one.tasks for file in task.files) <= _ROWS_IN_MEMORY
+            )
             self._rebuild(order, (self._sides.uri, made[-1].id), name, is_small=is_small)
         elif not self._upgrade.rollback:
             first_that_goes(lambda order: self._rebuild(order, None, name))
@@ -225,6 +239,8 @@ class Steps:
         request, workers = self._sides.request(order, base, name), self._sides.workers
         if is_small:
             request, workers = replace(request, execution=Execution(store="memory")), 1
+        if order == "tape" and base is not None and base[0] == self._sides.uri:
+            request = replace(request, to=replace(request.to, incremental=True))
         report = self._sides.advance(request, workers)
         self.report.rounds += 1
         self.report.order = report.order
@@ -246,7 +262,7 @@ class Steps:
         kept = self._old("keep", str, uri=self._sides.kept_uri, name=f"upgrade-{self._upgrade.id}")
         self._reached("kept")
         timers = self._sides.old_is.timers or self._sides.new_is.timers
-        self.report.rows = self._new("verify", int, snapshot=state, timers=timers)
+        self._new("verify", type(None), snapshot=state, timers=timers)
         self._reached("verified")
         corrected = self._sides.corrections([one.id for one in made])
         self.report.corrected = len(corrected)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +19,7 @@ from tailrace.history.reading.beginnings import check_not_edited, taped_beginnin
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.following import Followers
 from tailrace.history.rebuilding.planning import RebuildPlan, plan_rebuild
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Request
@@ -68,9 +71,18 @@ def about_version(plan: Plan, reference: str) -> AboutVersion:
     )
 
 
-def advance(plan: Plan, request: Request, workers: int | None) -> RebuildReport:
-    """Rebuild."""
-    return rebuild(_ordered(plan, request), LocalEngine(workers))
+_followers: dict[str, Followers] = {}
+"""By folder, those of this process."""
+
+
+def advance(plan: Plan, request: Request, workers: int | None, followers: str) -> RebuildReport:
+    """Rebuild. An incremental round keeps the stores of its tasks open in this process, in the folder ``followers``."""
+    if not request.to.incremental:
+        return rebuild(_ordered(plan, request), LocalEngine(workers))
+    if followers not in _followers:
+        shutil.rmtree(followers, ignore_errors=True)  # what a killed process has left
+        _followers[followers] = Followers(Path(followers))
+    return rebuild(request, LocalEngine(1, _followers[followers]))
 
 
 def planned(plan: Plan, request: Request, workers: int | None) -> RebuildPlan:
@@ -156,17 +168,20 @@ def _begun(history: AppHistory, entry: TaskEntry) -> TaskEntry:
     return replace(entry, cut=tape.encode(cut), files=(), changelog_position=None)
 
 
-def verify(plan: Plan, log: str, uri: str, snapshot: str, *, timers: bool) -> int:
-    """Check that a snapshot stands where the app does, in all tasks, and that no timer is lost. Returns the number of its rows.
-    Raises SnapshotMismatchError.
-    """
+def verify(plan: Plan, log: str, uri: str, snapshot: str, *, timers: bool) -> None:
+    """Check that a snapshot stands where the app does, in all tasks, and that no timer is lost. Raises SnapshotMismatchError."""
     found = Snapshots(uri, plan.app).open(snapshot)
     with closing(open_log(log)) as opened:
         history = AppHistory(plan, opened)
         for number in range(plan.partitions):
             if (cut := history.committed(number).cut) is not None:
                 check_same_moment(plan, opened, found, number, tape.decode_cut(cut), cuts_only=not timers)
-    return sum(file.rows for task in found.manifest.tasks for file in task.files)
+
+
+def counted_rows(plan: Plan, uri: str, snapshot: str) -> int:
+    """The number of rows of a snapshot."""
+    found = Snapshots(uri, plan.app).open(snapshot)
+    return sum(len(keys) for number in range(plan.partitions) for keys, _ in found.chunks(number))
 
 
 def await_begun(plan: Plan, log: str, uri: str, snapshot: str) -> None:

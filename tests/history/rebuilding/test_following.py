@@ -1,0 +1,102 @@
+"""Rounds that keep their stores: after any number of rounds the state is that which the service has, however often it was killed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tailrace.core import rows
+from tailrace.core.engine import tape
+from tailrace.core.errors import OptionError
+from tailrace.core.records import Output
+from tailrace.history.reading.app_history import AppHistory
+from tailrace.history.reading.driving import replay_of
+from tailrace.history.rebuilding.driver import rebuild
+from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.failures import Failed
+from tailrace.history.rebuilding.following import Follower, Followers
+from tailrace.history.rebuilding.request import task_settings
+from tailrace.log.embedded import EmbeddedLog
+from tailrace.processes.app_loading import find_app
+from tailrace.state import MemoryStore
+from tests.history.rebuilding.lived import TALLY, done, live, opened, rebuilt, request, serve_tallies
+
+
+@pytest.mark.parametrize("store", ["memory", "rocks"])
+def test_a_round_is_the_state_of_the_service_and_has_only_what_has_changed(
+    tmp_path: Path, store: str
+) -> None:
+    random = Random(store)
+    serve_tallies(tmp_path, keys=40, rounds=2)
+    _, found = done(tmp_path)
+    followers = Followers(tmp_path / "first")
+    with ExitStack() as killed:
+        for number in range(6):
+            if random.random() < 0.4:  # a new process, which has no stores
+                followers = Followers(tmp_path / str(number))
+            if number != 3:  # then nothing has happened since
+                serve_tallies(tmp_path, keys=random.choice([3, 45]), rounds=1, first_round=2 + number)
+            base = {"base": str(tmp_path / "snapshots"), "base_id": found.manifest.id}
+            asked = request(tmp_path, incremental=True, order="tape", store=store, **base)
+            found = opened(asked, rebuild(asked, LocalEngine(1, followers)))
+            assert found.manifest.kind == "incremental"
+            kept = [followers._kept[one].follower for one in followers._kept]
+            for one in kept:
+                killed.callback(one.close)
+            expected = live(tmp_path, find_app(TALLY).plan())
+            assert [(one.cut, one.rows) for one in rebuilt(found)] == [
+                (one.cut, one.rows) for one in expected
+            ]
+            written = sum(file.rows for task in found.manifest.tasks for file in task.files)
+            if number == 3:
+                assert written == 0
+
+
+def test_the_rows_taken_of_each_stretch_add_up_to_the_state(tmp_path: Path) -> None:
+    serve_tallies(tmp_path, keys=30, rounds=8)
+    plan, random = find_app(TALLY).plan(), Random(1)
+    expected = live(tmp_path, plan)
+    with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
+        history = AppHistory(plan, log)
+        for number in range(plan.partitions):
+            end = tape.decode_cut(expected[number].cut or b"")
+            outputs, state = list[Output](), dict[bytes, bytes]()
+            follower = _follower(history, number, end.lineage)
+            stops = sorted({*(random.randrange(end.tape + 1) for _ in range(5)), end.tape})
+            for stop in stops:
+                outputs += follower.follow(history, stop)
+                for row, value in follower.taken():
+                    if value is None:
+                        state.pop(row, None)
+                    else:
+                        state[row] = value
+                assert sorted(state.items()) == [
+                    one for one in follower.store.rows() if one[0][:1] == rows.STATE
+                ]
+            assert sorted(state.items()) == expected[number].rows
+            assert follower.cut == expected[number].cut
+            assert [*follower.taken()] == []
+            assert len(outputs) == end.totals.outputs
+
+
+def _follower(history: AppHistory, number: int, lineage: bytes) -> Follower:
+    store = MemoryStore()
+    return Follower(
+        store,
+        Failed(),
+        history.source(number),
+        lambda source: replay_of(
+            history.plan, number, store, None, source, lineage=lineage, settings=task_settings()
+        ),
+    )
+
+
+def test_an_incremental_round_needs_its_parent_beside_it(tmp_path: Path) -> None:
+    for options in ({}, {"base": str(tmp_path / "elsewhere")}):
+        with pytest.raises(OptionError, match="lies where its parent does"):
+            rebuild(request(tmp_path, incremental=True, order="tape", **options))
+    with pytest.raises(OptionError, match="is made along the tape"):
+        rebuild(request(tmp_path, incremental=True, order="canonical", base=str(tmp_path / "snapshots")))
