@@ -57,7 +57,7 @@ DEPENDS = {
 UNORDERED = {"aircraft": [aircraft.movements]}
 """By app, topics to which several keys emit under one key: an airport gets the movements of all aircraft, in no common order."""
 
-SCHEDULES = 10
+SCHEDULES = 5
 EVENTS = 100
 FLIGHTS = 800
 UNITS_MS = 250, 20_000, 600_000
