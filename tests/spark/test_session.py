@@ -6,15 +6,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import pyspark
 import pytest
 
-from tailrace.core.errors import MissingExtraError, UnfitJavaError
+from tailrace.core.errors import MissingExtraError, UnfitJavaError, UsageError
 from tailrace.core.records import Output
-from tailrace.spark.session import session
+from tailrace.spark.session import register, session
 from tests.spark import travel
 
 
@@ -140,3 +140,10 @@ def test_an_error_in_the_data_or_the_options_is_reported_once_and_in_a_sentence(
     assert "UsageError: columns: there is no column 'mile'" in unknown
     assert "OffsetGoneError: the last offset that is asked for is not in the log" in gone
     assert max(one.count("\n") for one in (bad, unknown, gone)) <= 1
+
+
+def test_spark_connect_is_refused_where_a_user_meets_it():
+    connect: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    for meet in (lambda: session("sc://host:15002"), lambda: register(connect)):
+        with pytest.raises(UsageError, match="Spark Connect is not supported"):
+            meet()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tailrace.core.errors import MissingExtraError
+from tailrace.core.errors import MissingExtraError, UsageError
 from tailrace.spark.java import check_java
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def session(
     Raises:
         MissingExtraError: PySpark is not installed.
         UnfitJavaError: There is no Java that Spark can run on.
+        UsageError: ``master`` is the URL of a Spark Connect server.
     """
+    if master.startswith("sc://"):
+        raise _connect_refused()
     builder_of = _builder()
     check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -57,7 +60,12 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Register the data source ``tailrace`` in a session that you have made yourself."""
+    """Register the data source ``tailrace`` in a session that you have made yourself.
+
+    Raises UsageError: it is a session of Spark Connect.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise _connect_refused()
     from tailrace.spark.source import TailraceSource  # noqa: PLC0415 (PySpark is an extra)
 
     spark.dataSource.register(TailraceSource)
@@ -94,6 +102,13 @@ def end(spark: SparkSession) -> None:
 def is_local(master: str) -> bool:
     """Whether a master runs on this machine alone."""
     return master.startswith("local")
+
+
+def _connect_refused() -> UsageError:
+    return UsageError(
+        "Spark Connect is not supported: rebuilds use the SparkContext, which its clients do not have, and the data source is tested without it",
+        hint='Use tailrace.spark.session("spark://host:7077") or session("local[*]").',
+    )
 
 
 def _log_no_task(spark: SparkSession) -> None:

@@ -41,7 +41,10 @@ AT_ONCE = 10_000
 PER_TASK = 500_000
 """Default number of offsets that one task of Spark reads."""
 
-_ANSWER_S = 30.0
+WHOLE = 1 << 63
+"""More offsets than there are: a partition is read by one task."""
+
+ANSWER_S = 30.0
 _LOAD_AGAIN = "Load the table again to read what is there now; for all of it, leave startingOffsets and endingOffsets out."
 
 OpenLog = Callable[[], OneCommitLog]
@@ -98,6 +101,8 @@ class TopicTable:
         self.open_log = open_log
         self.topic = options.required("topic")
         self.events = _events(options, self.topic)
+        self.partitioned = self.events is not None and self.events.partitioned
+        self.per_task = options.count("recordsPerTask", PER_TASK)
         self.keeps_undecodable = (
             self.events is not None and options.one_of("undecodable", "fail", "keep") == "keep"
         )
@@ -146,6 +151,10 @@ class TopicTable:
     def keys(self) -> frozenset[bytes] | None:
         """The keys to read, encoded; None for all."""
         return self.options.keys(key_codec_for(bytes) if self.events is None else self.events.key_codec)
+
+    def reader(self) -> TopicReader:
+        """Reads the table."""
+        return TopicReader(self)
 
     def cut(self) -> dict[str, str]:
         """The offsets to read, of all partitions as of one commit: see ``cut``."""
@@ -256,16 +265,15 @@ class TopicReader(ds.DataSourceReader):
         # The cut is already chosen: a transaction that was opened since is behind it, and is not waited for.
         spans = table.spans(log, [log.end_offset(topic, number) for number in range(log.partitions(topic))])
         numbers = set(range(len(spans)))
-        if self.keys is not None and table.events is not None and table.events.partitioned:
+        if self.keys is not None and table.partitioned:
             numbers &= {partition_of(key, len(spans)) for key in self.keys}
-        per_task = table.options.count("recordsPerTask", PER_TASK)
         for number in sorted(numbers):
             span = spans[number]
             if start_ms > ALL.start and span.start < span.stop:
                 span = Range(max(span.start, log.offset_at(topic, number, start_ms)), span.stop)
             for begin, end in self._stretches(log, number, span):
-                for start in range(begin, end, per_task):
-                    yield Slice(number, start, min(start + per_task, end))
+                for start in range(begin, end, table.per_task):
+                    yield Slice(number, start, min(start + table.per_task, end))
 
     def _stretches(self, log: OneCommitLog, number: int, span: Range) -> list[tuple[int, int]]:
         """The parts of some offsets that can have a row: an archive knows from when its chunks are."""
@@ -309,28 +317,9 @@ class TopicReader(ds.DataSourceReader):
         try:
             if isinstance(log, ArchivedLog):
                 log.wanted = self._wanted()
-            table = self.table
-            table.check_topic(log)
-            make = Batches(
-                TopicPartition(table.topic, partition.partition),
-                table.columns,
-                table.events,
-                keeps_undecodable=table.keeps_undecodable,
-            )
-            stretch = batches(
-                log,
-                table.topic,
-                partition.partition,
-                partition.start,
-                partition.stop,
-                whole=True,
-                at_once=AT_ONCE,
-                patience_s=_ANSWER_S,
-            )
-            for records in stretch:
-                if found := self._kept(records):
-                    yield make.batch(found)
-            table.check_topic(log)
+            self.table.check_topic(log)
+            yield from self._read(log, partition)
+            self.table.check_topic(log)
         except TopicReplacedError:
             raise
         except OffsetGoneError as error:
@@ -338,6 +327,15 @@ class TopicReader(ds.DataSourceReader):
             raise
         finally:
             log.close()
+
+    def _read(self, log: OneCommitLog, part: Slice) -> Iterator[Any]:
+        table, place = self.table, TopicPartition(self.table.topic, part.partition)
+        make = Batches(place, table.columns, table.events, keeps_undecodable=table.keeps_undecodable)
+        for records in batches(
+            log, *place, part.start, part.stop, whole=True, at_once=AT_ONCE, patience_s=ANSWER_S
+        ):
+            if found := self._kept(records):
+                yield make.batch(found)
 
     def _kept(self, records: list[InputRecord]) -> list[InputRecord]:
         keys = self.keys
