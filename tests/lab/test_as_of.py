@@ -261,7 +261,14 @@ def test_the_rows_of_one_key_are_those_among_all(seeds: range) -> None:
         ({"key_1": ["a"], "time": [1]}, r"key_2.*key_1, key_2 \(the key of Slot\)"),
         ({"key_1": ["a"], "key_2": [1]}, "time"),
         ({"key_1": ["a", "a"], "key_2": [1, None], "time": [1, 2]}, "row 2 .* has no key of Slot"),
-        ({"key_1": ["a"], "key_2": [1], "time": pa.array([None], pa.int64())}, "row 1 .* or no time"),
+        (
+            {"key_1": ["a"], "key_2": [1], "time": pa.array([None], pa.int64())},
+            "row 1 .* has no time: it is null or NaT",
+        ),
+        (
+            {"key_1": ["a"], "key_2": [1], "time": [1_388_534_400]},
+            "integers such as 1388534400, which is 1970-01-17.* is it in seconds",
+        ),
         ({"key_1": [1], "key_2": [1], "time": [1]}, "row 1 .* has no key of Slot"),
     ],
 )

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.core.errors import OptionError
+from tailrace.core.errors import OffsetGoneError, OptionError
+from tailrace.history.reading.opening import open_archive, open_history
 from tailrace.lab import export
 from tailrace.lab.sql import answered, tables_in
+from tailrace.log.archive import ArchiveOptions, archive_log
 from tailrace.testing import Harness
 from tests.lab import yard
+from tests.spark import travel
 
 Rows = list[tuple[Any, ...]]
 
@@ -85,3 +90,38 @@ def test_a_query_that_is_wrong_is_said_to_be(
 ) -> None:
     with pytest.raises(OptionError, match=f"(?s){said}"):
         asked(life[0], query)
+
+
+def test_the_tables_are_listed(life: tuple[Harness, list[yard.Move]]) -> None:
+    found = asked(life[0], "SHOW tables;")
+    assert {("states", "Slot"), ("states", "Slot_by"), ("topics", "moves")} < set(found)
+    for schema, name in found:
+        if schema == "topics":
+            assert asked(life[0], f'select count(*) >= 0 from {schema}."{name}"') == [(True,)]
+
+
+def test_a_topic_is_read_from_an_archive_and_its_log_and_a_gap_is_named(tmp_path: Path) -> None:
+    log = travel.filled(tmp_path / "log", 60)
+    archive = str(tmp_path / "archive")
+    archive_log(log, open_archive(archive), ArchiveOptions(records_per_chunk=20))
+    writer = log.writer("late")
+    writer.append([travel.output(travel.trips, travel.trip(60 + n), 0) for n in range(40)])
+    writer.commit()
+    plan, query = travel.app.plan(), "select sum(miles) from trips"
+
+    def total() -> Any:
+        with (
+            closing(open_history(tmp_path / "log", archive)) as history,
+            answered(plan, log, query, export.StateOptions(), history) as (rows, notes),
+        ):
+            assert notes == []
+            return rows.fetchone()
+
+    archived = {number: min(3, log.end_offset("trips", number)) for number in range(4)}
+    for number, offset in archived.items():
+        log.delete_before("trips", number, offset)
+    assert total() == (sum(range(100)),)
+    log.delete_before("trips", 2, log.end_offset("trips", 2))
+    with pytest.raises(OffsetGoneError, match=r"offsets 6 to 9 are neither .*'trips', partition 2"):
+        total()
+    log.close()

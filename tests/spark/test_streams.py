@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-import tailrace as tr
 from tailrace import spark as tr_spark
 from tailrace.core import records as tr_records
 from tailrace.core import rows
@@ -26,39 +24,14 @@ from tailrace.spark.streams import TopicStream
 from tailrace.state import MemoryStore
 from tests.spark import travel
 from tests.spark.reading import answer
+from tests.spark.tally import Said, tally, words
 
 APP = "tests.spark.travel:app"
 COUNT = 60
 Place = tuple[int, int]
 
 
-class Said(msgspec.Struct):
-    """A word that was said."""
-
-    word: str
-
-
-tally = tr.App("tally", partitions=4)
-words = tally.topic("words", Said, key="word")
-
-
-@tally.actor
-class Word(tr.Actor):
-    """Counts; a third time of a word deletes its state."""
-
-    count: int = 0
-    last: str | None = None
-
-    @tr.process(words)
-    def came(self, event: Said, ctx: tr.Context[str]) -> None:
-        if self.count == 2:
-            ctx.clear()
-        else:
-            self.count += 1
-            self.last = event.word.upper()
-
-
-TALLY = "tests.spark.test_streams:tally"
+TALLY = "tests.spark.tally:tally"
 
 
 class Sink:
@@ -213,7 +186,7 @@ def test_a_topic_that_was_created_again_since_the_checkpoint_is_an_error(kafka_u
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"topic": "trips", "endingOffsets": "9"}, "a stream has no end"),
+        ({"topic": "trips", "endingOffsets": "3"}, "a stream has no end"),
         ({"topic": "trips", "endingTime": "2013-01-01"}, "a stream has no end"),
         ({"topic": "trips", "recordsPerBatch": "0"}, "at least 1"),
         ({"app": APP, "actor": "Plan"}, "no actor 'Plan'.*Plane"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,8 +24,10 @@ from tailrace.cli.commands import Command
 from tailrace.cli.value_types import TimeType
 from tailrace.core.counting import counted
 from tailrace.core.errors import SetAsideError
+from tailrace.history.reading.opening import open_history
 from tailrace.lab import export as lab
 from tailrace.lab.formats import Format
+from tailrace.log.interface import OneCommitLog
 from tailrace.processes.app_loading import find_app
 
 _FORMATS = ("parquet", "delta", "iceberg")
@@ -53,6 +55,18 @@ def state_options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
     )
 
 
+archive_option = click.option(
+    "--archive",
+    metavar="URI",
+    help="Read topics from this archive of the log, and from the log what came since.",
+)
+
+
+def opened_history(place: Path | str, archive: str | None) -> AbstractContextManager[OneCommitLog | None]:
+    """The log together with an archive of it; nothing if none is named."""
+    return nullcontext() if archive is None else closing(open_history(place, archive))
+
+
 @click.command(cls=Command, short_help="Export state, topics or a snapshot as tables.")
 @app_argument
 @click.option(
@@ -78,6 +92,7 @@ def state_options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
     click.option("--timers", is_flag=True, help="Also export the pending timers."),
 )
 @any_log_option
+@archive_option
 @json_option
 def export(
     *,
@@ -87,6 +102,7 @@ def export(
     points: Path | None,
     state: lab.StateOptions,
     folder: Path | str,
+    archive: str | None,
     as_json: bool,
 ) -> None:
     """Export what APP has committed in the log as tables: one for each actor, and for each of its maps and lists.
@@ -98,11 +114,14 @@ def export(
         raise click.UsageError("Give one of --topic, --snapshot, --as-of and --at.")
     if (topics and state.actors) or (state.timers and (topics or points)):
         raise click.UsageError("--actor and --timers are about state: --topic takes neither, --at no timers.")
+    if archive and not topics:
+        raise click.UsageError("--archive has topics: give it with --topic.")
     plan = find_app(app).plan()
     destination = lab.Destination(to[1], cast("Format", to[0]))
-    with nullcontext() if state.snapshot else opened_log(folder) as log:
+    place = nullcontext() if state.snapshot else opened_log(folder)
+    with place as log, opened_history(folder, archive) as history:
         if log is not None and topics:
-            report = lab.export_topics(plan, log, destination, topics)
+            report = lab.export_topics(plan, history or log, destination, topics)
         elif log is not None and points is not None:
             report = lab.export_points(plan, log, destination, state, points)
         else:

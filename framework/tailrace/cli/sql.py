@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
 from tailrace.cli.commands import Command
-from tailrace.cli.export import state_options
+from tailrace.cli.export import archive_option, opened_history, state_options
 from tailrace.lab.export import StateOptions
 from tailrace.lab.sql import answered
 from tailrace.processes.app_loading import find_app
@@ -23,19 +23,23 @@ _AT_ONCE = 10_000
 @click.argument("query")
 @state_options()
 @any_log_option
+@archive_option
 @json_option
-def sql(*, app: str, query: str, state: StateOptions, folder: Path | str, as_json: bool) -> None:
+def sql(
+    *, app: str, query: str, state: StateOptions, folder: Path | str, archive: str | None, as_json: bool
+) -> None:
     """Run QUERY, a SELECT of DuckDB, over what APP has committed in the log.
 
     The tables are those of tailrace export: Customer, Customer_orders, and topics by their names. Only those that the query names
-    are read, each as a whole.
+    are read, each as a whole. The query "show tables" prints the names of all.
     """
     if state.snapshot and state.as_of_ms is not None:
         raise click.UsageError("Give one of --snapshot and --as-of.")
     plan = find_app(app).plan()
     with (
         nullcontext() if state.snapshot else opened_log(folder) as log,
-        answered(plan, log, query, state) as (rows, notes),
+        opened_history(folder, archive) as history,
+        answered(plan, log, query, state, history) as (rows, notes),
         piped(),
     ):
         names: list[str] = [one[0] for one in rows.description]

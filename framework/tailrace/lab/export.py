@@ -30,7 +30,8 @@ from tailrace.lab.passes import AllKeys, Points, take_along_tape
 from tailrace.lab.points import point_columns, point_values, read_points
 from tailrace.lab.state_tables import View, chosen_actors, in_memory, stored_actors, write_state
 from tailrace.lab.topic_tables import TopicTable
-from tailrace.log.interface import OneCommitLog
+from tailrace.log.archive import ArchivedLog
+from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.state.snapshots import Snapshots, which_where
 
 _FORMAT = 1
@@ -105,7 +106,8 @@ def export_state(
 def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequence[str]) -> ExportReport:
     """Export topics up to one commit of the log.
 
-    Raises OffsetGoneError or TopicReplacedError: retention, or another topic of the name, has overtaken the export.
+    Raises OffsetGoneError or TopicReplacedError: retention, or another topic of the name, has overtaken the export, or there is a
+    gap between an archive and the log.
     """
     tables = [TopicTable(plan, one) for one in topics]
     noted = note_of_topics(log, topics)
@@ -115,6 +117,8 @@ def export_topics(plan: Plan, log: OneCommitLog, to: Destination, topics: Sequen
             name = table.topic
             writer = TableWriter(folder, name, table.columns)
             for number, end in enumerate(ends[name]):
+                if isinstance(log, ArchivedLog):
+                    log.check_no_gap(TopicPartition(name, number))
                 if start := log.start_offset(name, number):
                     report.notes.append(
                         f"{name} partition {number} begins at offset {start}: the log has deleted what was before"

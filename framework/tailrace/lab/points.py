@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.core.declare.plan import ActorPlan
+from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import TailraceError, UsageError
 from tailrace.core.values.partitioner import partition_of
@@ -27,6 +28,8 @@ from tailrace.state.snapshots.arrow import compute, pa, parquet
 
 TIME = "time"
 _AT_ONCE = 20_000
+_SECONDS = range(1_000_000_000, 2_100_000_000)
+"""From 2001 to 2036. In milliseconds, these are some days of January 1970."""
 
 
 class PointsFile(NamedTuple):
@@ -50,22 +53,36 @@ def read_points(path: Path, actor: ActorPlan, partitions: int) -> PointsFile:
             times = compute.floor_temporal(times, unit="millisecond").cast(
                 pa.timestamp("ms", times.type.tz), safe=False
             )
-        rows = zip(times.cast(pa.int64()).to_pylist(), *columns, strict=True)
+        times_ms = times.cast(pa.int64()).to_pylist()
+        is_number = pa.types.is_integer(times.type)
+        rows = zip(times_ms, *columns, strict=True)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
         raise UsageError(
             f"{str(path)!r} cannot be read as points: {error}",
             hint=f"It must be a Parquet file with {', '.join(names)} (the key of {actor.name}) and {TIME} (a timestamp).",
         ) from error
+    given = [one for one in times_ms if one is not None]
+    if is_number and given and all(one in _SECONDS for one in given):
+        raise UsageError(
+            f"the column {TIME} of {str(path)!r} holds integers such as {given[0]}, which is {instant(given[0])} in milliseconds: "
+            "is it in seconds?",
+            hint="Multiply it by 1,000, or write timestamps.",
+        )
     found: dict[int, list[Point]] = defaultdict(list)
     for number, (time_ms, *values) in enumerate(rows):
+        if time_ms is None:
+            raise UsageError(
+                f"row {number + 1} of {str(path)!r} has no {TIME}: it is null or NaT",
+                hint="Remove or correct the row.",
+            )
         given = values if actor.schema.key.kind == "tuple" else values[0]
         try:
             key = msgspec.convert(given, actor.key_codec.type, builtin_types=(bytes, date))
             place = partition_of(actor.key_codec.encode(key), partitions)
-            found[place].append(Point(msgspec.convert(time_ms, int), number, key))
+            found[place].append(Point(time_ms, number, key))
         except (msgspec.ValidationError, TailraceError) as error:
             raise UsageError(
-                f"row {number + 1} of {str(path)!r} has no key of {actor.name}, or no time: {error}",
+                f"row {number + 1} of {str(path)!r} has no key of {actor.name}: {error}",
                 hint="Remove or correct the row.",
             ) from error
     return PointsFile(table, found)

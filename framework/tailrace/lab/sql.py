@@ -26,6 +26,7 @@ from tailrace.lab.state_tables import TIMERS_TABLE
 from tailrace.log.interface import OneCommitLog
 
 _MISSING = re.compile(r'Table with name "?(.+?)"? does not exist')
+_SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
 STATES, TOPICS = "states", "topics"
 
 
@@ -61,12 +62,21 @@ def _nodes(node: Any) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def answered(
-    plan: Plan, log: OneCommitLog | None, query: str, options: StateOptions
+    plan: Plan,
+    log: OneCommitLog | None,
+    query: str,
+    options: StateOptions,
+    history: OneCommitLog | None = None,
 ) -> Generator[tuple[Any, list[str]]]:
     """The result of a query, and notes. ``options`` name the state; only of the log's last one there are topics, too.
+    ``history``: topics are read from it, the log together with an archive. ``show tables`` gives the names that there are.
 
     Raises OptionError: the query is wrong, or names what is not there. And what the exports raise.
     """
+    if _SHOW_TABLES.fullmatch(query):
+        with connected() as database:
+            yield database.execute(f"from (values {_names(plan)}) tables(schema, name)"), []
+        return
     named, notes = tables_in(query), list[str]()
     of_states, of_topics = (
         {name for schema, name in named if schema in ("", one)} for one in (STATES, TOPICS)
@@ -86,7 +96,7 @@ def answered(
             options = replace(options, actors=() if timers else tuple(actors), timers=timers)
             notes += export.export_state(plan, log, to[STATES], options).notes
         if wanted and log is not None:
-            report = export.export_topics(plan, log, to[TOPICS], wanted)
+            report = export.export_topics(plan, history or log, to[TOPICS], wanted)
             left_out = f"{report.skipped:,} records cannot be decoded and are left out"
             notes += [*report.notes, *[left_out][: report.skipped]]
         for schema, place in to.items():
@@ -99,11 +109,23 @@ def answered(
             if (missing := _MISSING.search(said)) is None:
                 raise OptionError(f"the query fails: {said}", hint="Correct it.") from None
             known = [*(one.name for one in plan.actors), *sorted(plan.topics)]
-            more = (
-                f"{one.name}_{each.name}"
-                for one in plan.actors
-                for each in one.schema.fields
-                if each.kind != "value"
+            hint = did_you_mean(
+                missing[1], [*known, *_state_tables(plan)], f"Actors and topics are: {', '.join(known)}."
             )
-            hint = did_you_mean(missing[1], [*known, *more], f"Actors and topics are: {', '.join(known)}.")
             raise OptionError(f"the query names {missing[1]!r}, which is no table here", hint=hint) from None
+
+
+def _state_tables(plan: Plan) -> list[str]:
+    collections = [
+        f"{one.name}_{each.name}" for one in plan.actors for each in one.schema.fields if each.kind != "value"
+    ]
+    return [*(one.name for one in plan.actors), *collections, TIMERS_TABLE]
+
+
+def _names(plan: Plan) -> str:
+    """The tables that a query can name, as rows of SQL."""
+    found = [(STATES, name) for name in _state_tables(plan)] + [
+        (TOPICS, name) for name in sorted(plan.topics)
+    ]
+    quoted = [(schema, name.replace("'", "''")) for schema, name in found]
+    return ", ".join(f"('{schema}', '{name}')" for schema, name in quoted)

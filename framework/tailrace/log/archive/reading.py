@@ -139,6 +139,19 @@ class ArchivedLog:
             return chunks[0].start
         return 0 if log is None else log.start_offset(topic, partition)
 
+    def check_no_gap(self, place: TopicPartition) -> None:
+        """Raises OffsetGoneError: the log has deleted records behind the end of the archive."""
+        archived, start = self.archive.chunks(place), self.start_offset(*place)
+        if archived and start > archived[-1].stop:
+            stop = archived[-1].stop
+            raise OffsetGoneError(
+                f"offsets {stop} to {start - 1} are neither in the archive nor in the log",
+                topic=place.topic,
+                partition=place.partition,
+                offset=stop,
+                hint="Without the archive, what the log has can be read.",
+            )
+
     def end_offset(self, topic: str, partition: int, /) -> int:
         """See ``Log.end_offset``; the archive's, where there is no log."""
         chunks, log = self.chunks(TopicPartition(topic, partition)), self._log_of(topic)
