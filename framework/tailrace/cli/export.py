@@ -21,6 +21,7 @@ from tailrace.cli.arguments import (
     piped,
 )
 from tailrace.cli.commands import Command
+from tailrace.cli.settings import Setting, is_typed
 from tailrace.cli.value_types import TimeType
 from tailrace.core.counting import counted
 from tailrace.core.errors import SetAsideError
@@ -57,6 +58,7 @@ def state_options(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 archive_option = click.option(
     "--archive",
+    cls=Setting,
     metavar="URI",
     help="Read topics from this archive of the log, and from the log what came since.",
 )
@@ -114,7 +116,7 @@ def export(
         raise click.UsageError("Give one of --topic, --snapshot, --as-of and --at.")
     if (topics and state.actors) or (state.timers and (topics or points)):
         raise click.UsageError("--actor and --timers are about state: --topic takes neither, --at no timers.")
-    if archive and not topics:
+    if is_typed("archive") and not topics:
         raise click.UsageError("--archive has topics: give it with --topic.")
     plan = find_app(app).plan()
     destination = lab.Destination(to[1], cast("Format", to[0]))
