@@ -69,23 +69,18 @@ class Congestion(msgspec.Struct):
     delay_minutes: int = 0
 
 
-@app.actor
-class Airport(tr.Actor, order="event-time"):
-    """One airport. Its hours expire when all of their flights must have left."""
+class Hours(tr.Actor):
+    """The hours of an airport, and a run of congested ones: what the versions of this service share.
+
+    An hour expires when all of its flights must have left.
+    """
 
     hours: tr.MapState[int, Hour] = tr.field(ttl="3d")  # by their beginning
     congestion: Congestion | None = None
 
-    @tr.process(weather)
-    def observed(self, weather: Weather, ctx: tr.Context[str]) -> None:
-        """Store the weather of an hour."""
-        self._hour(weather.hour_ms, ctx).weather = weather
-
-    @tr.process(movements)
-    def departed(self, movement: Movement, ctx: tr.Context[str]) -> None:
-        """Count a departure in its hour, and join it with the weather, if there is an observation."""
-        hour_ms = movement.scheduled_ms - movement.scheduled_ms % HOUR_MS
-        hour = self._hour(hour_ms, ctx)
+    def count(self, movement: Movement, ctx: tr.Context[str]) -> DepartureInWeather:
+        """Count a departure in its hour. Returns it joined with the weather, if there is an observation."""
+        hour = self.hour(movement.scheduled_ms - movement.scheduled_ms % HOUR_MS, ctx)
         delay = movement.delay_minutes
         hour.departures += 1
         hour.delayed += delay >= DELAYED_MINUTES
@@ -93,53 +88,51 @@ class Airport(tr.Actor, order="event-time"):
         hour.handed_minutes += movement.handed_minutes
         longest = hour.longest_delay_minutes
         hour.longest_delay_minutes = delay if longest is None else max(longest, delay)
-        ctx.emit(departures_in_weather, in_weather(movement, hour.weather))
+        return in_weather(movement, hour.weather)
 
-    @tr.process(cancellations)
-    def cancelled(self, cancellation: Cancellation, ctx: tr.Context[str]) -> None:
+    def count_cancelled(self, cancellation: Cancellation, ctx: tr.Context[str]) -> None:
         """Count a cancelled flight in the hour for which it was scheduled."""
-        hour = self._hour(cancellation.scheduled_ms - cancellation.scheduled_ms % HOUR_MS, ctx)
-        hour.cancelled += 1
+        self.hour(cancellation.scheduled_ms - cancellation.scheduled_ms % HOUR_MS, ctx).cancelled += 1
 
-    @tr.on_timer
-    def complete(self, ctx: tr.Context[str]) -> None:
-        """Emit the statistics of an hour: the watermark has passed it, or a flight of a past hour has become known."""
+    def revise(self, ctx: tr.Context[str]) -> HourlyStatistics | None:
+        """The next revision of the hour of this timer. None if no flight was scheduled for it."""
         hour_ms = ctx.event_time + 1 - HOUR_MS
         hour = self.hours.get(hour_ms)
         if hour is None:
-            return
+            return None
         hour.revision += 1
         if hour.revision == 1:
             self._watch(hour_ms, hour, ctx)
-        if hour.departures or hour.cancelled:
-            ctx.emit(
-                hourly_statistics,
-                HourlyStatistics(
-                    airport=ctx.key,
-                    hour_ms=hour_ms,
-                    revision=hour.revision,
-                    departures=hour.departures,
-                    cancelled=hour.cancelled,
-                    delayed=hour.delayed,
-                    delay_minutes=hour.delay_minutes,
-                    handed_minutes=hour.handed_minutes,
-                    longest_delay_minutes=hour.longest_delay_minutes,
-                    weather=hour.weather,
-                ),
-            )
+        if not hour.departures and not hour.cancelled:
+            return None
+        return HourlyStatistics(
+            airport=ctx.key,
+            hour_ms=hour_ms,
+            revision=hour.revision,
+            departures=hour.departures,
+            cancelled=hour.cancelled,
+            delayed=hour.delayed,
+            delay_minutes=hour.delay_minutes,
+            handed_minutes=hour.handed_minutes,
+            longest_delay_minutes=hour.longest_delay_minutes,
+            weather=hour.weather,
+        )
 
-    @tr.on_timer("congested")
-    def congested(self, ctx: tr.Context[str]) -> None:
-        """No hour without congestion has cancelled this timer: emit one alert for the run of hours."""
+    def alert(self, ctx: tr.Context[str]) -> CongestionAlert | None:
+        """An alert, if the run of hours that has ended here is long enough."""
         run = self.congestion
         assert run is not None
-        if run.hours >= CONGESTED_HOURS:
-            ctx.emit(
-                congestion_alerts,
-                CongestionAlert(ctx.key, run.since_ms, run.hours, run.departures, run.delay_minutes),
-            )
+        if run.hours < CONGESTED_HOURS:
+            return None
+        return CongestionAlert(ctx.key, run.since_ms, run.hours, run.departures, run.delay_minutes)
 
-    def _hour(self, hour_ms: int, ctx: tr.Context[str]) -> Hour:
+    @staticmethod
+    def is_congested(hour: Hour) -> bool:
+        """Whether enough flights of an hour have left, and late on average."""
+        late = hour.delay_minutes >= CONGESTED_MINUTES * hour.departures
+        return hour.departures >= CONGESTED_DEPARTURES and late
+
+    def hour(self, hour_ms: int, ctx: tr.Context[str]) -> Hour:
         """The hour, created if necessary. Sets the timer that emits its statistics, for the first time or again."""
         hour = self.hours.get(hour_ms)
         if hour is None:
@@ -151,8 +144,7 @@ class Airport(tr.Actor, order="event-time"):
 
     def _watch(self, hour_ms: int, hour: Hour, ctx: tr.Context[str]) -> None:
         """Begin, continue or end a run of congested hours."""
-        late = hour.delay_minutes >= CONGESTED_MINUTES * hour.departures
-        if hour.departures < CONGESTED_DEPARTURES or not late:
+        if not self.is_congested(hour):
             self.congestion = None
             ctx.cancel_timer("congested")
             return
@@ -162,6 +154,40 @@ class Airport(tr.Actor, order="event-time"):
         self.congestion.hours += 1
         self.congestion.departures += hour.departures
         self.congestion.delay_minutes += hour.delay_minutes
+
+
+@app.actor
+class Airport(Hours, order="event-time"):
+    """One airport."""
+
+    @tr.process(weather)
+    def observed(self, weather: Weather, ctx: tr.Context[str]) -> None:
+        """Store the weather of an hour."""
+        self.hour(weather.hour_ms, ctx).weather = weather
+
+    @tr.process(movements)
+    def departed(self, movement: Movement, ctx: tr.Context[str]) -> None:
+        """Count a departure in its hour, and join it with the weather."""
+        ctx.emit(departures_in_weather, self.count(movement, ctx))
+
+    @tr.process(cancellations)
+    def cancelled(self, cancellation: Cancellation, ctx: tr.Context[str]) -> None:
+        """Count a cancelled flight."""
+        self.count_cancelled(cancellation, ctx)
+
+    @tr.on_timer
+    def complete(self, ctx: tr.Context[str]) -> None:
+        """Emit the statistics of an hour: the watermark has passed it, or a flight of a past hour has become known."""
+        statistics = self.revise(ctx)
+        if statistics is not None:
+            ctx.emit(hourly_statistics, statistics)
+
+    @tr.on_timer("congested")
+    def congested(self, ctx: tr.Context[str]) -> None:
+        """No hour without congestion has cancelled this timer: emit one alert for the run of hours."""
+        alert = self.alert(ctx)
+        if alert is not None:
+            ctx.emit(congestion_alerts, alert)
 
 
 def in_weather(movement: Movement, weather: Weather | None) -> DepartureInWeather:
