@@ -1,8 +1,9 @@
 """A year of flights: loaded into a log, run through both services as real processes (one is killed), replayed, drawn.
 
-The last days are loaded later, after Spark has rebuilt both states from the log. The services continue from these states.
+The last days are loaded later, after Spark has rebuilt both states from the log. The services continue from these states. The
+very last facts are recorded while a corrected version of one service takes over.
 
-Seven checks. The exit code is 1 if one fails:
+Nine checks. The exit code is 1 if one fails:
 
     rebuild       the states that Spark rebuilds from the log equal the live ones byte for byte, before and after
     replay        state and outputs of a replay along the tape equal those of the live run byte for byte
@@ -10,6 +11,8 @@ Seven checks. The exit code is 1 if one fails:
     questions     what is asked over HTTP is what the outputs say
     schedules     the first events give the same results, whatever arrives first, and whenever tasks commit and crash
     a window      the mean delays per airport and hour equal a query in SQL over the log
+    two versions  a corrected airport service differs from the one that ran in its alerts, and the latter not from itself
+    a take-over   the hours of the corrected service, which took over while facts were recorded, are those of plain Python
     accounts      every departure and cancellation of the history is in the outputs of the services exactly once
 """
 
@@ -32,10 +35,11 @@ from services.demo.console import Console
 from services.demo.explorations import explore
 from services.demo.live import LiveRun
 from services.demo.process import Folders, Service, ServiceFailed, kafka_url
-from services.demo.questions import Questions
+from services.demo.questions import Questions, picture_of
 from services.demo.rebuilds import Rebuilt, compare, rebuild
 from services.demo.replays import Replayed, replay_all
 from services.demo.summary import row, summary
+from services.demo.takeover import TakeOver, hold_against
 from services.flights import aircraft, airport
 from services.flights.history import Fact, facts
 from services.flights.load import load
@@ -53,6 +57,8 @@ ABOUT = """The flights from New York in 2013, through two services. Each is a pr
 
 KEPT_BACK = 40
 """One part in this many of the facts is loaded later."""
+RECORDED_LAST = 1_500
+"""Number of facts that are recorded while the corrected version takes over."""
 _YEAR = date(2013, 1, 1), date(2014, 1, 1)
 COMPARED = 3
 """Number of things that a replay is compared with: the state folders, the changelog, the outputs."""
@@ -106,7 +112,7 @@ class Demo:
         """Run all parts. Returns the failures."""
         log = self._folders.open_log()
         try:
-            first, rest = self._history()
+            first, rest, last = self._history()
             self._load(log, first)
             services = [
                 Service(
@@ -125,12 +131,15 @@ class Demo:
             failures += self._replay(services, totals)
             failures += self._explore(services)
             failures += self._delays(log)
-            return failures + self._close(log, Accounts.of([*first, *rest]), totals)
+            history = [*first, *rest, *last]
+            failures += self._two_versions(services[1])
+            failures += self._take_over(log, services, last, history)
+            return failures + self._close(log, Accounts.of(history), totals)
         finally:
             log.close()
 
-    def _history(self) -> tuple[list[Fact], list[Fact]]:
-        """The history in two parts: the second is loaded after the first has been run and rebuilt."""
+    def _history(self) -> tuple[list[Fact], list[Fact], list[Fact]]:
+        """The history in three parts: the second is loaded after the first has been run and rebuilt, the third in the last act."""
         console, settings = self._console, self._settings
         console.title("The history, into the log")
         begun_s = time.monotonic()
@@ -139,7 +148,8 @@ class Demo:
         took_s = time.monotonic() - begun_s
         console.say(f"   {len(history):,} facts of {days}, read and sorted in {took_s:.1f} s")
         later = max(1, len(history) // KEPT_BACK)
-        return history[:-later], history[-later:]
+        last = min(later // 2, RECORDED_LAST)
+        return history[:-later], history[-later:-last], history[-last:]
 
     def _load(self, log: EmbeddedLog | KafkaLog, history: Sequence[Fact]) -> None:
         console = self._console
@@ -285,6 +295,46 @@ class Demo:
             f"differences {len(found.differences):,}   ({found.seconds:.1f} s)"
         )
         return [f"the delays differ from the query in {one}" for one in found.differences[:3]]
+
+    def _two_versions(self, service: Service) -> list[str]:
+        console, out = self._console, self._settings.out
+        console.title(
+            "Two versions: an airport service that counts cancelled flights, compared with the first"
+        )
+        found = hold_against(service, self._folders, out / "airport-ab", console)
+        counts = found.counts
+        console.say(
+            f"   {counts.outputs_differ:,} outputs differ, of {counts.outputs[0]:,} and {counts.outputs[1]:,}, "
+            f"along the {found.order}; version 1 differs from itself: {'; '.join(found.noise) or 'nowhere'}   ({found.seconds:.1f} s)"
+        )
+        for one in found.metrics:
+            console.say(
+                f"   {one.name.replace('_', ' ')}: {one.a:,.4g} in version 1, {one.b:,.4g} in version 2"
+            )
+        page = out / "airport-ab" / "report.html"
+        console.say(f"   the page: {page}")
+        picture = picture_of(page.resolve().as_uri(), out / "airport-ab.png")
+        if picture is not None:
+            console.say(f"   a picture of it: {picture}")
+        failures = [f"version 1 of airport differs from itself: {one}" for one in found.noise]
+        return failures + ([] if counts.outputs_differ else ["the two versions of airport do not differ"])
+
+    def _take_over(
+        self,
+        log: EmbeddedLog | KafkaLog,
+        services: Sequence[Service],
+        last: Sequence[Fact],
+        history: list[Fact],
+    ) -> list[str]:
+        console = self._console
+        console.title("An upgrade: the corrected version takes over while flights are recorded")
+        act = TakeOver(services, log, self._folders, console, self._settings.commit_interval)
+        found = act.run(last, history)
+        console.say(
+            f"   {found.appended:,} records appended meanwhile; no process of airport worked for {found.gap_s:.1f} s; "
+            f"{found.hours:,} hours in the state, compared with plain Python: differences {len(found.errors)}   ({found.seconds:.0f} s)"
+        )
+        return [f"the state of version 2: {one}" for one in found.errors[:3]]
 
     def _close(self, log: Log, accounts: Accounts, totals: Sequence[Totals]) -> list[str]:
         console, settings = self._console, self._settings

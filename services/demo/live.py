@@ -1,6 +1,6 @@
 """Runs both services over the history at the same time. One follows the other, which is killed half way.
 
-Later both continue with empty state folders, from snapshots.
+Later both continue with empty state folders, from snapshots; at last all inputs end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Live(NamedTuple):
 
 
 class LiveRun:
-    """Call ``run``, then ``go_on``. ``end`` kills all processes, also after an error."""
+    """Call ``run``, ``go_on``, and ``finish``. ``end`` kills all processes, also after an error."""
 
     def __init__(self, aircraft: Service, airport: Service, console: Console) -> None:
         self._aircraft = aircraft
@@ -78,27 +78,43 @@ class LiveRun:
         return Live(records, seconds, killed_at, back_s)
 
     def go_on(self, snapshots: Mapping[str, str]) -> Live:
-        """Run both to the end, from their snapshots. Records that were committed before are not counted.
+        """Run both, from their snapshots, until they have read the whole log. Records that were committed before are not counted.
 
         Raises:
             ServiceFailed: A service failed or exited too early.
         """
         aircraft, airport, say = self._aircraft, self._airport, self._console.say
         self._begun_s, before = time.monotonic(), self._records()
-        aircraft.start(end_of_input=True, from_snapshot=snapshots[aircraft.name])
-        airport.start(end_of_input=False, from_snapshot=snapshots[airport.name])
-        self._running = [airport]
+        self._running = [aircraft, airport]
+        for one in self._running:
+            one.start(end_of_input=False, from_snapshot=snapshots[one.name])
         say(
             f"   ✓ aircraft is process {aircraft.pid}, airport {airport.pid}; both start from the rebuilt snapshots"
         )
+        self._until(lambda: all(one.has_caught_up() for one in (aircraft, airport)))
+        records, seconds = self._records() - before, time.monotonic() - self._begun_s
+        for one in (aircraft, airport):
+            self._stop(one)
+        say("   ✓ both have read all records, and exit on SIGTERM")
+        return Live(records, seconds, 0, 0.0)
+
+    def finish(self) -> None:
+        """Run both to the end of all inputs.
+
+        Raises:
+            ServiceFailed: A service failed or exited too early.
+        """
+        aircraft, airport, say = self._aircraft, self._airport, self._console.say
+        self._begun_s = time.monotonic()
+        aircraft.start(end_of_input=True)
+        airport.start(end_of_input=False)
+        self._running = [airport]
         self._until(aircraft.has_left)
-        say("   ✓ aircraft has handled all records, and exits")
+        say("   ✓ aircraft, started again with --end-of-input, has handled all records, and exits")
         self._stop(airport)
         airport.start(end_of_input=True)
         self._until(airport.has_left)
-        say("   ✓ airport, started again with --end-of-input, has handled all records, and exits")
-        records = self._records() - before
-        return Live(records, time.monotonic() - self._begun_s, 0, 0.0)
+        say("   ✓ so has airport, after it")
 
     def _records(self) -> int:
         return self._aircraft.totals().records + self._airport.totals().records

@@ -21,6 +21,8 @@ from tailrace.log.kafka import KafkaLog
 _SESSION = "TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS"
 """On Kafka, the tasks of a killed process are free after this time: 45 s by default."""
 _SESSION_MS = "6000"
+_LEAVE_S = 10.0
+"""A version that is replaced ends within this time."""
 _MOST_MARKERS = 20
 """At the end of a partition; with more offsets left there are records among them."""
 
@@ -139,6 +141,15 @@ class Service:
                 "\n   ".join([f"{self.name} has exited with code {code}; its last log lines:", *said])
             )
         return code == 0
+
+    def is_replaced(self) -> bool:
+        """Whether the process has ended because another version takes over; its last log line says so."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return bool(code) and b"is being upgraded from version" in self.words.read_bytes()
 
     def end(self) -> None:
         """Kill the process if it still runs."""

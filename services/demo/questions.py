@@ -109,22 +109,7 @@ class Questions:
 
     def picture(self, path: Path) -> Path | None:
         """A picture of the page. None if there is no browser."""
-        browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
-        if browser is None:
-            return None
-        with TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
-            subprocess.run(
-                [
-                    browser,
-                    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-                    *("--hide-scrollbars", "--window-size=1280,1000", f"--user-data-dir={profile}"),
-                    *(f"--screenshot={path.resolve()}", f"http://127.0.0.1:{self._port}/"),
-                ],
-                capture_output=True,
-                check=True,
-                timeout=120,
-            )
-        return path
+        return picture_of(f"http://127.0.0.1:{self._port}/", path)
 
     def _legs(self, tail: str, due: int) -> int:
         """The legs of an aircraft, once the follower has what is committed; what it says after a while if it never has."""
@@ -161,3 +146,23 @@ class Questions:
             connection.request("GET", path)
             response = connection.getresponse()
             return response.status, msgspec.json.decode(response.read())
+
+
+def picture_of(url: str, path: Path) -> Path | None:
+    """A picture of a page. None if there is no browser."""
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        return None
+    with TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile:
+        subprocess.run(
+            [
+                browser,
+                *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+                *("--hide-scrollbars", "--window-size=1280,1000", f"--user-data-dir={profile}"),
+                *(f"--screenshot={path.resolve()}", url),
+            ],
+            capture_output=True,
+            check=True,
+            timeout=120,
+        )
+    return path

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.flights import Cancellation, CongestionAlert, Departure, HourlyStatistics, Movement, Weather
 from services.demo import __main__ as command
-from services.demo import explorations, flights, questions
+from services.demo import explorations, flights, questions, takeover
 from services.demo.accounts import Accounts, read
 from services.demo.console import Console
 from services.demo.live import LiveRun
@@ -17,7 +17,7 @@ from services.demo.process import Folders, Service, ServiceFailed
 from services.demo.rebuilds import compare, rebuild
 from services.demo.replays import replay_all
 from services.demo.summary import summary
-from services.flights import aircraft, airport
+from services.flights import aircraft, airport, airport_2
 from services.flights.history import Event, Fact, facts
 from services.flights.load import load
 from services.flights.results import Results
@@ -62,6 +62,12 @@ def test_both_services_run_one_is_killed_all_is_replayed_and_nothing_differs(sho
     assert "100 aircraft asked for" in shown
     assert re.search(r"differences 0; N\w+ is (on|overdue)", shown)
     assert (out / "page.png").read_bytes()[:4] == b"\x89PNG"
+    assert "version 1 differs from itself: nowhere" in shown
+    assert re.search(r"alerts: [\d,]+ in version 1, [\d,]+ in version 2", shown)
+    assert (out / "airport-ab.png").read_bytes()[:4] == b"\x89PNG"
+    assert "<html" in (out / "airport-ab" / "report.html").read_text("utf-8")
+    assert re.search(r"[1-9][\d,]* records appended meanwhile; no process of airport worked for \d", shown)
+    assert re.search(r"[1-9][\d,]* hours in the state, compared with plain Python: differences 0 ", shown)
     assert "All checks passed" in shown
     ET.parse(out / "flights.svg")
 
@@ -226,6 +232,26 @@ def test_a_topic_is_read_whole(small):
     moved = [Movement(name, "N1", "UA", n, 1_000, 1, 0) for n in range(10) for name in ("EWR", "JFK", "LGA")]
     say(small, aircraft.movements, *moved)
     assert Counter(read(small, aircraft.movements)) == Counter(moved)
+
+
+# --- the corrected version
+
+
+def test_an_hour_that_is_not_as_counted_or_missing_is_found():
+    due = takeover.counted([Fact(0, event) for event in DAY])
+    assert due == {("EWR", 0): (1, 0, 0, 1), ("JFK", 0): (0, 1, 0, 0)}
+    assert takeover.errors_of({**due, ("LGA", 0): (0, 0, 0, 0)}, due) == []
+    assert len(takeover.errors_of({("EWR", 0): (1, 0, 0, 1)}, due)) == 1
+    assert len(takeover.errors_of({**due, ("EWR", 0): (2, 0, 0, 1)}, due)) == 1
+    assert len(takeover.errors_of({**due, ("LGA", 0): (1, 0, 0, 0)}, due)) == 1
+
+
+def test_hours_with_cancelled_flights_are_congested_in_version_2_alone():
+    storm = airport.Hour(departures=6, cancelled=14, delay_minutes=100)
+    assert not airport.Airport.is_congested(storm)
+    assert airport_2.Airport.is_congested(storm)
+    for calm in (airport.Hour(departures=20, cancelled=1), airport.Hour(departures=1, cancelled=8)):
+        assert not airport_2.Airport.is_congested(calm)
 
 
 # --- the summary
