@@ -32,6 +32,7 @@ from tailrace.cli.service_options import (
     tuning_options,
 )
 from tailrace.cli.settings import Setting
+from tailrace.cli.shadow import Shadow, run_shadow, shadow_options
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.quarantine import QUARANTINE
@@ -97,6 +98,7 @@ _log = logging.getLogger("tailrace.service")
     help="Run a copy of APP under this name, with its own state and position. To replace the original with "
     "the copy, stop the original and run `tailrace retire`.",
 )
+@shadow_options
 @tuning_options
 @http_options
 @log_format_option
@@ -116,6 +118,7 @@ def run(
     changes: Changes,
     automatic: AutomaticSnapshots,
     other_name: str | None,
+    shadow: Shadow | None,
     tuning: Tuning,
     http: Http,
     log_format: Any,
@@ -124,8 +127,13 @@ def run(
 
     On SIGTERM or Ctrl-C it commits and stops. On a second Ctrl-C it stops at once, and nothing is lost. If it
     is killed, the next start resumes from its last commit. --from-snapshot is for an app that has not begun.
+    With --shadow nothing is served: APP handles what version A of it has handled, and both are compared.
+
     With --until-end and --end-of-input the exit code is 3 if events went to the dead letters.
     """
+    if shadow is not None:
+        run_shadow(app, folder, shadow)
+        return
     if changes.replace_state and not changes.from_snapshot:
         raise click.UsageError("--replace-state goes with --from-snapshot.")
     app = _reference(app, other_name)

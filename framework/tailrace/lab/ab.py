@@ -16,7 +16,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from tailrace.history.rebuilding.checked_request import checked
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
-from tailrace.lab.differences import Counts
+from tailrace.lab.differences import Counts, Made
 from tailrace.lab.files import published
 from tailrace.lab.key_traces import Paragraph
 from tailrace.lab.metrics import Limit, Measured, Metric, is_exceeded, measure, read_limit, read_metrics
@@ -55,7 +55,7 @@ from tailrace.lab.tables import (
     write_page,
     write_tables,
 )
-from tailrace.lab.trail import First
+from tailrace.lab.trail import First, Item
 from tailrace.lab.versions import Place, Version, placed
 from tailrace.log.interface import Ends
 
@@ -67,7 +67,7 @@ _FIRST_PART = 50_000
 """Records of the part of history that measures noise in canonical order."""
 
 _NOTHING = "nothing is compared"
-_NOT_ALONG_TAPE = (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError, UnknownTopicError)
+NOT_ALONG_TAPE = (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError, UnknownTopicError)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
     metrics = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
     limits = [read_limit(one, metrics) for one in wanted.limits]
     with published(Path(wanted.to), "ab", worth="work/*/") as folder, ExitStack() as stack:
-        report = _Run(wanted, folder, stack, say).run(metrics)
+        report = _Ab(wanted, folder, stack, say).run(metrics)
         _judge(report, limits)
         write_page(report, folder)
         report.seconds = time.perf_counter() - begun_s
@@ -161,28 +161,27 @@ def _judge(report: AbReport, limits: Sequence[Limit]) -> None:
             report.unanswered.append(f"{error.what}: {error.hint}")
 
 
-class _Begun(msgspec.Struct, frozen=True):
-    """What an interrupted comparison has settled: its command, and where history ends."""
+class Comparison:
+    """The processes of both versions, and what they do for a comparison, in the folder ``work``.
 
-    wanted: Wanted
-    ends: Ends
+    ``ends``: up to where history goes; ``bases``: the snapshots with which a version begins, by its name, if not with nothing.
+    """
 
-
-class _Run:
-    def __init__(self, wanted: Wanted, folder: Path, stack: ExitStack, say: Say) -> None:
-        self._wanted, self._folder, self._work, self._say = wanted, folder, folder.parent / "work", say
+    def __init__(self, wanted: Wanted, work: Path, stack: ExitStack, say: Say) -> None:
+        self._wanted, self._work, self._say = wanted, work, say
         self._stack = stack
         self._places = [placed(one, stack) for one in (wanted.a, wanted.b)]
-        self._a = self._started("A", self._places[0])
-        self._b = self._started("B", self._places[1], wanted.python_b or sys.executable)
-        self._about = [one.ask("about", About) for one in (self._a, self._b)]
-        one, other = (each.app for each in self._about)
+        self.a = self._started("A", self._places[0])
+        self.b = self._started("B", self._places[1], wanted.python_b or sys.executable)
+        self.about = [one.ask("about", About) for one in (self.a, self.b)]
+        one, other = (each.app for each in self.about)
         if one != other:
             raise OptionError(
                 f"A and B are not versions of one app: the app is {one!r} in A, {other!r} in B",
                 hint="An app under another name is compared as module:app@name.",
             )
-        self._ends = self._settled_ends()
+        self.ends = self.present()
+        self.bases: Mapping[str, Made] = {}
         self.report = AbReport(
             app=one,
             a=f"{wanted.a} ({self._places[0].note})",
@@ -195,6 +194,124 @@ class _Run:
         self._stack.callback(version.close)
         return version
 
+    def present(self) -> Ends:
+        """Where the topics of both end now."""
+        with closing(open_source(self._wanted.source)) as log:
+            return log.ends(sorted({one for each in self.about for one in each.topics} & log.topics().keys()))
+
+    def make(self, version: Version, order: Order, folder: Path | None = None, **how: Any) -> Rebuilt:
+        """Rebuild a version."""
+        self._say(f"rebuilding {version.name}")
+        folder = (
+            folder or self._work / f"{version.name}-{order}{'-strict' * how.get('as_the_service', False)}"
+        )
+        request = self.request(version, order, folder, **how)
+        given = {"request": request, "workers": self._wanted.workers, "folder": str(folder)}
+        return version.ask("make", Rebuilt, **given)
+
+    def request(
+        self,
+        version: Version,
+        order: Order,
+        folder: Path,
+        *,
+        as_the_service: bool = False,
+        until: Limits | None = None,
+    ) -> Request:
+        """The rebuild of a version."""
+        given, source = self._wanted.failures, replace(self._wanted.source, ends=self.ends)
+        if (base := self.bases.get(version.name)) is not None:
+            source = replace(source, base=base.uri, base_id=base.snapshot)
+        on_error: OnError = "stop" if as_the_service else given.on_error
+        return checked(
+            Request(
+                app=version.place.reference,
+                source=source,
+                to=Destination(uri=str(folder), outputs=f"{PARQUET}{folder / 'outputs'}"),
+                order=order,
+                until=until or Limits(),
+                failures=replace(given, on_error=on_error, lenient=not as_the_service),
+            )
+        )
+
+    def measure_by_service(self, one: Rebuilt) -> None:
+        """Compare A along the tape with what the service has stored, if its rows were."""
+        report, rows = self.report, one.report
+        if not rows.same_rows + rows.other_rows:
+            return
+        self._say("comparing A with the service")
+        report.noise_measured = "what the service has stored"
+        request = self.request(self.a, "tape", self._work)
+        outputs = self.a.ask("outputs_as_stored", int, request=request, made=one.made)
+        for count, what in ((rows.other_rows, "row"), (outputs, "output")):
+            if count:
+                report.noise.append(f"{counted(count, what)} of A are not those of the service")
+
+    def measured(self, metrics: Sequence[Metric], made: Sequence[Made], into: Path) -> list[Measured]:
+        """Measure what both have made, and write ``metrics.parquet``."""
+        folders: dict[str, Path] = {}
+        for version, one in zip((self.a, self.b), made, strict=True):
+            self._say(f"measuring {version.name}")
+            folders[version.name] = self._work / f"tables-{version.name}"
+            notes = version.ask("tables", list[str], made=one, folder=str(folders[version.name]))
+            self.report.notes += [f"{version.name}: {note}" for note in notes]
+        found = measure(metrics, folders)
+        write_metrics(found, into)
+        return found
+
+    # --- the first events
+
+    def first_events(self, items: Sequence[Item], order: Order) -> list[First]:
+        """The first events of keys that differ."""
+        one, other = self.about
+        both = {
+            name: None
+            if one.schemas[name] == other.schemas[name]
+            else sorted({*one.fields[name]} & {*other.fields[name]})
+            for name in sorted(one.fields.keys() & other.fields.keys())
+        }
+        firsts: list[First] = []
+        for version in (self.a, self.b):
+            self._say(f"finding first events in {version.name}")
+            folder = self._work / f"first-events-{version.name}"
+            shutil.rmtree(folder, ignore_errors=True)
+            request, trail = self.request(version, order, folder), str(self._work / "trail")
+            given = {"request": request, "items": items, "both": both, "trail": trail}
+            firsts = version.ask("first_events", list[First], **given, second=version is self.b)
+        return firsts
+
+    def traces(self, compared: Path, firsts: Sequence[First], order: Order) -> list[KeyTrace]:
+        """The traces of the keys that differ most, of those that have first events."""
+        by_item, found = dict(firsts), list[list[list[Paragraph]]]()
+        worst = [
+            item for item in items_to_trace(compared, _TRACED) if item.kind == "state" and item in by_item
+        ]
+        if not worst:
+            return []
+        for version in (self.a, self.b):
+            self._say(f"tracing in {version.name}")
+            folder = self._work / f"traces-{version.name}"
+            shutil.rmtree(folder, ignore_errors=True)
+            request = self.request(version, order, folder)
+            given = [(one, by_item[one]) for one in worst]
+            found.append(version.ask("key_traces", list[list[Paragraph]], request=request, firsts=given))
+        names = [one.name for one in worst]
+        return list(map(KeyTrace, names, keys_as_text(compared, worst), *found))
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """What an interrupted comparison has settled: its command, and where history ends."""
+
+    wanted: Wanted
+    ends: Ends
+
+
+class _Ab(Comparison):
+    def __init__(self, wanted: Wanted, folder: Path, stack: ExitStack, say: Say) -> None:
+        super().__init__(wanted, folder.parent / "work", stack, say)
+        self._folder = folder
+        self.ends = self._settled_ends()
+
     def _settled_ends(self) -> Ends:
         """Where history ends, for both versions and for a run that continues this one. Removes what another command has left."""
         file = self._work / "begun.json"
@@ -204,65 +321,51 @@ class _Run:
                 return begun.ends
         shutil.rmtree(self._work, ignore_errors=True)
         self._work.mkdir()
-        with closing(open_source(self._wanted.source)) as log:
-            ends = log.ends(
-                sorted({one for each in self._about for one in each.topics} & log.topics().keys())
-            )
-        file.write_bytes(msgspec.json.encode(_Begun(self._wanted, ends)))
-        return ends
+        file.write_bytes(msgspec.json.encode(_Begun(self._wanted, self.ends)))
+        return self.ends
 
     def run(self, metrics: Sequence[Metric]) -> AbReport:
         """See ``compare_versions``."""
         report = self.report
         made = self._rebuilt()
-        report.part = _part_of(made)
+        report.part = part_of(made)
         report.order = "tape" if made[0].report.order == "tape" else "canonical"
         for name, one in zip("AB", made, strict=True):
             report.notes += [f"{name}: {note}" for note in one.report.notes]
         self._say("comparing")
         compared = self._work / "compared"
-        report.counts = self._a.ask(
+        report.counts = self.a.ask(
             "compare", Counts, one=made[0].made, other=made[1].made, folder=str(compared)
         )
-        firsts = self._first_events(compared, report.order)
+        items = items_to_trace(compared, self._wanted.first_events)
+        firsts = self.first_events(items, report.order) if items else []
         write_tables(compared, firsts, self._folder)
-        report.traces = self._traces(compared, firsts, report.order)
+        report.traces = self.traces(compared, firsts, report.order)
         report.fields = fields_of(self._folder)
         if metrics:
-            report.metrics = self._measured(metrics, made)
+            report.metrics = self.measured(metrics, [one.made for one in made], self._folder)
         return report
-
-    def _measured(self, metrics: Sequence[Metric], made: Sequence[Rebuilt]) -> list[Measured]:
-        folders: dict[str, Path] = {}
-        for version, one in zip((self._a, self._b), made, strict=True):
-            self._say(f"measuring {version.name}")
-            folders[version.name] = self._work / f"tables-{version.name}"
-            notes = version.ask("tables", list[str], made=one.made, folder=str(folders[version.name]))
-            self.report.notes += [f"{version.name}: {note}" for note in notes]
-        found = measure(metrics, folders)
-        write_metrics(found, self._folder)
-        return found
 
     # --- the rebuilds
 
     def _rebuilt(self) -> tuple[Rebuilt, Rebuilt]:
         """Both versions, in one order."""
         report = self.report
-        if others := {*self._about[0].inputs} ^ {*self._about[1].inputs}:
+        if others := {*self.about[0].inputs} ^ {*self.about[1].inputs}:
             report.why = f"only one of them reads {listed(sorted(others), _SHOWN)}"
         elif self._wanted.order == "canonical":
             report.why = "as --order says"
-        one = self._make(self._a, "canonical") if report.why else self._rebuilt_a()
+        one = self.make(self.a, "canonical") if report.why else self._rebuilt_a()
         if one.report.order == "tape":
-            self._measure_by_service(one)
+            self.measure_by_service(one)
             try:
-                other = self._make(self._b, "tape")
-            except _NOT_ALONG_TAPE as error:
+                other = self.make(self.b, "tape")
+            except NOT_ALONG_TAPE as error:
                 report.why = f"along the tape, {error.what}"
-                one, other = self._make(self._a, "canonical"), self._make(self._b, "canonical")
+                one, other = self.make(self.a, "canonical"), self.make(self.b, "canonical")
         else:
             report.why = report.why or "there is no tape, or its beginning is deleted"
-            other = self._make(self._b, "canonical")
+            other = self.make(self.b, "canonical")
         if not report.noise_measured:
             self._measure_again()
         return one, other
@@ -270,63 +373,19 @@ class _Run:
     def _rebuilt_a(self) -> Rebuilt:
         report = self.report
         try:
-            return self._make(self._a, "auto", as_the_service=True)
+            return self.make(self.a, "auto", as_the_service=True)
         except (ReplayDivergedError, HandlerError, BadRecordError) as error:
             if not isinstance(error, ReplayDivergedError) and self._wanted.failures.on_error == "stop":
                 raise
             report.noise_measured = "what the service has stored"
             report.noise.append(f"{error.what}: A is not the code that ran, or it is not deterministic")
         try:
-            return self._make(self._a, "auto")
+            return self.make(self.a, "auto")
         except ReplayDivergedError as error:
             report.why = f"along the tape, {error.what}"
-            return self._make(self._a, "canonical")
-
-    def _make(self, version: Version, order: Order, folder: Path | None = None, **how: Any) -> Rebuilt:
-        self._say(f"rebuilding {version.name}")
-        folder = (
-            folder or self._work / f"{version.name}-{order}{'-strict' * how.get('as_the_service', False)}"
-        )
-        request = self._request(version, order, folder, **how)
-        given = {"request": request, "workers": self._wanted.workers, "folder": str(folder)}
-        return version.ask("make", Rebuilt, **given)
-
-    def _request(
-        self,
-        version: Version,
-        order: Order,
-        folder: Path,
-        *,
-        as_the_service: bool = False,
-        until: Limits | None = None,
-    ) -> Request:
-        given = self._wanted.failures
-        on_error: OnError = "stop" if as_the_service else given.on_error
-        return checked(
-            Request(
-                app=version.place.reference,
-                source=replace(self._wanted.source, ends=self._ends),
-                to=Destination(uri=str(folder), outputs=f"{PARQUET}{folder / 'outputs'}"),
-                order=order,
-                until=until or Limits(),
-                failures=replace(given, on_error=on_error, lenient=not as_the_service),
-            )
-        )
+            return self.make(self.a, "canonical")
 
     # --- noise
-
-    def _measure_by_service(self, one: Rebuilt) -> None:
-        """Compare A along the tape with what the service has stored, if its rows were."""
-        report, rows = self.report, one.report
-        if not rows.same_rows + rows.other_rows:
-            return
-        self._say("comparing A with the service")
-        report.noise_measured = "what the service has stored"
-        request = self._request(self._a, "tape", self._work)
-        outputs = self._a.ask("outputs_as_stored", int, request=request, made=one.made)
-        for count, what in ((rows.other_rows, "row"), (outputs, "output")):
-            if count:
-                report.noise.append(f"{counted(count, what)} of A are not those of the service")
 
     def _measure_again(self) -> None:
         """Compare A with A in another process with other hashes, over a first part of history."""
@@ -337,68 +396,28 @@ class _Run:
         with closing(open_source(self._wanted.source)) as log:
             parts = {
                 (name, at): (log.start_offset(name, at), end)
-                for name in self._about[0].inputs
-                for at, end in enumerate(self._ends.offsets[name])
+                for name in self.about[0].inputs
+                for at, end in enumerate(self.ends.offsets[name])
             }
         records = sum(end - start for start, end in parts.values())
         share, limits = min(1.0, _FIRST_PART / max(records, 1)), dict[str, dict[int, int]]()
         for (name, at), (start, end) in parts.items():
             limits.setdefault(name, {})[at] = start + math.ceil((end - start) * share)
         made = [
-            self._make(version, "canonical", self._work / f"noise-{number}", until=Limits(limits)).made
-            for number, version in enumerate((self._a, self._started("A again", self._places[0], seed=1)))
+            self.make(version, "canonical", self._work / f"noise-{number}", until=Limits(limits)).made
+            for number, version in enumerate((self.a, self._started("A again", self._places[0], seed=1)))
         ]
         report.noise_measured = (
             f"a second run of A over {min(records, _FIRST_PART):,} records, with other hashes"
         )
         into = str(self._work / "noise")
-        found = self._a.ask("compare", Counts, one=made[0], other=made[1], folder=into)
+        found = self.a.ask("compare", Counts, one=made[0], other=made[1], folder=into)
         for count, what in ((found.keys_differ, "key"), (found.outputs_differ, "output")):
             if count:
                 report.noise.append(f"{counted(count, what)} of A differ between two runs of A")
 
-    # --- the first events
 
-    def _first_events(self, compared: Path, order: Order) -> list[First]:
-        """The first events of the keys that differ most."""
-        items, (one, other) = items_to_trace(compared, self._wanted.first_events), self._about
-        if not items:
-            return []
-        both = {
-            name: None
-            if one.schemas[name] == other.schemas[name]
-            else sorted({*one.fields[name]} & {*other.fields[name]})
-            for name in sorted(one.fields.keys() & other.fields.keys())
-        }
-        firsts: list[First] = []
-        for version in (self._a, self._b):
-            self._say(f"finding first events in {version.name}")
-            folder = self._work / f"first-events-{version.name}"
-            shutil.rmtree(folder, ignore_errors=True)
-            request, trail = self._request(version, order, folder), str(self._work / "trail")
-            given = {"request": request, "items": items, "both": both, "trail": trail}
-            firsts = version.ask("first_events", list[First], **given, second=version is self._b)
-        return firsts
-
-    def _traces(self, compared: Path, firsts: Sequence[First], order: Order) -> list[KeyTrace]:
-        by_item, found = dict(firsts), list[list[list[Paragraph]]]()
-        worst = [
-            item for item in items_to_trace(compared, _TRACED) if item.kind == "state" and item in by_item
-        ]
-        if not worst:
-            return []
-        for version in (self._a, self._b):
-            self._say(f"tracing in {version.name}")
-            folder = self._work / f"traces-{version.name}"
-            shutil.rmtree(folder, ignore_errors=True)
-            request = self._request(version, order, folder)
-            given = [(one, by_item[one]) for one in worst]
-            found.append(version.ask("key_traces", list[list[Paragraph]], request=request, firsts=given))
-        names = [one.name for one in worst]
-        return list(map(KeyTrace, names, keys_as_text(compared, worst), *found))
-
-
-def _part_of(made: Sequence[Rebuilt]) -> str:
+def part_of(made: Sequence[Rebuilt]) -> str:
     """See ``AbReport.part``."""
     reports = [one.report for one in made]
     begun = next((one.begun_with for one in made if one.begun_with), "")

@@ -32,8 +32,13 @@ class Made(msgspec.Struct, frozen=True):
     uri: str
     """Where its snapshot is."""
     snapshot: str
-    outputs: str
-    """The folder of its outputs."""
+    outputs: tuple[str, ...]
+    """The folders of its outputs."""
+
+    def output_files(self) -> list[Path]:
+        """The files of its outputs, by partition."""
+        files = [file for folder in self.outputs for file in sorted(Path(folder).glob("*.parquet"))]
+        return sorted(files, key=partition_of_outputs)
 
 
 class Counts(msgspec.Struct):
@@ -44,6 +49,11 @@ class Counts(msgspec.Struct):
     outputs: tuple[int, int] = (0, 0)
     outputs_differ: int = 0
     notes: list[str] = []
+
+
+def partition_of_outputs(file: Path) -> int:
+    """The partition in the name of a file of outputs."""
+    return int(file.name.split("-")[1])
 
 
 def compare(plan: Plan, one: Made, other: Made, folder: str) -> Counts:
@@ -98,7 +108,7 @@ def text_of(codec: KeyCodec | None, key: bytes) -> str:
 _SIDE = """
 select '{side}' as side, topic::varchar as topic, key, timestamp as time, partition, number, value,
     hash(value, list_filter(headers, lambda one: one.key <> '{origin}')) as content
-from read_parquet({files}) where not {internal}
+from read_parquet([{files}]) where not {internal}
 """
 _COUNTS = "select count(*) filter (side = 'a'), count(*) filter (side = 'b') from both_sides"
 _GROUPS = """
@@ -129,7 +139,10 @@ def _compare_outputs(plan: Plan, one: Made, other: Made, file: Path, found: Coun
     internal = f"(topic = '{inbox_of(plan.app)}' or (starts_with(topic, '{plan.app}.') and ({ends})))"
     sides = [
         _SIDE.format(
-            side=side, origin=ORIGIN_HEADER, files=quoted(Path(each.outputs) / "*"), internal=internal
+            side=side,
+            origin=ORIGIN_HEADER,
+            files=", ".join(quoted(Path(one) / "*") for one in each.outputs),
+            internal=internal,
         )
         for side, each in (("a", one), ("b", other))
     ]

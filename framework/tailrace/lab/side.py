@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -40,7 +41,7 @@ from tailrace.history.rebuilding.results import Failure
 from tailrace.history.rebuilding.trial import trial
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
-from tailrace.lab.differences import Made, compare
+from tailrace.lab.differences import Made, compare, partition_of_outputs
 from tailrace.lab.files import TableWriter
 from tailrace.lab.key_traces import key_traces
 from tailrace.lab.state_tables import View, write_state
@@ -118,7 +119,7 @@ def make(plan: Plan, request: Request, workers: int | None, folder: str) -> Rebu
     ]
     bases = sorted({decode_cut(one).base for one in cuts} - {""})
     begun_with = report.base or ", ".join(bases)
-    done = Rebuilt(code, report, Made(request.to.uri, report.snapshot, str(outputs)), begun_with)
+    done = Rebuilt(code, report, Made(request.to.uri, report.snapshot, (str(outputs),)), begun_with)
     file.with_suffix(".new").write_bytes(msgspec.json.encode(done))
     file.with_suffix(".new").replace(file)
     return done
@@ -129,8 +130,8 @@ def outputs_as_stored(plan: Plan, request: Request, made: Made) -> int:
     differ = 0
     with opened_past(request, plan, taped=True) as past:
         emitted, in_part = past.emitted(range(plan.partitions))
-        for file in Path(made.outputs).glob("outputs-*.parquet"):
-            hashes = emitted[int(file.name.split("-")[1])].hashes
+        for file in made.output_files():
+            hashes = emitted[partition_of_outputs(file)].hashes
             for number, one in read_outputs(Place.at(str(file))):
                 found = hashes[number] if number < len(hashes) else 0
                 differ += found != hash_of(one) and not (found == 0 and one.topic in in_part)
@@ -147,8 +148,8 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
     write_state(plan, view, states)
     found = [TopicTable(plan, name) for name in plan.outputs if name in plan.topics]
     topics = [(one, TableWriter(outputs, one.topic, one.columns)) for one in found]
-    for file in sorted(Path(made.outputs).glob("*.parquet")):
-        partition, rest = int(file.name.split("-")[1]), read_outputs(Place.at(str(file)))
+    for file in made.output_files():
+        partition, rest = partition_of_outputs(file), read_outputs(Place.at(str(file)))
         while some := list(islice(rest, _AT_ONCE)):
             sent: dict[str, list[InputRecord]] = {}
             for number, one in some:
@@ -239,6 +240,7 @@ def answer(reference: str, line: bytes) -> bytes:
 
 def main() -> None:
     """Do tasks until the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     lines: SimpleQueue[bytes] = SimpleQueue()

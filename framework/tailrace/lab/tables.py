@@ -177,8 +177,8 @@ _ON_PAGE = (
 _QUERY = "select {what}, coalesce(a, ''), coalesce(b, ''), {first}, count(*) over () from {file} limit {rows}"
 
 
-def write_page(report: Any, folder: Path) -> None:
-    """Write ``report.html`` beside the tables. ``report``: an ``AbReport``."""
+def write_page(report: Any, folder: Path, *, refresh_s: float | None = None) -> None:
+    """Write ``report.html`` beside the tables. ``report``: an ``AbReport``. A browser loads the page again every ``refresh_s``."""
     tables: list[tuple[str, str, int, list[list[str]]]] = []
     for title, name, what in _ON_PAGE:
         found = rows_of(_QUERY.format(what=what, first=_FIRST_SHOWN, file=quoted(folder / name), rows=_ROWS))
@@ -190,6 +190,7 @@ def write_page(report: Any, folder: Path) -> None:
         report=report,
         notes=[*report.counts.notes, *report.notes],
         tables=tables,
+        refresh_s=refresh_s,
         plotted_metrics=[one for one in report.metrics if one.values is not None],
         plotted_fields=[one for one in report.fields if one.numbers][:_FIELDS_PLOTTED],
         short=_short,

@@ -1,0 +1,183 @@
+"""``tailrace run B --shadow A``: what grows is what a comparison of the whole history finds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.core.errors import OptionError
+from tailrace.history.rebuilding.request import Source
+from tailrace.lab import ab, shadow
+from tailrace.lab.ab import Wanted
+from tailrace.lab.shadow import follow
+from tailrace.state.snapshots.arrow import parquet
+from tests.cli.commands import run
+from tests.history.rebuilding import lived, payments, shops
+from tests.lab.in_process import Here, comparison
+from tests.lab.selling import version
+
+PAYMENTS = "tests.history.rebuilding.payments:app"
+SELLING = "tests.lab.selling:app"
+SOLD = "self.cents += event.cents"
+TABLES = ("differences", "outputs_differences")
+EACH = 40
+
+
+class KilledError(BaseException):
+    """Ends a shadow where a kill would."""
+
+
+def grow(folder: Path, number: int) -> None:
+    """The service handles more."""
+    sales = shops.sales(EACH, first=EACH * number) if number else shops.sales(EACH)
+    lived.append(folder, sales, {} if number else {"sales": 2})
+    lived.live_on(folder, SELLING, ends=False)
+
+
+def table(folder: Path, name: str) -> list[tuple[object, ...]]:
+    """The rows of a table, in one order."""
+    rows = parquet.read_table(folder / f"{name}.parquet").to_pylist()
+    return sorted((tuple(one.values()) for one in rows), key=repr)
+
+
+def one_round(folder: Path, b: str, to: Path, **options: Any) -> None:
+    wanted = Wanted(a=SELLING, b=b, source=Source(log=str(folder / "log")), to=str(to), workers=1, **options)
+    follow(wanted, 0.1, rounds=1)
+
+
+@contextmanager
+def killing(monkeypatch: pytest.MonkeyPatch, step: str) -> Generator[None]:
+    """A shadow ends after this step of a round."""
+    before: Callable[..., Any] = getattr(shadow._Shadow, step)
+
+    def then_killed(self: Any, *given: Any) -> None:
+        before(self, *given)
+        if (self._hidden / f"round-{self._kept.round}" / "tables").exists() or step == "_rebuilt":
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shadow._Shadow, step, then_killed)
+        yield
+
+
+def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is killed within a round."""
+    monkeypatch.setattr(ab, "Version", Here)
+    monkeypatch.setattr(shadow, "_MOST_PARTS", 2)
+    Here.tasks, to = [], tmp_path / "shadow"
+    wrong = "".join(
+        f"\n        if event.at == {at}:\n            self.cents += {at}" for at in (1_300, 1_900)
+    )
+    b = version(tmp_path, "shadow_of_selling", (SOLD, SOLD + wrong))
+    for number, killed in enumerate(("", "_rebuilt", "_publish")):
+        grow(tmp_path, number)
+        if killed:
+            with killing(monkeypatch, killed), pytest.raises(KilledError):
+                one_round(tmp_path, b, to)
+        one_round(tmp_path, b, to)
+    report, keys, outputs = comparison(monkeypatch, tmp_path, SELLING, b, to=str(tmp_path / "ab"))
+    assert report.order == "tape"
+    assert keys
+    assert outputs
+    for name in TABLES:
+        assert table(to, name) == table(tmp_path / "ab", name)
+    files = (to / "outputs" / "totals").glob("*.parquet")
+    sent = [
+        (one["_partition"], one["_offset"]) for file in files for one in parquet.read_table(file).to_pylist()
+    ]
+    assert len(sent) == len({*sent}) == 3 * EACH
+    grown = [one for one in (to / ".shadow").glob("round-*/A/*") if one.name != "outputs"]
+    assert {one.parent.parent.name for one in grown} == {"round-3"}
+
+
+def test_what_cannot_be_done_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ab, "Version", Here)
+    Here.tasks = []
+    lived.append(tmp_path, [], {"sales": 2})
+    narrow = version(tmp_path, "shadow_narrow", ("partitions=2", "partitions=3"))
+    with pytest.raises(OptionError, match="A has 2 partitions, B has 3"):
+        one_round(tmp_path, narrow, tmp_path / "narrow")
+    more = (
+        'totals = app.topic("totals", Total, key="shop")',
+        'totals = app.topic("totals", Total, key="shop")\nmore = app.topic("more", Sale, key="shop")',
+    )
+    also = "@tr.process(more)\n    def also(self, event: Sale, ctx: tr.Context[str]) -> None:\n        pass"
+    handler = ("    @tr.on_timer", f"    {also}\n\n    @tr.on_timer")
+    wider = version(tmp_path, "shadow_wider", more, handler, ("(tr.Actor)", '(tr.Actor, order="arrival")'))
+    with pytest.raises(OptionError, match="only one of both reads more"):
+        one_round(tmp_path, wider, tmp_path / "wider")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("mine")
+    with pytest.raises(OptionError, match="there is something in"):
+        one_round(tmp_path, SELLING, tmp_path / "taken")
+
+
+def test_a_version_that_sends_itself_other_records_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ab, "Version", Here)
+    Here.tasks = []
+    lived.append(tmp_path, payments.outputs(payments.payments(60)), {"paid": 2})
+    lived.live_on(tmp_path, PAYMENTS)
+    large = '1 if wrong() == "topic" else event.amount'
+    b = version(tmp_path, "shadow_sends", (large, "event.amount + 1"), of=payments.__file__)
+    wanted = Wanted(a=PAYMENTS, b=b, source=Source(log=str(tmp_path / "log")), to=str(tmp_path / "to"))
+    with pytest.raises(OptionError, match="the tape of A does not lead B: B: what partition"):
+        follow(wanted, 0.1, rounds=1)
+
+
+def test_a_folder_of_another_command_or_code_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ab, "Version", Here)
+    Here.tasks, to = [], tmp_path / "shadow"
+    grow(tmp_path, 0)
+    one_round(tmp_path, SELLING, to)
+    with pytest.raises(OptionError, match="was begun by another command"):
+        one_round(tmp_path, SELLING, to, first_events=1)
+    file = to / ".shadow" / "shadow.json"
+    file.write_bytes(file.read_bytes().replace(b'"code":["', b'"code":["0'))
+    with pytest.raises(OptionError, match="was begun with other code"):
+        one_round(tmp_path, SELLING, to)
+
+
+@pytest.mark.long
+def test_a_shadow_is_a_process_that_ends_cleanly_and_has_its_folder_alone(tmp_path: Path) -> None:
+    grow(tmp_path, 0)
+    b = version(tmp_path, "shadowing", (SOLD, f"{SOLD} + 1"))
+    to = tmp_path / "shadow"
+    command = ("run", b, "--shadow", SELLING, "--log", tmp_path / "log", "--to", to)
+    for sent, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
+        running = subprocess.Popen(
+            [sys.executable, "-m", "tailrace", *map(str, command), "--every", "100ms"],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert running.stderr is not None
+        try:
+            grow(tmp_path, 1 if code else 2)
+            said = running.stderr.readline()
+            assert "8 of 8 keys differ" in said, said + running.stderr.read()
+            refused = run(*command)
+            assert (refused.code, "another shadow writes into" in refused.err) == (2, True)
+            os.kill(running.pid, sent)
+            assert running.wait(30) == code
+        finally:
+            running.kill()
+            running.communicate()
+    assert "8 of 8 keys" in (to / "report.html").read_text(encoding="utf-8")
+    refused = run(*command, "--workers", 2)
+    assert refused.code == 2
+    assert "--workers is for a service: it does not go with --shadow" in refused.err
