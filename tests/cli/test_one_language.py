@@ -31,7 +31,7 @@ DIFFERENT: dict[str, dict[str, Any]] = {
     "--from": {"log dump": "takes an offset as well", "migrate": "is a log", "faust import": "is a table"},
     "--until": {"log dump": "takes an offset as well"},
     "--to": dict.fromkeys(
-        ("ab", "archive", "migrate", "rebuild", "reshape", "upgrade"), "is a place of its own kind"
+        ("ab", "archive", "migrate", "rebuild", "reshape", "run", "upgrade"), "is a place of its own kind"
     ),
     "--format": dict.fromkeys(("graph", "log append", "schemas export"), "has formats of its own"),
     "--records": dict.fromkeys(("explore", "log tail"), "has a number of its own"),

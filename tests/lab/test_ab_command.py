@@ -104,3 +104,41 @@ def test_an_interpreter_without_tailrace_is_named(
     arguments = ("ab", "shop:app", "shop:app", "--log", repository / "log", "--to", tmp_path / "out")
     assert "cannot be started" in run(*arguments, "--python-b", tmp_path / "nothing").err
     assert "the process of B ended with exit code" in run(*arguments, "--python-b", "/bin/false").err
+
+
+METRICS = """\
+import tailrace as tr
+from shop import Shop, Total, totals
+
+@tr.metric(totals, unit=lambda total: total.shop)
+def sold(total: Total) -> float:
+    return total.cents
+
+@tr.metric(Shop)
+def average(shop: Shop) -> tuple[float, float]:
+    return shop.cents, shop.count
+"""
+
+
+@pytest.mark.long
+def test_metrics_in_python_are_those_of_both_versions(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "metrics.py"
+    file.write_text(METRICS, encoding="utf-8")
+    more = ("--metrics", file, "--fail-on", "sold>0", "--fail-on", "average>1")
+    code, report = compared(
+        repository, monkeypatch, "number-0:shop:app", "number-1:shop:app", "--to", tmp_path / "one", *more
+    )
+    sales = lived.read(repository, "sales")
+    (shop,) = (one.key for one in sales if one.timestamp_ms == 1_500)
+    later = sum(one.key == shop and one.timestamp_ms >= 1_500 for one in sales)
+    sold, average = report["metrics"]
+    assert (sold["name"], sold["difference"]) == ("sold", later)
+    assert sold["low"] <= later <= sold["high"]
+    assert average["difference"] == pytest.approx(1 / len(sales))
+    assert (code, report["exceeded"]) == (1, ["sold>0"])
+    file.write_text("from shop import nobody", encoding="utf-8")
+    refused = run("ab", "shop:app", "shop:app", "--log", repository / "log", "--to", tmp_path / "two", *more)
+    assert refused.code == 2
+    assert "cannot be imported: ImportError" in refused.err

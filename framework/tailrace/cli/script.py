@@ -20,6 +20,7 @@ import click
 
 from tailrace.cli.main import execute
 from tailrace.cli.run import run
+from tailrace.cli.shadow import OF_SHADOW
 from tailrace.core.declare.app import App
 from tailrace.core.durations import duration
 from tailrace.core.errors import UsageError
@@ -53,10 +54,10 @@ def run_app(app: App, options: Mapping[str, Any]) -> None:
 
 
 def flags() -> dict[str, click.Option]:
-    """The options of the command by keyword: ``until_end`` for ``--until-end``, ``as_`` for ``--as``."""
+    """The options of a service by keyword: ``until_end`` for ``--until-end``, ``as_`` for ``--as``."""
     found: dict[str, click.Option] = {}
     for option in run.params:
-        if isinstance(option, click.Option):
+        if isinstance(option, click.Option) and option.name not in OF_SHADOW:
             name = option.opts[0].removeprefix("--").replace("-", "_")
             found["as_" if name == "as" else name] = option
     return found

@@ -49,11 +49,10 @@ shadow_options = packed(
         show_default=True,
         help="With --shadow: time from one comparison to the next.",
     ),
-    click.option(
-        "--metrics", metavar="FILE", help="With --shadow: a file of SQL, metrics as for tailrace ab."
-    ),
+    click.option("--metrics", metavar="FILE", help="With --shadow: a file of metrics, as for tailrace ab."),
 )
-_GO_WITH_SHADOW = {"app", "folder", "shadow", "to", "every", "metrics"}
+OF_SHADOW = frozenset({"shadow", "to", "every", "metrics"})
+_GO_WITH_SHADOW = OF_SHADOW | {"app", "folder"}
 
 
 def run_shadow(app: str, folder: Path | str, shadow: Shadow) -> None:

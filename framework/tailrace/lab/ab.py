@@ -44,7 +44,17 @@ from tailrace.history.rebuilding.request import Destination, Failures, Order, Re
 from tailrace.lab.differences import Counts, Made
 from tailrace.lab.files import published
 from tailrace.lab.key_traces import Paragraph
-from tailrace.lab.metrics import Limit, Measured, Metric, is_exceeded, measure, read_limit, read_metrics
+from tailrace.lab.metrics import (
+    Limit,
+    Measured,
+    Metric,
+    is_exceeded,
+    measure,
+    measured,
+    read_limit,
+    read_metrics,
+)
+from tailrace.lab.python_metrics import Numbers
 from tailrace.lab.side import About, Rebuilt
 from tailrace.lab.tables import (
     Field,
@@ -85,7 +95,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     first_events: int = 1000
     """Number of differing keys, and of output keys, whose first event is searched."""
     metrics: str | None = None
-    """A file of metrics."""
+    """A file of metrics: SQL, or Python if its name ends in ``.py``."""
     limits: tuple[str, ...] = ()
 
 
@@ -137,15 +147,24 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
         TailraceError: What a rebuild raises, with the version's name before it.
     """
     begun_s = time.perf_counter()
-    metrics = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
-    limits = [read_limit(one, metrics) for one in wanted.limits]
+    if not _is_python(wanted):  # errors in them are reported before a process starts
+        sql = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
+        for one in wanted.limits:
+            read_limit(one, sql)
     with published(Path(wanted.to), "ab", worth="work/*/") as folder, ExitStack() as stack:
-        report = _Ab(wanted, folder, stack, say).run(metrics)
+        both = _Ab(wanted, folder, stack, say)
+        metrics = both.metrics()
+        limits = [read_limit(one, metrics) for one in wanted.limits]
+        report = both.run(metrics)
         _judge(report, limits)
         write_page(report, folder)
         report.seconds = time.perf_counter() - begun_s
         (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     return report
+
+
+def _is_python(wanted: Wanted) -> bool:
+    return wanted.metrics is not None and wanted.metrics.endswith(".py")
 
 
 def _judge(report: AbReport, limits: Sequence[Limit]) -> None:
@@ -247,15 +266,42 @@ class Comparison:
             if count:
                 report.noise.append(f"{counted(count, what)} of A are not those of the service")
 
+    def metrics(self) -> list[Metric]:
+        """The metrics of a comparison. Raises OptionError: some cannot be read, or the versions have other ones."""
+        if self._wanted.metrics is None:
+            return []
+        if not _is_python(self._wanted):
+            return read_metrics(Path(self._wanted.metrics))
+        file = str(Path(self._wanted.metrics).absolute())
+        one, other = (
+            each.ask("metric_names", list[tuple[str, bool]], file=file) for each in (self.a, self.b)
+        )
+        if one != other:
+            raise OptionError(
+                f"the metrics in {self._wanted.metrics!r} are others in A than in B",
+                hint="Define them in both in the same way.",
+            )
+        return [Metric(name, file, "unit" if has_unit else None) for name, has_unit in one]
+
     def measured(self, metrics: Sequence[Metric], made: Sequence[Made], into: Path) -> list[Measured]:
         """Measure what both have made, and write ``metrics.parquet``."""
-        folders: dict[str, Path] = {}
+        folders, numbers = dict[str, Path](), dict[str, Numbers]()
         for version, one in zip((self.a, self.b), made, strict=True):
+            if _is_python(self._wanted):
+                self._say(f"measuring {version.name}")
+                numbers[version.name] = version.ask(
+                    "python_metrics", Numbers, file=metrics[0].query, made=one
+                )
+                continue
             self._say(f"measuring {version.name}")
             folders[version.name] = self._work / f"tables-{version.name}"
             notes = version.ask("tables", list[str], made=one, folder=str(folders[version.name]))
             self.report.notes += [f"{version.name}: {note}" for note in notes]
-        found = measure(metrics, folders)
+        found = (
+            [measured(one, {name: dict(each[one.name]) for name, each in numbers.items()}) for one in metrics]
+            if numbers
+            else measure(metrics, folders)
+        )
         write_metrics(found, into)
         return found
 

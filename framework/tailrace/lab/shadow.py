@@ -30,7 +30,6 @@ from tailrace.core.counting import counted, listed
 from tailrace.core.errors import OptionError
 from tailrace.lab.ab import NOT_ALONG_TAPE, AbReport, Comparison, KeyTrace, Say, Wanted, part_of
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
-from tailrace.lab.metrics import Metric, read_metrics
 from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import fields_of, items_to_trace, keys_as_text, write_page, write_tables
 from tailrace.lab.trail import Cause, First, Item
@@ -99,10 +98,9 @@ def follow(wanted: Wanted, every_s: float, say: Say = lambda _: None, *, rounds:
 class _Shadow:
     def __init__(self, wanted: Wanted, to: Path, stack: ExitStack, every_s: float, say: Say) -> None:
         self._wanted, self._to, self._every_s, self._say = wanted, to, every_s, say
-        self._hidden, self._metrics = to / _HIDDEN, list[Metric]()
-        if wanted.metrics is not None:
-            self._metrics = read_metrics(Path(wanted.metrics))
+        self._hidden = to / _HIDDEN
         self._both = Comparison(wanted, self._hidden, stack, lambda _: None)
+        self._metrics = self._both.metrics()
         self._kept = self._taken_up()
         self._clean()
 

@@ -44,6 +44,7 @@ from tailrace.history.replay.replaying import seldom_collected
 from tailrace.lab.differences import Made, compare, partition_of_outputs
 from tailrace.lab.files import TableWriter
 from tailrace.lab.key_traces import key_traces
+from tailrace.lab.python_metrics import metric_names, python_metrics
 from tailrace.lab.state_tables import View, write_state
 from tailrace.lab.topic_tables import TopicTable
 from tailrace.lab.trail import AllParted, Fields, First, Item, Step, Tracer, watched_keys
@@ -204,7 +205,18 @@ def _digest(value: object) -> str:
 
 
 TASKS: dict[str, Callable[..., Any]] = {
-    one.__name__: one for one in (about, make, outputs_as_stored, compare, tables, first_events, key_traces)
+    one.__name__: one
+    for one in (
+        about,
+        make,
+        outputs_as_stored,
+        compare,
+        tables,
+        first_events,
+        key_traces,
+        metric_names,
+        python_metrics,
+    )
 } | {
     one.__name__: one
     for one in (
