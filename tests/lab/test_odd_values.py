@@ -146,8 +146,8 @@ def test_a_topic_and_a_query_have_them(life: Harness, tmp_path: Path) -> None:
         same(row, one)
         assert row["_key"] == row["nameOf"] == one.name
     query = 'select key, isnan("the number"), "the number" is null, epoch_us(seen), text from Last'
-    with answered(life.plan, life.log, query, StateOptions()) as (found, _):
-        assert sorted(found.fetchall()) == sorted(
+    with answered(life.plan, life.log, query, StateOptions()) as (_, found, _notes):
+        assert sorted(found) == sorted(
             (
                 key,
                 None if one.number is None else one.number == "nan",

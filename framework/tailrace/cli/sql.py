@@ -1,4 +1,4 @@
-"""``tailrace sql``: a query over the states and topics of an app, by DuckDB."""
+"""``tailrace sql``: a query over the states and topics of an app, by DuckDB or Spark."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from tailrace.cli.arguments import any_log_option, app_argument, json_option, op
 from tailrace.cli.commands import Command
 from tailrace.cli.export import archive_option, opened_history, state_options
 from tailrace.lab.export import StateOptions
-from tailrace.lab.sql import answered
+from tailrace.lab.sql import answered, answered_by_spark
 from tailrace.processes.app_loading import find_app
-
-_AT_ONCE = 10_000
 
 
 @click.command(cls=Command, short_help="Query states and topics with SQL.")
@@ -24,9 +22,19 @@ _AT_ONCE = 10_000
 @state_options()
 @any_log_option
 @archive_option
+@click.option(
+    "--spark", "by_spark", is_flag=True, help="Let Spark run the query, in its SQL, on this machine."
+)
 @json_option
 def sql(
-    *, app: str, query: str, state: StateOptions, folder: Path | str, archive: str | None, as_json: bool
+    *,
+    app: str,
+    query: str,
+    state: StateOptions,
+    folder: Path | str,
+    archive: str | None,
+    by_spark: bool,
+    as_json: bool,
 ) -> None:
     """Run QUERY, a SELECT of DuckDB, over what APP has committed in the log.
 
@@ -39,17 +47,19 @@ def sql(
     with (
         nullcontext() if state.snapshot else opened_log(folder) as log,
         opened_history(folder, archive) as history,
-        answered(plan, log, query, state, history) as (rows, notes),
+        (answered_by_spark if by_spark else answered)(plan, log, query, state, history) as (
+            names,
+            rows,
+            notes,
+        ),
         piped(),
     ):
-        names: list[str] = [one[0] for one in rows.description]
         if not as_json:
             click.echo("\t".join(names))
-        while some := rows.fetchmany(_AT_ONCE):
-            for row in some:
-                if as_json:
-                    click.echo(msgspec.json.encode(dict(zip(names, row, strict=True))))
-                else:
-                    click.echo("\t".join("" if one is None else str(one) for one in row))
+        for row in rows:
+            if as_json:
+                click.echo(msgspec.json.encode(dict(zip(names, row, strict=True)), enc_hook=str))
+            else:
+                click.echo("\t".join("" if one is None else str(one) for one in row))
         for note in notes:
             click.echo(f"note: {note}", err=True)

@@ -1,14 +1,17 @@
 """SQL over what an app has committed: ``tailrace sql``.
 
-The tables that a query names are exported to a temporary folder, and DuckDB runs the query over them. They are the tables of
+The tables that a query names are exported to a temporary folder, and DuckDB or Spark runs the query over them. They are the tables of
 ``export``, in two schemas: ``states."Customer"``, ``topics."orders"``. A name without a schema is looked up in both, states first.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -18,6 +21,7 @@ from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError
+from tailrace.core.extras import ExtraModule
 from tailrace.core.suggestions import did_you_mean
 from tailrace.lab import export
 from tailrace.lab.database import add_views, connected, duckdb, is_one_select
@@ -25,8 +29,10 @@ from tailrace.lab.export import Destination, StateOptions
 from tailrace.lab.state_tables import TIMERS_TABLE
 from tailrace.log.interface import OneCommitLog
 
+pyspark_errors: Any = ExtraModule("pyspark.errors", "queries by Spark", "spark")
 _MISSING = re.compile(r'Table with name "?(.+?)"? does not exist')
 _SHOW_TABLES = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
+_AT_ONCE = 10_000
 STATES, TOPICS = "states", "topics"
 
 
@@ -67,17 +73,108 @@ def answered(
     query: str,
     options: StateOptions,
     history: OneCommitLog | None = None,
-) -> Generator[tuple[Any, list[str]]]:
-    """The result of a query, and notes. ``options`` name the state; only of the log's last one there are topics, too.
+) -> Generator[tuple[list[str], Iterator[tuple[Any, ...]], list[str]]]:
+    """The result of a query: the names of the columns, the rows, and notes. ``options`` name the state; only of the log's last one there are topics, too.
     ``history``: topics are read from it, the log together with an archive. ``show tables`` gives the names that there are.
 
     Raises OptionError: the query is wrong, or names what is not there. And what the exports raise.
     """
     if _SHOW_TABLES.fullmatch(query):
         with connected() as database:
-            yield database.execute(f"from (values {_names(plan)}) tables(schema, name)"), []
+            yield *_rows(database.execute(f"from (values {_names(plan)}) tables(schema, name)")), []
         return
-    named, notes = tables_in(query), list[str]()
+    with TemporaryDirectory(prefix="tailrace-sql-") as folder, connected() as database:
+        notes = _exported(plan, log, history, options, tables_in(query), Path(folder))
+        for schema in (STATES, TOPICS):
+            add_views(database, schema, Path(folder) / schema)
+        database.execute(f"set search_path = '{STATES},{TOPICS}'")
+        try:
+            yield *_rows(database.execute(query)), notes
+        except duckdb.Error as error:
+            said = str(error)
+            if (missing := _MISSING.search(said)) is None:
+                raise OptionError(f"the query fails: {said}", hint="Correct it.") from None
+            known = [*(one.name for one in plan.actors), *sorted(plan.topics)]
+            hint = did_you_mean(
+                missing[1], [*known, *_state_tables(plan)], f"Actors and topics are: {', '.join(known)}."
+            )
+            raise OptionError(f"the query names {missing[1]!r}, which is no table here", hint=hint) from None
+
+
+@contextmanager
+def answered_by_spark(
+    plan: Plan,
+    log: OneCommitLog | None,
+    query: str,
+    options: StateOptions,
+    history: OneCommitLog | None = None,
+) -> Generator[tuple[list[str], Iterator[tuple[Any, ...]], list[str]]]:
+    """The same by a Spark session of this machine: the names of the columns, the rows, and notes. Times are in UTC.
+
+    Raises what ``answered`` raises, MissingExtraError and UnfitJavaError.
+    """
+    from tailrace.spark.session import running  # noqa: PLC0415  # PySpark is an extra
+
+    if _SHOW_TABLES.fullmatch(query):
+        with answered(plan, log, query, options) as found:
+            yield found
+        return
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # it logs each error with its stack
+    text = query.lower().replace("`", "")
+    of_states = {name.lower() for name in _state_tables(plan)}
+    named = {
+        (schema, name)
+        for schema, name in _tables(plan)
+        if name.lower() in text
+        and (schema == STATES or name.lower() not in of_states or f"{TOPICS}.{name.lower()}" in text)
+    }
+    with TemporaryDirectory(prefix="tailrace-sql-") as folder:
+        config = {"spark.sql.warehouse.dir": f"{folder}/warehouse", "spark.sql.session.timeZone": "UTC"}
+        notes = _exported(plan, log, history, options, named, Path(folder))
+        with running(config=config) as spark:
+            for schema in (TOPICS, STATES):  # states last, as their names come first
+                spark.sql(f"create database {schema}")
+                for table in sorted(one for one in (Path(folder) / schema).glob("*") if one.is_dir()):
+                    place = str(table).replace("'", "\\'")
+                    spark.sql(f"create table {schema}.`{table.name}` using parquet location '{place}'")
+                    spark.table(f"{schema}.`{table.name}`").createOrReplaceTempView(f"`{table.name}`")
+            try:
+                result = spark.sql(query)
+                yield result.columns, map(_plain, result.toLocalIterator()), notes
+            except pyspark_errors.PySparkException as error:
+                known = ", ".join(name for _, name in _tables(plan))
+                said = str(error).strip().partition("\n")[0]
+                raise OptionError(f"the query fails: {said}", hint=f"Tables are: {known}.") from None
+
+
+def _rows(found: Any) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+    """The names and rows of a result of DuckDB."""
+    some: Iterator[list[tuple[Any, ...]]] = iter(lambda: found.fetchmany(_AT_ONCE), [])
+    return [one[0] for one in found.description], chain.from_iterable(some)
+
+
+def _plain(row: Iterable[Any]) -> tuple[Any, ...]:
+    """A row of Spark: times in UTC, as Spark gives them in local time, and structs as dicts."""
+    return tuple(
+        one.astimezone(UTC)
+        if isinstance(one, datetime)
+        else one.asDict(recursive=True)
+        if hasattr(one, "asDict")
+        else one
+        for one in row
+    )
+
+
+def _exported(
+    plan: Plan,
+    log: OneCommitLog | None,
+    history: OneCommitLog | None,
+    options: StateOptions,
+    named: set[tuple[str, str]],
+    folder: Path,
+) -> list[str]:
+    """Export the tables that are named, into a folder for each schema. Returns notes."""
+    notes = list[str]()
     of_states, of_topics = (
         {name for schema, name in named if schema in ("", one)} for one in (STATES, TOPICS)
     )
@@ -90,29 +187,14 @@ def answered(
             f"the query names the topic {wanted[0]!r}, and a snapshot, or a time, has states only",
             hint="Leave --snapshot and --as-of out, and compare _time in the query.",
         )
-    with TemporaryDirectory(prefix="tailrace-sql-") as folder, connected() as database:
-        to = {schema: Destination(Path(folder) / schema) for schema in (STATES, TOPICS)}
-        if actors or timers:
-            options = replace(options, actors=() if timers else tuple(actors), timers=timers)
-            notes += export.export_state(plan, log, to[STATES], options).notes
-        if wanted and log is not None:
-            report = export.export_topics(plan, history or log, to[TOPICS], wanted)
-            left_out = f"{report.skipped:,} records cannot be decoded and are left out"
-            notes += [*report.notes, *[left_out][: report.skipped]]
-        for schema, place in to.items():
-            add_views(database, schema, place.folder)
-        database.execute(f"set search_path = '{STATES},{TOPICS}'")
-        try:
-            yield database.execute(query), notes
-        except duckdb.Error as error:
-            said = str(error)
-            if (missing := _MISSING.search(said)) is None:
-                raise OptionError(f"the query fails: {said}", hint="Correct it.") from None
-            known = [*(one.name for one in plan.actors), *sorted(plan.topics)]
-            hint = did_you_mean(
-                missing[1], [*known, *_state_tables(plan)], f"Actors and topics are: {', '.join(known)}."
-            )
-            raise OptionError(f"the query names {missing[1]!r}, which is no table here", hint=hint) from None
+    if actors or timers:
+        options = replace(options, actors=() if timers else tuple(actors), timers=timers)
+        notes += export.export_state(plan, log, Destination(folder / STATES), options).notes
+    if wanted and log is not None:
+        report = export.export_topics(plan, history or log, Destination(folder / TOPICS), wanted)
+        left_out = f"{report.skipped:,} records cannot be decoded and are left out"
+        notes += [*report.notes, *[left_out][: report.skipped]]
+    return notes
 
 
 def _state_tables(plan: Plan) -> list[str]:
@@ -122,10 +204,12 @@ def _state_tables(plan: Plan) -> list[str]:
     return [*(one.name for one in plan.actors), *collections, TIMERS_TABLE]
 
 
+def _tables(plan: Plan) -> list[tuple[str, str]]:
+    """The tables that a query can name: schema and name."""
+    return [(STATES, name) for name in _state_tables(plan)] + [(TOPICS, name) for name in sorted(plan.topics)]
+
+
 def _names(plan: Plan) -> str:
     """The tables that a query can name, as rows of SQL."""
-    found = [(STATES, name) for name in _state_tables(plan)] + [
-        (TOPICS, name) for name in sorted(plan.topics)
-    ]
-    quoted = [(schema, name.replace("'", "''")) for schema, name in found]
+    quoted = [(schema, name.replace("'", "''")) for schema, name in _tables(plan)]
     return ", ".join(f"('{schema}', '{name}')" for schema, name in quoted)
