@@ -131,7 +131,8 @@ def answered_by_spark(
     with TemporaryDirectory(prefix="tailrace-sql-") as folder:
         config = {"spark.sql.warehouse.dir": f"{folder}/warehouse", "spark.sql.session.timeZone": "UTC"}
         notes = _exported(plan, log, history, options, named, Path(folder))
-        with running(config=config) as spark:
+        with running(config=config) as session:
+            spark: Any = session
             for schema in (TOPICS, STATES):  # states last, as their names come first
                 spark.sql(f"create database {schema}")
                 for table in sorted(one for one in (Path(folder) / schema).glob("*") if one.is_dir()):
