@@ -3,8 +3,8 @@
     tailrace ab         both versions over the year: a page with what differs, and from which event on
     tailrace upgrade    the state of version 2, made from history; version 1 ends, and version 2 continues
 
-Two checks: no version differs from itself or from the service, but the two differ in their alerts; and the hours that version 2
-has in the end are those that plain Python counts in the whole history.
+Three checks: version 1 does not differ from the service, and the two versions differ; the alerts of each are those that plain Python
+finds in the statistics of the hours; and the hours that version 2 has in the end are those that plain Python counts in the whole history.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from schemas.flights import HOUR_MS, Cancellation, Departure
+from services.demo.accounts import read
 from services.demo.commands import failed, run_command
 from services.demo.console import Console
 from services.demo.live import LiveRun
@@ -29,6 +30,7 @@ from services.flights import airport, airport_2
 from services.flights.history import Fact
 from services.flights.load import load
 from tailrace.history.reading.upgrades import last_upgrade
+from tailrace.log import Log
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.kafka import KafkaLog
 
@@ -104,6 +106,33 @@ def hold_against(service: Service, folders: Folders, to: Path, console: Console)
         return msgspec.json.decode(said, type=Held)
     except msgspec.MsgspecError:
         raise failed(service, "ab", code) from None
+
+
+def alerts_due(log: Log, cancelled_minutes: int) -> dict[str, float]:
+    """The metrics of ``alerts.sql`` in plain Python, from what was known of each hour when it was complete.
+
+    A cancelled flight counts as one with this delay; with 0 it does not count at all.
+    """
+    hours = {
+        (one.airport, one.hour_ms): one for one in read(log, airport.hourly_statistics) if one.revision == 1
+    }
+
+    def is_congested(place: tuple[str, int]) -> bool:
+        if (hour := hours.get(place)) is None:
+            return False
+        flights = hour.departures + (hour.cancelled if cancelled_minutes else 0)
+        minutes = hour.delay_minutes + cancelled_minutes * hour.cancelled
+        enough = flights >= airport.CONGESTED_DEPARTURES
+        return enough and minutes >= airport.CONGESTED_MINUTES * flights
+
+    runs = [
+        [(name, hour_ms + number * HOUR_MS) for number in range(airport.CONGESTED_HOURS)]
+        for name, hour_ms in hours
+        if not is_congested((name, hour_ms - HOUR_MS))
+    ]
+    alerts = [run for run in runs if all(map(is_congested, run))]
+    departures = sum(hours[place].departures for run in alerts for place in run)
+    return {"alerts": len(alerts), "departures_in_alerts": departures}
 
 
 class TakeOver:

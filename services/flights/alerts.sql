@@ -1,5 +1,5 @@
 -- name: alerts
 select count(*) from outputs."congestion-alerts"
 
--- name: departures_per_alert
-select avg(departures) from outputs."congestion-alerts"
+-- name: departures_in_alerts
+select coalesce(sum(departures), 0) from outputs."congestion-alerts"

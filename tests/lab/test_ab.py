@@ -232,6 +232,20 @@ def test_what_was_done_is_not_done_again(sold: Path, tmp_path: Path, monkeypatch
         comparison(monkeypatch, folder, SELLING, fails, to=str(folder / "ab-0"))
 
 
+def test_what_another_log_has_led_to_is_not_used(sold: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    b = version(tmp_path, "replaced", (SOLD, planted(1_500, "raise ValueError('no')")))
+    folder = shutil.copytree(sold / "log", tmp_path / "log").parent
+    with pytest.raises(HandlerError, match="B: "):
+        comparison(monkeypatch, folder, SELLING, b)
+    assert list(folder.glob(".ab-0.ab/work/A-auto-strict/selling/*/manifest.json"))
+    shutil.rmtree(folder / "log")
+    lived.append(folder, shops.sales(9), {"sales": 2})
+    lived.live_on(folder, SELLING)
+    report, keys, _ = comparison(monkeypatch, folder, SELLING, b)
+    assert (report.counts.keys_differ, keys, report.noise) == (0, [], [])
+    assert 0 < report.counts.keys <= 9
+
+
 METRICS = """
 -- name: cents
 -- unit: key

@@ -37,6 +37,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
     UsageError,
 )
+from tailrace.history.reading.same_topics import note_of_topics
 from tailrace.history.rebuilding.checked_request import checked
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.past import open_source
@@ -218,6 +219,12 @@ class Comparison:
         with closing(open_source(self._wanted.source)) as log:
             return log.ends(sorted({one for each in self.about for one in each.topics} & log.topics().keys()))
 
+    def note_of_topics(self) -> bytes:
+        """Of which log the topics of both are: another note means that it, or one of them, was deleted and created again."""
+        with closing(open_source(self._wanted.source)) as log:
+            names = {one for each in self.about for one in each.topics}
+            return log.identity + note_of_topics(log, sorted(names & log.topics().keys()))
+
     def make(self, version: Version, order: Order, folder: Path | None = None, **how: Any) -> Rebuilt:
         """Rebuild a version."""
         self._say(f"rebuilding {version.name}")
@@ -346,9 +353,10 @@ class Comparison:
 
 
 class _Begun(msgspec.Struct, frozen=True):
-    """What an interrupted comparison has settled: its command, and where history ends."""
+    """What an interrupted comparison has settled: its command, the topics, and where history ends."""
 
     wanted: Wanted
+    topics: bytes
     ends: Ends
 
 
@@ -359,15 +367,17 @@ class _Ab(Comparison):
         self.ends = self._settled_ends()
 
     def _settled_ends(self) -> Ends:
-        """Where history ends, for both versions and for a run that continues this one. Removes what another command has left."""
-        file = self._work / "begun.json"
+        """Where history ends, for both versions and for a run that continues this one. Removes what another command has left, or
+        what was made from topics that were deleted since.
+        """
+        file, topics = self._work / "begun.json", self.note_of_topics()
         if file.is_file():
             begun = msgspec.json.decode(file.read_bytes(), type=_Begun)
-            if begun.wanted == self._wanted:
+            if (begun.wanted, begun.topics) == (self._wanted, topics):
                 return begun.ends
         shutil.rmtree(self._work, ignore_errors=True)
         self._work.mkdir()
-        file.write_bytes(msgspec.json.encode(_Begun(self._wanted, self.ends)))
+        file.write_bytes(msgspec.json.encode(_Begun(self._wanted, topics, self.ends)))
         return self.ends
 
     def run(self, metrics: Sequence[Metric]) -> AbReport:

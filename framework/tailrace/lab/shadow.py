@@ -49,6 +49,8 @@ class Kept(msgspec.Struct):
 
     wanted: Wanted
     code: list[str]
+    topics: bytes
+    """What the log notes of the topics of both."""
     round: int = 0
     made: list[Made] = []
     """By A and by B: the last snapshot, and the folders of all outputs."""
@@ -120,13 +122,19 @@ class _Shadow:
                 f"A has {counted(one.partitions, 'partition')}, B has {other.partitions}",
                 hint="A shadow has the tasks of A: give B as many.",
             )
-        file, fresh = self._hidden / "shadow.json", Kept(self._wanted, [one.code, other.code])
+        topics = self._both.note_of_topics()
+        file, fresh = self._hidden / "shadow.json", Kept(self._wanted, [one.code, other.code], topics)
         if not file.is_file():
             return fresh
         kept = msgspec.json.decode(file.read_bytes(), type=Kept)
         if kept.wanted != fresh.wanted or kept.code != fresh.code:
             what = "with other code" if kept.wanted == fresh.wanted else "by another command"
             raise OptionError(f"{self._wanted.to!r} was begun {what}", hint="Name a new folder.")
+        if kept.topics != topics:
+            raise OptionError(
+                f"{self._wanted.to!r} was begun with other topics: one was created since, or all are of another log",
+                hint="Name a new folder.",
+            )
         return kept
 
     def run(self, rounds: int | None) -> None:

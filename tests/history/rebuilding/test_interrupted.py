@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.results import UnitResult
 from tailrace.history.rebuilding.units import run_unit
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.processes.signals import held_back
 from tailrace.state.snapshots import Snapshots
@@ -235,7 +236,8 @@ def is_worker(pid: int) -> bool:
 
 def test_two_drivers_of_the_same_rebuild_do_not_meet(tally: Path, tmp_path: Path) -> None:
     asked = changed(request(tally), uri=str(tmp_path), work=str(tmp_path / "work"))
-    name = identity(asked, find_app(TALLY).plan())
+    with closing(EmbeddedLog(tally / "log", create=False)) as log:
+        name = identity(asked, find_app(TALLY).plan(), log)
     other = WorkFolder(tmp_path / "work" / "tally" / name)
     with other.held(), pytest.raises(StateInUseError, match="under way in another process"):
         rebuild(asked, LocalEngine(1))
@@ -253,6 +255,20 @@ def test_other_code_does_not_go_on_with_what_was_begun(tally: Path, tmp_path: Pa
     assert not report.resumed
     assert report.replayed == report.events
     assert not Path(job.folder).exists()
+
+
+def test_another_log_at_the_same_place_does_not_go_on_with_what_was_begun(
+    tally: Path, tmp_path: Path
+) -> None:
+    lived.serve_tallies(tmp_path)
+    asked = changed(request(tmp_path), work=str(tmp_path / "work"))
+    with pytest.raises(InterruptedError):
+        rebuild(asked, Interrupted())
+    shutil.rmtree(tmp_path / "log")
+    shutil.copytree(tally / "log", tmp_path / "log")
+    report = rebuild(asked, LocalEngine(1))
+    assert not report.resumed
+    assert report.replayed == report.events
 
 
 def test_ctrl_c_while_processes_are_being_started_is_heard_afterwards() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -31,7 +32,7 @@ from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.manifest import manifest_of, notes_of_part
 from tailrace.history.rebuilding.output_files import outputs_folder
 from tailrace.history.rebuilding.output_watermarks import marks_wanted
-from tailrace.history.rebuilding.past import opened_past
+from tailrace.history.rebuilding.past import open_source, opened_past
 from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.history.rebuilding.recorded_sends import compares_before
 from tailrace.history.rebuilding.report import RebuildReport, report_of
@@ -39,6 +40,7 @@ from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.results import TaskResult, UnitResult, Work
 from tailrace.history.rebuilding.targets import settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder
+from tailrace.log.interface import OneCommitLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Place, Snapshots
 from tailrace.state.snapshots.manifest import MANIFEST
@@ -88,7 +90,9 @@ class _Rebuild:
         self._plan = find_app(request.app).plan()
         self._engine = engine
         self._on_progress = on_progress
-        self._id, self._code = identity(self._request, self._plan), code_of(request.app, self._plan)
+        with closing(open_source(self._request.source)) as log:
+            self._id = identity(self._request, self._plan, log)
+        self._code = code_of(request.app, self._plan)
         self._work = WorkFolder(work_folder(self._request, self._plan, self._id))
         """The work folder of the rebuild; ``_units_work`` is that of the job, which the units use."""
         self._units_work = self._work
@@ -331,9 +335,9 @@ def work_folder(request: Request, plan: Plan, id: str) -> Path:
     return Path(place.path) / plan.app / "_work" / id
 
 
-def identity(request: Request, plan: Plan) -> str:
-    """The id by which an interrupted rebuild is found."""
-    return hashlib.sha256(msgspec.msgpack.encode((request, plan.app))).hexdigest()[:16]
+def identity(request: Request, plan: Plan, log: OneCommitLog) -> str:
+    """The id by which an interrupted rebuild is found: of the same request and log."""
+    return hashlib.sha256(msgspec.msgpack.encode((request, plan.app, log.identity))).hexdigest()[:16]
 
 
 def _begun_again(earlier: dict[str, str], code: dict[str, str]) -> str:
