@@ -142,3 +142,14 @@ def test_metrics_in_python_are_those_of_both_versions(
     refused = run("ab", "shop:app", "shop:app", "--log", repository / "log", "--to", tmp_path / "two", *more)
     assert refused.code == 2
     assert "cannot be imported: ImportError" in refused.err
+    for metric, said in (
+        ("sales)\ndef read(sale: object) -> int:\n    return 1\n", "'read' is of no output and no actor of"),
+        ("Shop)\ndef wide(shop: Shop) -> object:\n    return 1, 2, 3\n", "'wide' returns 3 numbers"),
+    ):
+        file.write_text(
+            f"import tailrace as tr\nfrom shop import Shop, sales\n\n@tr.metric({metric}", "utf-8"
+        )
+        given = ("--log", repository / "log", "--to", tmp_path / "to", "--metrics", file)
+        refused = run("ab", "shop:app", "shop:app", *given)
+        assert refused.code
+        assert said in refused.err

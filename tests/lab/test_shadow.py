@@ -42,10 +42,11 @@ def grow(folder: Path, number: int) -> None:
     lived.live_on(folder, SELLING, ends=False)
 
 
-def table(folder: Path, name: str) -> list[tuple[object, ...]]:
-    """The rows of a table, in one order."""
+def table(folder: Path, name: str, *, firsts: bool = True) -> list[tuple[object, ...]]:
+    """The rows of a table, in one order; without the first events, if they are not wanted."""
     rows = parquet.read_table(folder / f"{name}.parquet").to_pylist()
-    return sorted((tuple(one.values()) for one in rows), key=repr)
+    kept = [[value for at, value in one.items() if firsts or not at.startswith("first_")] for one in rows]
+    return sorted(map(tuple, kept), key=repr)
 
 
 def one_round(folder: Path, b: str, to: Path, **options: Any) -> None:
@@ -68,17 +69,24 @@ def killing(monkeypatch: pytest.MonkeyPatch, step: str) -> Generator[None]:
         yield
 
 
+EMIT = "ctx.emit(totals, Total(event.shop, self.cents))"
+
+
+@pytest.mark.parametrize(
+    ("emits", "each"),
+    [(EMIT, EACH), (f"{EMIT}\n        {EMIT}", 2 * EACH), (f"event.at % 20 or {EMIT}", EACH // 2)],
+)
 def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emits: str, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if it is killed within a round."""
+    """Also if it is killed within a round, and if B emits more or less than A."""
     monkeypatch.setattr(ab, "Version", Here)
     monkeypatch.setattr(shadow, "_MOST_PARTS", 2)
     Here.tasks, to = [], tmp_path / "shadow"
     wrong = "".join(
         f"\n        if event.at == {at}:\n            self.cents += {at}" for at in (1_300, 1_900)
     )
-    b = version(tmp_path, "shadow_of_selling", (SOLD, SOLD + wrong))
+    b = version(tmp_path, f"shadow_of_selling_{each}", (SOLD, SOLD + wrong), (EMIT, emits))
     for number, killed in enumerate(("", "_rebuilt", "_publish")):
         grow(tmp_path, number)
         if killed:
@@ -89,13 +97,14 @@ def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
     assert report.order == "tape"
     assert keys
     assert outputs
-    for name in TABLES:
-        assert table(to, name) == table(tmp_path / "ab", name)
+    for name in TABLES:  # a key whose outputs part first is one of outputs until its state parts
+        firsts = each == EACH
+        assert table(to, name, firsts=firsts) == table(tmp_path / "ab", name, firsts=firsts)
     files = (to / "outputs" / "totals").glob("*.parquet")
     sent = [
         (one["_partition"], one["_offset"]) for file in files for one in parquet.read_table(file).to_pylist()
     ]
-    assert len(sent) == len({*sent}) == 3 * EACH
+    assert len(sent) == len({*sent}) == 3 * each
     grown = [one for one in (to / ".shadow").glob("round-*/A/*") if one.name != "outputs"]
     assert {one.parent.parent.name for one in grown} == {"round-3"}
 
@@ -122,6 +131,14 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(
     (tmp_path / "taken" / "file").write_text("mine")
     with pytest.raises(OptionError, match="there is something in"):
         one_round(tmp_path, SELLING, tmp_path / "taken")
+    grow(tmp_path, 1)
+    source = Source(log=str(tmp_path / "log"))
+    quiet = version(tmp_path, "shadow_quiet", (EMIT, f"event.at % 20 or {EMIT}"))
+    with pytest.raises(OptionError, match="A is not the code that the service runs"):
+        follow(Wanted(a=quiet, b=SELLING, source=source, to=str(tmp_path / "quiet")), 0.1, rounds=1)
+    busy = version(tmp_path, "shadow_more", (SOLD, f"{SOLD} + 1"))
+    follow(Wanted(a=busy, b=SELLING, source=source, to=str(tmp_path / "more")), 0.1, rounds=1)
+    assert b" of A are not those of the service" in (tmp_path / "more" / "report.json").read_bytes()
 
 
 def test_a_version_that_sends_itself_other_records_is_refused(

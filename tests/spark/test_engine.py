@@ -180,6 +180,9 @@ class Twice:
             self.results.append(one)
             yield one
 
+    def close(self) -> None:
+        self._engine.close()
+
 
 def test_a_unit_that_runs_twice_at_once_counts_once(spark, world):
     twice = Twice(SparkEngine(spark))
@@ -231,6 +234,9 @@ def test_results_come_as_they_are_made_and_who_stops_listening_ends_the_work(spa
             results.close()
             assert time.monotonic() - begun_s < doomed.SLOW_S / 2
             raise InterruptedError
+
+        def close(self) -> None:
+            pass
 
     world.doom("wait", 0)
     with pytest.raises(InterruptedError):

@@ -27,7 +27,7 @@ from tailrace.core.counting import counted
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.core.suggestions import did_you_mean
-from tailrace.history.snapshots.migrating import Migrating, migrating_from_log
+from tailrace.history.snapshots.migrating import Migrating, as_written, migrating_from_log
 from tailrace.history.snapshots.taking import TakingOptions, TakingStatus, take_snapshot
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
@@ -64,7 +64,11 @@ def create(
     options = TakingOptions(name=name, incremental=incremental)
     with opened_log(folder) as log, progress() as report_progress:
         made = take_snapshot(
-            plan, log, snapshots, options, on_progress=lambda status: report_progress(*_progress(status))
+            as_written(plan, log),
+            log,
+            snapshots,
+            options,
+            on_progress=lambda status: report_progress(*_progress(status)),
         )
     snapshots.sweep()
     with piped():

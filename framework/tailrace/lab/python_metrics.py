@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from tailrace.core import rows
+from tailrace.core.counting import counted
 from tailrace.core.declare.metric import Metric
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.topic import Topic
@@ -18,6 +19,7 @@ from tailrace.lab.differences import Made
 from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Place, Snapshots
 
+_MOST_NUMBERS = 2
 Numbers: TypeAlias = dict[str, list[tuple[str | None, list[float]]]]
 """By metric: the numbers of each unit."""
 
@@ -52,7 +54,7 @@ def _metrics(plan: Plan, file: str) -> list[Metric[Any]]:
             hint="Put @tr.metric(topic) before a function.",
         )
     for one in found:
-        known = one.of.name in plan.outputs if isinstance(one.of, Topic) else one.of in plan.by_class
+        known = one.of.name in plan.written if isinstance(one.of, Topic) else one.of in plan.by_class
         if not known:
             raise OptionError(
                 f"the metric {one.name!r} is of no output and no actor of {plan.app!r}",
@@ -75,6 +77,13 @@ def _numbers(metric: Metric[Any], plan: Plan, made: Made) -> list[tuple[str | No
         if value is not None:
             numbers = [float(each) for each in (value if isinstance(value, tuple) else (value,))]
             before = found.get(unit, [0.0] * len(numbers))
+            if len(numbers) > _MOST_NUMBERS or len(before) != len(numbers):
+                raise UsageError(
+                    f"the metric {metric.name!r} returns {counted(len(numbers), 'number')} for an item, and others for another"
+                    if len(numbers) <= _MOST_NUMBERS
+                    else f"the metric {metric.name!r} returns {len(numbers)} numbers",
+                    hint="Return a number, or two always: their totals are divided.",
+                )
             found[unit] = [sum(pair) for pair in zip(before, numbers, strict=True)]
     return list(found.items())
 

@@ -21,13 +21,14 @@ import time
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
 from tailrace.core.counting import counted, listed
-from tailrace.core.errors import OptionError
+from tailrace.core.errors import BadRecordError, HandlerError, OptionError, ReplayDivergedError
 from tailrace.lab.ab import NOT_ALONG_TAPE, AbReport, Comparison, KeyTrace, Say, Wanted, part_of
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
 from tailrace.lab.side import Rebuilt
@@ -36,10 +37,11 @@ from tailrace.lab.trail import Cause, First, Item
 from tailrace.lab.upgrade.tasks import AboutVersion
 from tailrace.log.interface import Ends
 from tailrace.processes.signals import stop_signals
-from tailrace.state.snapshots.arrow import parquet
+from tailrace.state.snapshots.arrow import pa, parquet
 
 _HIDDEN = ".shadow"
 _SHOWN = 5
+_STORED = "the state that the service has stored"
 _MOST_PARTS = 32
 """Rounds whose outputs lie in folders of their own; those of more are put together."""
 
@@ -60,6 +62,8 @@ class Kept(msgspec.Struct):
     traces: list[KeyTrace] = []
     part: str = ""
     noise: list[str] = []
+    is_measured: bool = False
+    """Whether A was compared with the state that the service has stored."""
 
 
 class _Stopped(BaseException):
@@ -159,16 +163,21 @@ class _Shadow:
         made = self._rebuilt(folder)
         before = kept.made or [replace(one.made, outputs=()) for one in made]
         kept.made = [
-            _together(replace(new.made, outputs=(*old.outputs, *new.made.outputs)), folder / name / "outputs")
+            _together(_following(old, new.made), folder / name / "outputs")
             for name, old, new in zip("AB", before, made, strict=True)
         ]
         if number == 1:
             kept.part = part_of(made)
-        if rows := made[0].report.other_rows:
-            kept.noise = [f"{counted(rows, 'row')} of A are not those of the service"]
+        stored = made[0].report
+        kept.noise = [f"{counted(stored.other_rows, 'row')} of A are not those of the service"][
+            : stored.other_rows
+        ]
+        kept.is_measured = bool(stored.same_rows + stored.other_rows)
         kept.round, kept.ends = number, both.ends
         report, results = self._compared(folder), folder / "results"
-        report.notes += [note for one in made for note in one.report.notes if number == 1]
+        report.notes += [
+            f"{name}: {note}" for name, one in zip("AB", made, strict=True) for note in one.report.notes
+        ]
         write_page(report, results, refresh_s=self._every_s)
         (results / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
         self._publish(results, self._tables(made[1].made, folder))
@@ -182,7 +191,13 @@ class _Shadow:
 
     def _rebuilt(self, folder: Path) -> list[Rebuilt]:
         both = self._both
-        one = both.make(both.a, "tape", folder / "A")
+        try:
+            one = both.make(both.a, "tape", folder / "A", as_the_service=True)
+        except (ReplayDivergedError, HandlerError, BadRecordError) as error:
+            raise OptionError(
+                f"A is not the code that the service runs, or it is not deterministic: {error.what}",
+                hint="Name the version that runs as A, for example a revision; or compare them with tailrace ab.",
+            ) from error
         try:
             return [one, both.make(both.b, "tape", folder / "B")]
         except NOT_ALONG_TAPE as error:
@@ -214,7 +229,9 @@ class _Shadow:
             part=kept.part,
             order="tape",
             noise=kept.noise,
-            noise_measured="the state that the service has stored",
+            noise_measured=_STORED
+            if kept.is_measured
+            else "nothing: the service has run another version than A",
             counts=counts,
             fields=fields_of(results),
             metrics=both.measured(self._metrics, kept.made, results) if self._metrics else [],
@@ -263,6 +280,37 @@ def _earliest(item: Item, found: Cause | None, known: dict[Item, Cause | None]) 
         if item.kind == "output" and (one.kind, one.key) == ("state", item.key) and cause is not None
     ]
     return min([*causes, *([] if found is None else [found])], key=lambda one: one.time_ms, default=None)
+
+
+def _following(before: Made, new: Made) -> Made:
+    """The outputs of a round behind those of the rounds before: a round numbers its own from those of the service."""
+    if before.outputs:
+        last = {partition_of_outputs(file): file for file in before.output_files() if _rows(file)}
+        for partition, files in groupby(new.output_files(), partition_of_outputs):
+            found = [file for file in files if _rows(file)]
+            if not found:
+                continue
+            ends = _numbers(last[partition])[-1].as_py() + 1 if partition in last else 0
+            shift = ends - _numbers(found[0])[0].as_py()
+            for file in found if shift else ():
+                table = parquet.read_table(file)
+                moved = pa.array(
+                    [one + shift for one in table.column("number").to_pylist()], table.field("number").type
+                )
+                at = table.column_names.index("number")
+                parquet.write_table(
+                    table.set_column(at, table.field("number"), moved), file, compression="zstd"
+                )
+    return replace(new, outputs=(*before.outputs, *new.outputs))
+
+
+def _rows(file: Path) -> int:
+    found: int = parquet.read_metadata(file).num_rows
+    return found
+
+
+def _numbers(file: Path) -> Any:
+    return parquet.read_table(file, columns=["number"]).column(0)
 
 
 def _together(made: Made, folder: Path) -> Made:

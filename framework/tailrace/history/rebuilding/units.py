@@ -49,7 +49,7 @@ def run_unit(unit: Unit, followers: Followers | None = None) -> UnitResult:
         with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
             check_same_topics(past.log, unit.job.topics, topics_of(plan, past.log))
             with naming_canonical() if taped else nullcontext():
-                if unit.kind == "task":
+                if unit.kind == "task" and followers is not None:
                     result = run_task(unit, past, work, attempt, followers=followers)
                 else:
                     result = _RUNS[unit.kind](unit, past, work, attempt)
@@ -85,6 +85,7 @@ def _other_code(reference: str, noted: tuple[tuple[str, str], ...]) -> list[str]
 
 _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
     "sends": run_sends,
+    "task": run_task,
     "first": run_first,
     "shard": run_shard,
     "merge": run_merge,
