@@ -324,7 +324,9 @@ class Demo:
             for one in found.metrics
             if (one.a, one.b) != (due[0][one.name], due[1][one.name])
         ]
-        return failures + ([] if counts.outputs_differ else ["the two versions of airport do not differ"])
+        if (due[0] != due[1]) != bool(counts.outputs_differ):
+            failures.append("the outputs of the two versions do not differ as their alerts do")
+        return failures
 
     def _take_over(
         self,

@@ -14,7 +14,7 @@ from services.demo.process import Service, ServiceFailed
 
 _LOOK_S = 0.05
 _LOOK_AT_KAFKA_S = 0.1
-_STANDSTILL_S = 120.0
+_STANDSTILL_S = 240.0
 """If nothing is committed for this long, the run has failed."""
 
 

@@ -3,7 +3,7 @@
     tailrace ab         both versions over the year: a page with what differs, and from which event on
     tailrace upgrade    the state of version 2, made from history; version 1 ends, and version 2 continues
 
-Three checks: version 1 does not differ from the service, and the two versions differ; the alerts of each are those that plain Python
+Three checks: version 1 does not differ from the service, and the two versions differ where their alerts do; the alerts of each are those that plain Python
 finds in the statistics of the hours; and the hours that version 2 has in the end are those that plain Python counts in the whole history.
 """
 
