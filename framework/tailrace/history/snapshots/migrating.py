@@ -150,21 +150,29 @@ def migrating_from_log(plan: Plan, log: OneCommitLog, snapshots: Snapshots) -> M
 
     Raises what ``take_snapshot`` and ``Migrating`` raise.
     """
-    versions = {number: _version(plan, log, number) for number in range(plan.partitions)}
-    made = take_snapshot(as_written(plan, log), log, snapshots, TakingOptions())
+    versions = _versions(plan, log)
+    made = take_snapshot(_written_by(plan, versions), log, snapshots, TakingOptions())
     return Migrating(plan, snapshots, snapshots.open(made.id), versions)
 
 
 def as_written(plan: Plan, log: OneCommitLog) -> Plan:
     """The plan with the version that has written the state, so that a snapshot notes that one, whichever code takes it."""
-    versions = (_version(plan, log, number) for number in range(plan.partitions))
-    return replace(plan, version=max(filter(None, versions), default=plan.version))
+    return _written_by(plan, _versions(plan, log))
+
+
+def _written_by(plan: Plan, versions: Mapping[int, str]) -> Plan:
+    return replace(plan, version=max(filter(None, versions.values()), default=plan.version))
+
+
+def _versions(plan: Plan, log: OneCommitLog) -> dict[int, str]:
+    """By partition, the version of the app that has written the state of its task."""
+    if plan.tape_topic not in log.topics():
+        return {}
+    return {number: _version(plan, log, number) for number in range(plan.partitions)}
 
 
 def _version(plan: Plan, log: OneCommitLog, number: int) -> str:
     """The version of the app that has written the state of a task, by its tape; "" if that has not begun."""
     place = TopicPartition(plan.tape_topic, number)
-    if plan.tape_topic not in log.topics():
-        return ""
     found = last(log, *place, lambda record: tape_record(place, record).version is not None)
     return "" if found is None else tape_record(place, found).version or ""
