@@ -12,7 +12,7 @@ from tailrace.cli.arguments import any_log_option, app_argument, json_option, op
 from tailrace.cli.commands import Command
 from tailrace.cli.export import archive_option, opened_history, state_options
 from tailrace.lab.export import StateOptions
-from tailrace.lab.sql import answered, answered_by_spark
+from tailrace.lab.sql import answered
 from tailrace.processes.app_loading import find_app
 
 
@@ -47,11 +47,7 @@ def sql(
     with (
         nullcontext() if state.snapshot else opened_log(folder) as log,
         opened_history(folder, archive) as history,
-        (answered_by_spark if by_spark else answered)(plan, log, query, state, history) as (
-            names,
-            rows,
-            notes,
-        ),
+        answered(plan, log, query, state, history, by_spark=by_spark) as (names, rows, notes),
         piped(),
     ):
         if not as_json:

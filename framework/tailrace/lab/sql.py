@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -66,6 +66,10 @@ def _nodes(node: Any) -> Iterator[dict[str, Any]]:
         yield from _nodes(part)
 
 
+Answer: TypeAlias = tuple[list[str], Iterator[tuple[Any, ...]]]
+"""The names of the columns, and the rows."""
+
+
 @contextmanager
 def answered(
     plan: Plan,
@@ -73,23 +77,34 @@ def answered(
     query: str,
     options: StateOptions,
     history: OneCommitLog | None = None,
+    *,
+    by_spark: bool = False,
 ) -> Generator[tuple[list[str], Iterator[tuple[Any, ...]], list[str]]]:
-    """The result of a query: the names of the columns, the rows, and notes. ``options`` name the state; only of the log's last one there are topics, too.
-    ``history``: topics are read from it, the log together with an archive. ``show tables`` gives the names that there are.
+    """The result of a query: the names of the columns, the rows, and notes. ``options`` name the state; only of the log's last one
+    there are topics, too. ``history``: topics are read from it, the log together with an archive. ``by_spark``: by a Spark session of
+    this machine, with times in UTC. ``show tables`` gives the names that there are.
 
-    Raises OptionError: the query is wrong, or names what is not there. And what the exports raise.
+    Raises OptionError: the query is wrong, or names what is not there. And what the exports raise; MissingExtraError and UnfitJavaError.
     """
     if _SHOW_TABLES.fullmatch(query):
         with connected() as database:
             yield *_rows(database.execute(f"from (values {_names(plan)}) tables(schema, name)")), []
         return
-    with TemporaryDirectory(prefix="tailrace-sql-") as folder, connected() as database:
-        notes = _exported(plan, log, history, options, tables_in(query), Path(folder))
+    named, run = (_named_in(plan, query), _by_spark) if by_spark else (tables_in(query), _by_duckdb)
+    with TemporaryDirectory(prefix="tailrace-sql-") as folder:
+        notes = _exported(plan, log, history, options, named, Path(folder))
+        with run(plan, query, Path(folder)) as (names, rows):
+            yield names, rows, notes
+
+
+@contextmanager
+def _by_duckdb(plan: Plan, query: str, folder: Path) -> Generator[Answer]:
+    with connected() as database:
         for schema in (STATES, TOPICS):
-            add_views(database, schema, Path(folder) / schema)
+            add_views(database, schema, folder / schema)
         database.execute(f"set search_path = '{STATES},{TOPICS}'")
         try:
-            yield *_rows(database.execute(query)), notes
+            yield _rows(database.execute(query))
         except duckdb.Error as error:
             said = str(error)
             if (missing := _MISSING.search(said)) is None:
@@ -101,54 +116,42 @@ def answered(
             raise OptionError(f"the query names {missing[1]!r}, which is no table here", hint=hint) from None
 
 
-@contextmanager
-def answered_by_spark(
-    plan: Plan,
-    log: OneCommitLog | None,
-    query: str,
-    options: StateOptions,
-    history: OneCommitLog | None = None,
-) -> Generator[tuple[list[str], Iterator[tuple[Any, ...]], list[str]]]:
-    """The same by a Spark session of this machine: the names of the columns, the rows, and notes. Times are in UTC.
-
-    Raises what ``answered`` raises, MissingExtraError and UnfitJavaError.
-    """
-    from tailrace.spark.session import running  # noqa: PLC0415  # PySpark is an extra
-
-    if _SHOW_TABLES.fullmatch(query):
-        with answered(plan, log, query, options) as found:
-            yield found
-        return
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # it logs each error with its stack
+def _named_in(plan: Plan, query: str) -> set[tuple[str, str]]:
+    """The tables whose names are in the text of a query, in any SQL."""
     text = query.lower().replace("`", "")
     of_states = {name.lower() for name in _state_tables(plan)}
-    named = {
+    return {
         (schema, name)
         for schema, name in _tables(plan)
         if name.lower() in text
         and (schema == STATES or name.lower() not in of_states or f"{TOPICS}.{name.lower()}" in text)
     }
-    with TemporaryDirectory(prefix="tailrace-sql-") as folder:
-        config = {"spark.sql.warehouse.dir": f"{folder}/warehouse", "spark.sql.session.timeZone": "UTC"}
-        notes = _exported(plan, log, history, options, named, Path(folder))
-        with running(config=config) as session:
-            spark: Any = session
-            for schema in (TOPICS, STATES):  # states last, as their names come first
-                spark.sql(f"create database {schema}")
-                for table in sorted(one for one in (Path(folder) / schema).glob("*") if one.is_dir()):
-                    place = str(table).replace("'", "\\'")
-                    spark.sql(f"create table {schema}.`{table.name}` using parquet location '{place}'")
-                    spark.table(f"{schema}.`{table.name}`").createOrReplaceTempView(f"`{table.name}`")
-            try:
-                result = spark.sql(query)
-                yield result.columns, map(_plain, result.toLocalIterator()), notes
-            except pyspark_errors.PySparkException as error:
-                known = ", ".join(name for _, name in _tables(plan))
-                said = str(error).strip().partition("\n")[0]
-                raise OptionError(f"the query fails: {said}", hint=f"Tables are: {known}.") from None
 
 
-def _rows(found: Any) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+@contextmanager
+def _by_spark(plan: Plan, query: str, folder: Path) -> Generator[Answer]:
+    from tailrace.spark.session import running  # noqa: PLC0415  # PySpark is an extra
+
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # it logs each error with its stack
+    config = {"spark.sql.warehouse.dir": f"{folder}/warehouse", "spark.sql.session.timeZone": "UTC"}
+    with running(config=config) as session:
+        spark: Any = session
+        for schema in (TOPICS, STATES):  # states last, as their names come first
+            spark.sql(f"create database {schema}")
+            for table in sorted(one for one in (folder / schema).glob("*") if one.is_dir()):
+                place = str(table).replace("'", "\\'")
+                spark.sql(f"create table {schema}.`{table.name}` using parquet location '{place}'")
+                spark.table(f"{schema}.`{table.name}`").createOrReplaceTempView(f"`{table.name}`")
+        try:
+            result = spark.sql(query)
+            yield result.columns, map(_plain, result.toLocalIterator())
+        except pyspark_errors.PySparkException as error:
+            known = ", ".join(name for _, name in _tables(plan))
+            said = str(error).strip().partition("\n")[0]
+            raise OptionError(f"the query fails: {said}", hint=f"Tables are: {known}.") from None
+
+
+def _rows(found: Any) -> Answer:
     """The names and rows of a result of DuckDB."""
     some: Iterator[list[tuple[Any, ...]]] = iter(lambda: found.fetchmany(_AT_ONCE), [])
     return [one[0] for one in found.description], chain.from_iterable(some)
