@@ -1,6 +1,6 @@
 """Runs both services over the history at the same time. One follows the other, which is killed half way.
 
-Later both continue with empty state folders, from snapshots; at last all inputs end.
+Later both continue from snapshots, with empty state folders. At the end, all inputs end.
 """
 
 from __future__ import annotations

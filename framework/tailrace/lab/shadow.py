@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from tailrace.core.counting import counted, listed
 from tailrace.core.errors import BadRecordError, HandlerError, OptionError, ReplayDivergedError
+from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.lab.ab import NOT_ALONG_TAPE, AbReport, Comparison, KeyTrace, Say, Wanted, part_of
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
 from tailrace.lab.side import Rebuilt
@@ -61,9 +62,6 @@ class Kept(msgspec.Struct):
     """Each key whose first event was searched."""
     traces: list[KeyTrace] = []
     part: str = ""
-    noise: list[str] = []
-    is_measured: bool = False
-    """Whether A was compared with the state that the service has stored."""
 
 
 class _Stopped(BaseException):
@@ -168,13 +166,8 @@ class _Shadow:
         ]
         if number == 1:
             kept.part = part_of(made)
-        stored = made[0].report
-        kept.noise = [f"{counted(stored.other_rows, 'row')} of A are not those of the service"][
-            : stored.other_rows
-        ]
-        kept.is_measured = bool(stored.same_rows + stored.other_rows)
         kept.round, kept.ends = number, both.ends
-        report, results = self._compared(folder), folder / "results"
+        report, results = self._compared(folder, made[0].report), folder / "results"
         report.notes += [
             f"{name}: {note}" for name, one in zip("AB", made, strict=True) for note in one.report.notes
         ]
@@ -206,8 +199,8 @@ class _Shadow:
                 hint="Compare them with tailrace ab, which then runs both in canonical order.",
             ) from error
 
-    def _compared(self, folder: Path) -> AbReport:
-        """Compare all that both have made, into ``results``; keeps the first events that are new."""
+    def _compared(self, folder: Path, stored: RebuildReport) -> AbReport:
+        """Compare all that both have made, into ``results``; keeps the first events that are new. ``stored``: of A."""
         both, kept, results, compared = self._both, self._kept, folder / "results", folder / "compared"
         results.mkdir()
         one, other = kept.made
@@ -228,9 +221,11 @@ class _Shadow:
             both.report,
             part=kept.part,
             order="tape",
-            noise=kept.noise,
+            noise=[f"{counted(stored.other_rows, 'row')} of A are not those of the service"][
+                : stored.other_rows
+            ],
             noise_measured=_STORED
-            if kept.is_measured
+            if stored.same_rows + stored.other_rows
             else "nothing: the service has run another version than A",
             counts=counts,
             fields=fields_of(results),
