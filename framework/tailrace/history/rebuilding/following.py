@@ -23,18 +23,16 @@ from typing import NamedTuple
 from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.replay import Replay, Source
-from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import UsageError
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.driving import Step, TapeSink, drive_along_tape
+from tailrace.history.reading.driving import TapeSink, drive_along_tape
 from tailrace.history.reading.stretches import scan
 from tailrace.history.reading.tape_records import tape_records
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Job
 from tailrace.log.interface import TopicPartition
 from tailrace.state import MemoryStore, RocksStore, StateIdentity, StateMemory
-from tailrace.state.store_cut import FORMAT, StoreCut, decode_store_cut
 
 _AT_ONCE = 10_000
 
@@ -61,19 +59,14 @@ class Follower:
     def _read(self, name: str, start: int, stop: int) -> Sequence[InputRecord]:
         return self._source(name, start, stop)
 
-    @property
-    def cut(self) -> bytes | None:
-        """The cut of the state."""
-        return None if self.store.cut is None else decode_store_cut(self.store.cut).core
-
-    def advance(self, history: AppHistory, stop: int, sink: TapeSink, source: Source | None = None) -> bool:
-        """Drive the task up to tape record ``stop`` (exclusive). The sink writes with ``write``. ``source``: if it is not that of
-        the history. Returns False if a limit has stopped it. Raises what ``drive_along_tape`` raises.
+    def advance(self, history: AppHistory, stop: int, sink: TapeSink, source: Source) -> bool:
+        """Drive the task up to tape record ``stop`` (exclusive). The sink writes to the store, and notes what. Returns False if a
+        limit has stopped it. Raises what ``drive_along_tape`` raises.
         """
         task = self.replay.task
         if stop < task.tape_number:
             raise UsageError(f"the task stands at tape record {task.tape_number}, behind {stop}")
-        self._source = history.source(task.partition) if source is None else source
+        self._source = source
         tapes = takewhile(lambda one: one.number < stop, self._tapes(history))
         return drive_along_tape(self.replay, tapes, stop, sink)
 
@@ -86,17 +79,6 @@ class Follower:
                 yield record
 
         return tape_records(place, noted())
-
-    def follow(self, history: AppHistory, stop: int) -> list[Output]:
-        """Advance, and return the outputs: for callers without a sink of their own. They are held in memory."""
-        sink = _Kept(self)
-        self.advance(history, stop, sink)
-        return sink.outputs
-
-    def write(self, batch: CommitBatch) -> None:
-        """Write the state of a commit."""
-        self.store.write(batch.rows | batch.index_rows, StoreCut(FORMAT, 0, 0, batch.cut).encode())
-        self.note(batch.rows)
 
     def note(self, written: Iterable[bytes]) -> None:
         """Note rows that are written."""
@@ -112,26 +94,6 @@ class Follower:
     def close(self) -> None:
         """Close the store."""
         self.store.close()
-
-
-class _Kept(TapeSink):
-    """Keeps the outputs."""
-
-    def __init__(self, follower: Follower) -> None:
-        super().__init__(follower.store)
-        self._follower, self.outputs = follower, list[Output]()
-
-    def other_code(self, _version: str, /) -> None:
-        """See ``TapeSink.other_code``."""
-        self._follower.replay.lenient = True
-
-    def take(self, task: Task, _step: Step, /) -> None:
-        """See ``TapeSink.take``."""
-        self.outputs += task.take_outputs()
-
-    def write(self, batch: CommitBatch, /) -> None:
-        """See ``Sink.write``."""
-        self._follower.write(batch)
 
 
 class _Stands(NamedTuple):

@@ -218,7 +218,9 @@ class _TaskRun(TapeSink):
 
     def write(self, batch: CommitBatch, /) -> None:
         """See ``Sink.write``."""
-        (self.follower if self._incremental else self._folder).write(batch)
+        self._folder.write(batch)
+        if self._incremental:
+            self.follower.note(batch.rows)
 
     def step_done(self, task: Task, step: Step, /) -> None:
         """See ``TapeSink.step_done``."""
