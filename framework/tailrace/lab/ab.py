@@ -68,7 +68,7 @@ from tailrace.lab.tables import (
 )
 from tailrace.lab.trail import First, Item
 from tailrace.lab.versions import Place, Version, placed
-from tailrace.log.interface import Ends
+from tailrace.log.interface import Ends, OneCommitLog
 
 Say = Callable[[str], None]
 _SHOWN = 5
@@ -217,13 +217,15 @@ class Comparison:
     def present(self) -> Ends:
         """Where the topics of both end now."""
         with closing(open_source(self._wanted.source)) as log:
-            return log.ends(sorted({one for each in self.about for one in each.topics} & log.topics().keys()))
+            return log.ends(self._topics_in(log))
 
     def note_of_topics(self) -> bytes:
         """Of which log the topics of both are: another note means that it, or one of them, was deleted and created again."""
         with closing(open_source(self._wanted.source)) as log:
-            names = {one for each in self.about for one in each.topics}
-            return log.identity + note_of_topics(log, sorted(names & log.topics().keys()))
+            return log.identity + note_of_topics(log, self._topics_in(log))
+
+    def _topics_in(self, log: OneCommitLog) -> list[str]:
+        return sorted({one for each in self.about for one in each.topics} & log.topics().keys())
 
     def make(self, version: Version, order: Order, folder: Path | None = None, **how: Any) -> Rebuilt:
         """Rebuild a version."""
@@ -294,13 +296,12 @@ class Comparison:
         """Measure what both have made, and write ``metrics.parquet``."""
         folders, numbers = dict[str, Path](), dict[str, Numbers]()
         for version, one in zip((self.a, self.b), made, strict=True):
+            self._say(f"measuring {version.name}")
             if _is_python(self._wanted):
-                self._say(f"measuring {version.name}")
                 numbers[version.name] = version.ask(
                     "python_metrics", Numbers, file=metrics[0].query, made=one
                 )
                 continue
-            self._say(f"measuring {version.name}")
             folders[version.name] = self._work / f"tables-{version.name}"
             notes = version.ask("tables", list[str], made=one, folder=str(folders[version.name]))
             self.report.notes += [f"{version.name}: {note}" for note in notes]
