@@ -13,6 +13,7 @@ import importlib
 import sys
 
 from tests.core.mutations_timers import MUTATIONS as OF_TIMERS
+from tests.history.mutations import MUTATIONS as OF_HISTORY
 from tests.library.mutations_joins import MUTATIONS as OF_JOINS
 from tests.library.mutations_rolling import MUTATIONS as OF_ROLLING
 from tests.library.mutations_windows import MUTATIONS as OF_WINDOWS
@@ -439,6 +440,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     # 10: nothing that is done over months is wrong in silence
     **OF_MONTHS,
+    **OF_HISTORY,
     **OF_ACTORS,
     **OF_ROLLING,
     **OF_TIMERS,

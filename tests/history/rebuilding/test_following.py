@@ -5,16 +5,19 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tailrace.core import rows
 from tailrace.core.engine import tape
+from tailrace.core.engine.replay import Replay
 from tailrace.core.engine.task import CommitBatch, Task
 from tailrace.core.errors import OptionError
 from tailrace.core.records import Output
 from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.driving import Step, TapeSink, replay_of
+from tailrace.history.reading.driving import CommitPolicy, Step, TapeSink, replay_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.failures import Failed
@@ -90,7 +93,7 @@ class _Kept(TapeSink):
     """Writes to the store of a follower, and keeps the outputs."""
 
     def __init__(self, follower: Follower) -> None:
-        super().__init__(follower.store)
+        super().__init__(follower.store, CommitPolicy(entries=1))
         self._follower, self.outputs = follower, list[Output]()
 
     def take(self, task: Task, _step: Step, /) -> None:
@@ -112,6 +115,22 @@ def _follower(history: AppHistory, number: int, lineage: bytes) -> Follower:
             history.plan, number, store, None, source, lineage=lineage, settings=task_settings()
         ),
     )
+
+
+def test_a_follower_is_used_only_at_the_snapshot_and_with_the_code_of_the_last_round(tmp_path: Path) -> None:
+    def job(base: str, code: str, snapshot: str = "") -> Any:
+        return SimpleNamespace(base=base, code={"module app": code}, snapshot=snapshot)
+
+    for base, code, is_used in (("s1", "a", True), ("s0", "a", False), ("s1", "b", False)):
+        store, followers = MemoryStore(), Followers(tmp_path)
+        kept = Follower(store, Failed(), lambda *_: (), lambda _: cast("Replay", None))
+        closed = list[bool]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "close", lambda closed=closed: closed.append(True))
+            followers.keep(job("s0", "a", "s1"), 0, kept)
+            found = followers.taken(job(base, code), 0)
+        assert (found is kept, closed) == (is_used, [] if is_used else [True])
+        assert followers.taken(job(base, code), 0) is None, "it is another's now, or closed"
 
 
 def test_an_incremental_round_needs_its_parent_beside_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.rounds import whole_because
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.records import Output
-from tailrace.history.rebuilding import canonical_targets
+from tailrace.history.rebuilding import canonical_targets, canonical_unit
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
 from tailrace.history.rebuilding.job import Unit
@@ -81,6 +81,7 @@ def test_random_apps_come_to_what_one_run_comes_to_and_to_what_an_oracle_says(
     ran = Counter[bool]()
     # The seeds of timers depend on the offsets of what was sent.
     monkeypatch.setattr("tailrace.core.declare.context_timers.SPREAD", 0)
+    monkeypatch.setattr(canonical_unit, "_OUTPUTS_AT_ONCE", 5)  # what is sent is written in several frames
 
     def check(seed: int, trace: list[str]) -> None:
         web, events = drawn(seed)
@@ -246,6 +247,59 @@ def test_what_depends_on_more_than_the_set_of_events_is_run_in_one_unit(
     given: dict[str, Any], why: str
 ) -> None:
     assert whole_because(small(**given).plan()) == why
+
+
+def _ahead() -> tr.App:
+    """An app that writes events for later."""
+    app = tr.App("ahead", partitions=2)
+    events = app.topic("events", Event, key="key", event_time="at", out_of_order=40)
+    more = app.topic("more", Event, key="key", event_time="at", out_of_order=100)
+
+    @app.actor
+    class First(tr.Actor, order="event-time"):
+        @tr.process(events)
+        def one(self, event: Event, ctx: tr.Context[str]) -> None:
+            ctx.emit(more, later_of(event))
+
+    @app.actor
+    class Second(tr.Actor, order="event-time"):
+        times: list[int] = tr.field(default_factory=list)
+
+        @tr.process(more)
+        def two(self, event: Event, ctx: tr.Context[str]) -> None:
+            self.times.append(event.at)
+
+    return app
+
+
+def later_of(event: Event) -> Event:
+    return Event(f"k{event.at % 3}", event.at + event.at % 90)
+
+
+ahead = _ahead()
+
+
+def test_what_a_round_sends_for_later_is_read_in_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is written in many frames."""
+    monkeypatch.setattr(canonical_unit, "_OUTPUTS_AT_ONCE", 20)
+    random = Random(1)
+    events = [Event(f"k{n % 7}", 1_000 + 5 * n - random.randrange(40)) for n in range(400)]
+    some = [Output("events", one.key.encode(), msgspec.json.encode(one), one.at) for one in events]
+    lived.append(tmp_path, some, {"events": 2, "more": 2})
+    report, found = done(tmp_path, f"{__name__}:ahead", order="canonical", as_of_ms=FAR_MS)
+    assert "in 2 rounds along the graph" in str(report.notes)
+    wanted: dict[str, list[int]] = {}
+    for one in sorted(map(later_of, events), key=lambda one: one.at):
+        wanted.setdefault(one.key, []).append(one.at)
+    made = dict[str, list[int]]()
+    for task in rebuilt(found):
+        for row, value in task.rows:
+            parts = rows.read_state_row(row)
+            fields = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
+            made[parts.key.decode()] = fields["times"]
+    assert made == wanted
 
 
 def test_a_join_over_a_rekeyed_topic_runs_in_two_rounds_and_is_right(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""Mistakes in what follows a tape, runs an app in rounds, or gives it other partitions. They are run with those of the laws."""
+
+from tests.proof.mutating import Mutation
+
+_ADD_UP = ("tests/history/rebuilding/test_following.py -k add_up",)
+_STANDS = ("tests/history/rebuilding/test_following.py -k is_used_only",)
+_ROUNDS = ("tests/history/rebuilding/test_rounds.py -k 'random_apps or late_events'",)
+_FOR_LATER = ("tests/history/rebuilding/test_rounds.py -k for_later",)
+_LATE = ("tests/history/rebuilding/test_rounds.py -k late_events",)
+_THERE_AND_BACK = ("tests/history/test_reshaping.py -k there_and_back",)
+_UNDER_WAY = ("tests/history/test_reshaping.py -k is_under_way",)
+_REKEYED = ("tests/history/test_reshaping.py -k other_keys_are_refused",)
+_ANOTHER = ("tests/history/test_rekeying.py -k another_request",)
+_CHAINED = ("tests/history/test_reshaping.py -k go_along",)
+
+MUTATIONS = {
+    # rounds that keep their stores
+    "rows-of-a-round-before-its-last-commit-forgotten": Mutation(
+        "history.rebuilding.following:Follower.note", "self._written.update(", "self._written = set(", law=10, tests=_ADD_UP
+    ),
+    "rows-of-a-round-taken-in-the-next-one": Mutation(
+        "history.rebuilding.following:Follower.taken", "(sorted(self._written), set())", "(sorted(self._written), self._written)", law=10, tests=_ADD_UP
+    ),
+    "a-round-that-goes-a-commit-too-far": Mutation(
+        "history.rebuilding.following:Follower.advance", "one.number < stop", "one.number <= stop", law=10, tests=_ADD_UP
+    ),
+    "a-round-that-begins-behind-its-first-commit": Mutation(
+        "history.rebuilding.following:Follower._tapes.noted", "self._tape_offset = record.offset", "self._tape_offset = record.offset + 2", law=10, tests=_ADD_UP
+    ),
+    "a-follower-at-another-snapshot": Mutation(
+        "history.rebuilding.following:Followers.taken", "(found.snapshot, found.code) == (job.base, job.code)", "found.code == job.code", law=10, tests=_STANDS
+    ),
+    "a-follower-with-other-code": Mutation(
+        "history.rebuilding.following:Followers.taken", "(found.snapshot, found.code) == (job.base, job.code)", "found.snapshot == job.base", law=10, tests=_STANDS
+    ),
+    # rounds along the graph
+    "what-a-round-has-sent-by-files-instead-of-times": Mutation(
+        "history.rebuilding.rounds_unit:_merged", "key=itemgetter(0)", "key=lambda _: 0", law=10, tests=_ROUNDS
+    ),
+    "a-round-that-is-told-the-highest-watermark-of-its-senders": Mutation(
+        "history.rebuilding.rounds_unit:_RoundRun.history", "[min(marks)]", "[max(marks)]", law=10, tests=_ROUNDS
+    ),
+    "outputs-of-each-round-numbered-from-the-first": Mutation(
+        "history.rebuilding.rounds_unit:_RoundRun.history", "if self.unit.shard:", "if False:", law=10, tests=_ROUNDS
+    ),
+    "records-that-two-rounds-read-counted-twice": Mutation(
+        "history.rebuilding.rounds_unit:run_gather", "sum(some) - max(some)", "0", law=10, tests=_ROUNDS
+    ),
+    "what-a-round-sends-for-later-lost": Mutation(
+        "history.rebuilding.rounds_unit:_Sends.flush", "held[stop:]", "[]", law=10, tests=_FOR_LATER
+    ),
+    "a-round-whose-events-are-late-all-the-same": Mutation(
+        "history.rebuilding.rounds_unit:_RoundRun.write", "totals.late or self._behind.behind", "False", law=10, tests=_LATE
+    ),
+    "late-events-forwarded-by-a-round": Mutation(
+        "history.rebuilding.rounds_unit:_Sends.take", "time_ms <= highest_ms - lag_ms", "False", law=10, tests=_LATE
+    ),
+    # other partitions
+    "events-that-wait-lost-in-a-reshape": Mutation(
+        "history.moving.reshaping:_Reshaping._waiting_in", "[offset] if waits else []", "()", law=10, tests=_THERE_AND_BACK
+    ),
+    "the-highest-watermark-of-the-old-tasks": Mutation(
+        "history.moving.reshaping:_lowest", "{name: min(", "{name: max(", law=10, tests=_THERE_AND_BACK
+    ),
+    "numbers-of-outputs-used-twice-after-a-reshape": Mutation(
+        "history.moving.reshaping:_Reshaping._cut", "outputs=max(", "outputs=min(", law=10, tests=_UNDER_WAY
+    ),
+    "a-key-in-every-new-task": Mutation(
+        "history.moving.reshaping:_Reshaping._rows_for", "partition_of(parts.key, self._after.partitions) == number", "True", law=10, tests=_THERE_AND_BACK
+    ),
+    "records-that-were-not-read-left-behind": Mutation(
+        "history.moving.reshaping:_Reshaping._spread", "not is_handled(number, offset)", "False", law=10, tests=_THERE_AND_BACK
+    ),
+    "messages-that-wait-sent-to-old-keys": Mutation(
+        "history.moving.reshaping:_Reshaping._check_messages", "self._waiting.get((inbox, number)) or first(self._source, inbox, number, position) is not None", "False", law=10, tests=_REKEYED
+    ),
+    "a-snapshot-of-another-reshape-taken-up": Mutation(
+        "history.moving.reshaping:_Reshaping._known_snapshot", "tape.decode_cut(first).identity == self._identity(0)", "True", law=10, tests=_ANOTHER
+    ),
+    "the-order-of-partitions-in-a-spread-topic": Mutation(
+        "history.moving.spreading:Spread.add", "key=itemgetter(0)", "key=lambda _: 0", law=10, tests=_THERE_AND_BACK
+    ),
+    "a-record-spread-by-its-old-partition": Mutation(
+        "history.moving.spreading:Spread._goes_to", "number % self._after if key is None else partition_of(key, self._after)", "number % self._after", law=10, tests=_CHAINED
+    ),
+}  # fmt: skip
