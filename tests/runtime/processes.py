@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,16 +15,11 @@ from uuid import uuid4
 
 import msgspec
 
+from tests.soak.processes import PATIENCE_S, wait_until
+
+__all__ = ["PATIENCE_S", "ROOT", "Running", "is_alive", "is_pending", "is_stopped", "wait_until"]
+
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 180.0
-"""Generous: it only passes where something is broken, or the machine is very busy."""
-
-
-def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.02)
 
 
 class Running:

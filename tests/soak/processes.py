@@ -19,10 +19,15 @@ DUMP = signal.SIGUSR1
 
 
 def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.02)
+    """Ask again and again. What takes long to ask is asked less often: the processes that are waited for need the processor."""
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        asked_s = time.monotonic()
+        if condition():
+            return
+        now_s = time.monotonic()
+        assert now_s < deadline_s, f"waited in vain until {what}"
+        time.sleep(min(0.5, max(0.02, 3 * (now_s - asked_s))))
 
 
 UNLIMITED = resource.RLIM_INFINITY

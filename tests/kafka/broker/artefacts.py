@@ -7,7 +7,7 @@
     the pom changes       DIGEST is of the pom's bytes, so it has another folder
     several at once       one fetches under a lock, the others wait
 
-``make kafka`` does this before the tests. A test that finds no folder does it itself, so it needs Maven and a repository then.
+``make kafka`` does this before the tests, and makes the archive of ``classes.py``. A test that finds no folder does it itself, so it needs Maven and a repository then.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tempfile import TemporaryDirectory
 
 from filelock import FileLock
 
+from tailrace.spark.java import check_java
+from tests.kafka.broker.classes import make
 from tests.kafka.broker.errors import NoBrokerError
 
 BROKER = Path(__file__).with_name("pom.xml")
@@ -88,7 +90,7 @@ def _fetch(folder: Path, pom: Path, goal: str) -> None:
 
 if __name__ == "__main__":
     try:
-        jars()
+        make(check_java(), jars())
         registry()
     except NoBrokerError as failure:
         sys.exit(str(failure))

@@ -22,6 +22,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.kafka.broker.classes import archive
 from tests.kafka.broker.errors import NoBrokerError
 from tests.soak.processes import wait_until
 
@@ -32,6 +33,9 @@ JVM = (
     # A broker of a test lives for seconds: the optimizing compiler would take more time than it saves.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
+    # The classes are those of the jars: to verify each again takes a quarter of a start.
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
     "-XX:-UsePerfData",  # a process that is killed would leave its file of counters behind
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
@@ -59,6 +63,8 @@ class Node:
         executes = not os.statvfs(folder).f_flag & os.ST_NOEXEC
         unpacked = [f"-Djava.io.tmpdir={folder}"] if executes else []
         self._java = [str(java), *JVM, *unpacked, "-cp", f"{jars}/*"]
+        if (classes := archive(java, jars)).is_file():
+            self._java.insert(1, f"-XX:SharedArchiveFile={classes}")
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
     def format(self, cluster_id: str, *options: str) -> None:
@@ -89,8 +95,8 @@ class Node:
         """Whether its process is there; it may be paused."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self) -> None:
-        """Start the process, which ends with the thread that calls this, and do not wait until it answers."""
+    def start(self, *options: str) -> None:
+        """Start the process, which ends with the thread that calls this, and do not wait until it answers. ``options`` are the JVM's."""
         assert not self.runs, f"node {self.number} runs already"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -100,6 +106,7 @@ class Node:
                     str(BOUND),
                     str(os.getpid()),
                     *self._java,
+                    *options,
                     "kafka.Kafka",
                     str(self._properties),
                 ],

@@ -13,9 +13,8 @@ from urllib.request import Request, urlopen
 from tailrace.spark.java import check_java
 from tests.kafka.broker.artefacts import registry
 from tests.kafka.broker.cluster import free_ports
+from tests.kafka.broker.node import JVM
 from tests.soak.processes import wait_until
-
-JVM = ("-Xms64m", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 
 
 class Apicurio:
