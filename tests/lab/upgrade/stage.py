@@ -128,7 +128,12 @@ def outputs(log: str | Path, topic: str) -> list[list[Seen]]:
 
 def await_outputs(log: str | Path, more_than: int) -> None:
     """Wait until so many clicks were handled."""
-    wait_until(lambda: sum(map(len, outputs(log, "seen"))) > more_than, "what is written is handled")
+    with closing(open_log(log)) as opened:
+
+        def count() -> int:
+            return sum(1 for number in range(2) for _ in scan(opened, "seen", number))
+
+        wait_until(lambda: count() > more_than, "what is written is handled")
 
 
 def check(log: str | Path, clicks: list[Click], versions: str) -> None:
@@ -233,23 +238,23 @@ def wanted_in(folder: Path, new: str, *, rollback: bool = False, log: str = "") 
     )
 
 
-def upgraded_and_back(log: str, folder: Path, kills: Sequence[str]) -> None:
-    """An upgrade, and its rollback, under production; the command is killed after these steps."""
+def upgraded_and_back(log: str, folder: Path, kills: Sequence[str], of_rollback: Sequence[str] = ()) -> None:
+    """An upgrade, and its rollback, under production; the command is killed after these steps of each."""
     new = corrected(folder)
     with ExitStack() as stack:
         # A command that is killed often takes minutes on a busy machine, and the history must not grow too long for it.
-        producer = stack.enter_context(Producer(log, batch=10 if kills else 50))
+        producer = stack.enter_context(Producer(log, batch=10))
         runs = stack.enter_context(service(OLD, log, folder))
         runs.wait_for("a partition runs", times=2)
-        for next_app, back in ((new, False), (OLD, True)):
+        for next_app, back, killed in ((new, False, kills), (OLD, True, of_rollback)):
             asked = wanted_in(folder, new, rollback=back, log=log)
             command(asked, killed_after="begun")
             waits = stack.enter_context(service(next_app, log, folder))
-            for step in kills[1:]:
+            for step in killed[1:]:
                 command(asked, killed_after=step)
             report = command(asked)
             assert report["done"]
-            assert kills or report["rows"] > 0
+            assert killed or report["rows"] > 0
             assert runs.ended() == 1
             assert "is being upgraded" in runs.complaint or "has replaced" in runs.complaint
             assert command(asked)["done"] is False
