@@ -24,9 +24,11 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / ".reports"
 JOBS = "2"
-WORKERS = 6
-"""Of the tests, three times the cores of a small machine: many tests wait for processes that start, brokers and groups."""
-WORKERS_BESIDE = 4
+WORKERS = 4
+"""Of the tests, twice the cores of a small machine: many tests wait for processes that start, brokers and groups. Each worker takes some
+ten seconds of a core to collect the tests, and more if it needs a Spark of its own.
+"""
+WORKERS_BESIDE = 3
 """Of the tests on each of two Pythons at the same time."""
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 12 << 30
