@@ -16,7 +16,7 @@ import click
 from tailrace.cli.settings import Setting, is_typed
 from tailrace.core.declare.topic import Topic
 from tailrace.core.errors import UsageError
-from tailrace.core.names import own_topics_of, tape_of
+from tailrace.core.names import apps_in, is_changelog_of, own_topics_of
 from tailrace.core.suggestions import did_you_mean
 from tailrace.log.interface import Log, StoredLog
 from tailrace.log.opening import FolderLog, check_url, is_url, open_log
@@ -237,8 +237,11 @@ def refuse_own_topic(log: Log, topic: str, why: str) -> None:
         click.BadParameter: The topic is an app's changelog, tape or inbox, or holds its dead letters or
         redriven records.
     """
-    app = topic.rpartition(".")[0]
-    if topic in own_topics_of(app) and tape_of(app) in log.topics():
+    app = next(
+        (one for one in apps_in(log.topics()) if topic in own_topics_of(one) or is_changelog_of(one, topic)),
+        None,
+    )
+    if app is not None:
         raise click.BadParameter(f"{topic!r} belongs to the app {app!r}, which {why}.", param_hint="TOPIC")
 
 

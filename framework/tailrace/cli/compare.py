@@ -20,6 +20,7 @@ from tailrace.core.rows import SCHEMA_ROW
 from tailrace.history.comparing.states import Comparison, Side, compare_states
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.generations import newest_folder
 from tailrace.log.opening import is_log, open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
@@ -74,8 +75,9 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     folder = Path(text)
     if is_log(text):
         return _of_changelog(text, plan, closing)
-    if (folder / plan.app / "0" / STATE_LABEL).is_file():
-        return _of_folder(text, folder / plan.app, plan, closing)
+    states = newest_folder(folder / plan.app)
+    if (states / "0" / STATE_LABEL).is_file():
+        return _of_folder(text, states, plan, closing)
     uri, which = which_where(text)
     if "://" not in uri and not (Path(uri) / plan.app).is_dir():
         # Checked before the import of pyarrow: if that is missing too, its error would hide this one.
@@ -100,6 +102,7 @@ def _of_changelog(text: str, plan: Plan, closing: ExitStack) -> Side:
     log = open_log(text)
     closing.callback(log.close)
     history = AppHistory(plan, log)
+    plan = history.plan
     # The service may continue meanwhile: all its tasks are compared at one consistent cut.
     closing.enter_context(log.compaction_paused([plan.changelog_topic]))
     ends = log.ends(topics_of(plan, log)).offsets[plan.changelog_topic]

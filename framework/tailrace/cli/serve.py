@@ -18,7 +18,9 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Command
 from tailrace.cli.http_options import Http, http_options
+from tailrace.core.declare.plan import Plan
 from tailrace.core.storage import Store
+from tailrace.history.reading.generations import folder_of
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
 from tailrace.serve.answers import Questions
@@ -72,8 +74,9 @@ def serve(
         )
     memory = StateMemory(memory_mib << 20)
 
-    def open_copy(number: int) -> Store:
-        place = None if folder_of_copy is None else folder_of_copy / "serve" / plan.app / str(number)
+    def open_copy(located: Plan, number: int) -> Store:
+        states = None if folder_of_copy is None else folder_of_copy / "serve" / plan.app
+        place = None if states is None else folder_of(states, located) / str(number)
         return open_store(place, StateIdentity(plan.app, number), memory)
 
     handler = logs.configure(log_format)

@@ -26,6 +26,7 @@ from tailrace.cli.console import say, table, wrapped
 from tailrace.cli.showing import kept
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
+from tailrace.history.reading.generations import located
 from tailrace.history.topics.topic_deletion import Deletion, delete_topics, plan_deletion
 from tailrace.history.topics.topic_plan import PlannedTopic, apply_topics, in_short, plan_topics
 from tailrace.log.options import LogOptions, NewTopics
@@ -90,7 +91,7 @@ def apply(
         _show(left, as_json=as_json)
         if all(one.is_right for one in left):
             for each in plans:
-                note_first_positions(each, log, told=False)
+                note_first_positions(located(each, log), log, told=False)
     return _code(left)
 
 

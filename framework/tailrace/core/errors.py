@@ -411,6 +411,10 @@ class ReplacedVersionError(TailraceError):
     """A newer version of the app has taken over a task: start that version here."""
 
 
+class StateMovedError(TailraceError):
+    """The changelog that is read was replaced by an upgrade of the app: open it again, to read the one that has the state now."""
+
+
 class ReplayDivergedError(TailraceError):
     """A replay differs from the first run: code was changed, or a handler depends on unrecorded input."""
 

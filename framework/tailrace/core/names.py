@@ -6,6 +6,7 @@ that behind one with ``broadcast=True``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,11 +16,24 @@ FORWARDED: Final = (BY_KEY, BROADCAST)
 """How the names of topics end that an app forwards records to."""
 CHANGELOG: Final = ".changelog"
 TAPE: Final = ".tape"
+_CHANGELOG: Final = re.compile(r"(.+)\.changelog(?:\.\d+)?")
+_KEPT: Final = re.compile(r"(?:changelog(?:\.\d+)?|tape)$")
 
 
-def changelog_of(app: str) -> str:
-    """The topic with the state."""
-    return f"{app}{CHANGELOG}"
+def changelog_of(app: str, generation: int = 0) -> str:
+    """The topic with the state. Each upgrade of an app begins another generation of it."""
+    return f"{app}{CHANGELOG}.{generation}" if generation else f"{app}{CHANGELOG}"
+
+
+def is_changelog_of(app: str, topic: str) -> bool:
+    """Whether a topic is a changelog of an app, of any generation."""
+    found = _CHANGELOG.fullmatch(topic)
+    return found is not None and found[1] == app
+
+
+def is_kept(topic: str) -> bool:
+    """Whether a task writes a topic for itself: a changelog, which Faust has too, or a tape."""
+    return _KEPT.search(topic) is not None
 
 
 def tape_of(app: str) -> str:
@@ -73,7 +87,7 @@ def last_failure_of(app: str) -> str:
 
 
 def own_topics_of(app: str) -> set[str]:
-    """The topics that an app alone may write, but for those behind inputs that are keyed again."""
+    """The topics that an app alone may write, but for those behind inputs that are keyed again, and later changelogs."""
     names = (changelog_of, tape_of, inbox_of, dead_letters_of, redriven_of, last_failure_of)
     return {of(app) for of in names}
 

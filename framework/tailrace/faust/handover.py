@@ -20,6 +20,7 @@ from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine.merge import TOLERANCE_MS
 from tailrace.core.errors import OffsetsDisagreeError, TailraceError, TaskOwnedError, UsageError
 from tailrace.core.records import InputRecord
+from tailrace.history.reading.generations import located
 from tailrace.history.reading.stretches import first, last
 from tailrace.log.interface import Log, StoredLog, TopicPartition
 
@@ -55,7 +56,7 @@ def check_not_begun(log: StoredLog, plan: Plan, faust_app: str) -> None:
             f"the app has the name of the Faust app, {faust_app!r}, so both would have one consumer group",
             hint="Give it another name.",
         )
-    topic = plan.changelog_topic
+    topic = located(plan, log).changelog_topic
     if topic in log.topics() and any(log.end_offset(topic, one) for one in range(log.partitions(topic))):
         raise UsageError(
             f"the app {plan.app!r} has run already: rows that are imported now would come after the events that it has handled",

@@ -37,6 +37,7 @@ from tailrace.core.errors import (
     UnknownTopicError,
     UsageError,
 )
+from tailrace.history.reading.generations import changelog_in
 from tailrace.history.reading.same_topics import note_of_topics
 from tailrace.history.rebuilding.checked_request import checked
 from tailrace.history.rebuilding.output_files import PARQUET
@@ -225,7 +226,8 @@ class Comparison:
             return log.identity + note_of_topics(log, self._topics_in(log))
 
     def _topics_in(self, log: OneCommitLog) -> list[str]:
-        return sorted({one for each in self.about for one in each.topics} & log.topics().keys())
+        names = {one for each in self.about for one in (*each.topics, changelog_in(log, each.app))}
+        return sorted(names & log.topics().keys())
 
     def make(self, version: Version, order: Order, folder: Path | None = None, **how: Any) -> Rebuilt:
         """Rebuild a version."""

@@ -186,7 +186,7 @@ def _take(
 ) -> dict[int, bytes]:
     """Drive each task along its tape. Returns the schemas of the actors by task."""
     history = AppHistory(plan, log)
-    topics = topics_of(plan, log)
+    topics = topics_of(history.plan, log)
     noted = note_of_topics(log, topics)
     check_history(plan.app, log, plan.inputs)
     schemas: dict[int, bytes] = {}

@@ -50,6 +50,7 @@ from tailrace.lab.topic_tables import TopicTable
 from tailrace.lab.trail import AllParted, Fields, First, Item, Step, Tracer, watched_keys
 from tailrace.lab.upgrade.corrections import corrections
 from tailrace.lab.upgrade.draining import drain
+from tailrace.lab.upgrade.generation import write_generation
 from tailrace.lab.upgrade.tasks import (
     about_version,
     advance,
@@ -230,6 +231,7 @@ TASKS: dict[str, Callable[..., Any]] = {
         corrections,
         verify,
         counted_rows,
+        write_generation,
         await_begun,
     )
 }

@@ -44,7 +44,7 @@ from tailrace.core import rows
 from tailrace.core.engine import tape
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import LogUnavailableError
-from tailrace.core.names import CHANGELOG, apps_in, changelog_of
+from tailrace.core.names import apps_in, is_changelog_of
 from tailrace.core.records import InputRecord
 from tailrace.log.interface import Reader, TopicPartition
 
@@ -87,6 +87,7 @@ class _Commit(NamedTuple):
     """A commit of a task: the offset after its cut in the changelog, and what the cut says."""
 
     end: int
+    number: int = 0
     outputs: int = 0
     positions: Mapping[str, int] = {}
 
@@ -94,7 +95,7 @@ class _Commit(NamedTuple):
     def of(cls, record: InputRecord) -> _Commit:
         """The commit of a cut."""
         cut = tape.decode_cut(record.value or b"")
-        return cls(record.offset + 1, cut.totals.outputs, cut.positions)
+        return cls(record.offset + 1, cut.tape, cut.totals.outputs, cut.positions)
 
 
 class _Task:
@@ -112,24 +113,27 @@ class _Cut:
     def __init__(self, log: Positions, reader: Reader, topics: Mapping[str, int], patience_s: float) -> None:
         self._log, self._reader, self._patience_s = log, reader, patience_s
         self._topics = topics
-        self._apps = [app for app in apps_in(topics) if changelog_of(app) in topics]
+        apps = apps_in(topics)
+        self._changelogs = {name: app for name in topics for app in apps if is_changelog_of(app, name)}
         self._tasks: dict[tuple[str, int], _Task] = {}
         self._looked_to: dict[TopicPartition, int] = {}
         """By partition of an input: all records below are looked at."""
 
     def find(self) -> dict[TopicPartition, int]:
-        changelogs = [place for app in self._apps for place in self._places(changelog_of(app))]
+        changelogs = [place for name in self._changelogs for place in self._places(name)]
         others = [place for name in self._topics for place in self._places(name)]
         others = [place for place in others if place not in {*changelogs}]
         self._looked_to = {**self._log.stable_ends(others)} if changelogs else {}
         ends, starts = self._settled(changelogs), self._log.starts(changelogs)
         for place, end in ends.items():
-            app = place.topic.removesuffix(CHANGELOG)
+            key = self._changelogs[place.topic], place.partition
             found = self._last_cut(place, starts[place], end)
             stands = _Commit(end) if found is None else _Commit.of(found)._replace(end=end)
-            self._tasks[app, place.partition] = _Task(place, stands)
+            # An app that was upgraded has several changelogs: the others stand at an earlier commit, or at the same.
+            if key not in self._tasks or self._tasks[key].stands.number < stands.number:
+                self._tasks[key] = _Task(place, stands)
         self._close()
-        return {task.place: task.stands.end for task in self._tasks.values()} | self._settled(others)
+        return ends | {task.place: task.stands.end for task in self._tasks.values()} | self._settled(others)
 
     def _places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for number in range(self._topics[topic])]

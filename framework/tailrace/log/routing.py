@@ -7,15 +7,13 @@ from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
 from tailrace.core.errors import RecordTooLargeError, UnknownTopicError, UsageError
-from tailrace.core.names import CHANGELOG, TAPE
+from tailrace.core.names import is_kept
 from tailrace.core.records import RawOutput
 from tailrace.core.values.partitioner import partition_of
 from tailrace.log.interface import TopicPartition
 
 _KEYS_REMEMBERED = 1 << 20
 _BYTES = frozenset((bytes, type(None)))
-_KEPT = CHANGELOG[1:], TAPE[1:]
-"""Ends of the names of topics that a task writes for itself; Faust's changelogs have such names, too."""
 
 
 def keep_partitions(topics: Iterable[str], count: int, partitions_of: Callable[[str], int]) -> bool:
@@ -78,7 +76,7 @@ class Router:
                 if not _BYTES.issuperset(map(type, column)):
                     _refuse_type(topic, name, column)
             # What a task keeps for itself has no limit. Many failures make its tape large, and it must be written anyway.
-            is_limited = partition is None or not topic.endswith(_KEPT)
+            is_limited = partition is None or not is_kept(topic)
             if is_limited and _longest(keys) + _longest(values) > self.max_record_bytes:
                 self._check_sizes(some, count)
             is_known = partition is not None or count == 1

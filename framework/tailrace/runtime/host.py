@@ -30,6 +30,7 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
+from tailrace.history.reading.generations import folder_of, located
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.upgrades import Upgrade, check_version, last_upgrade
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
@@ -56,6 +57,7 @@ from tailrace.runtime.states import States
 from tailrace.runtime.task_notes import TaskNotes, committed_versions
 from tailrace.runtime.upgrading import UpgradeWatch, await_upgrade
 from tailrace.runtime.worker import Worker, WorkerHooks, system_clock
+from tailrace.state import MemoryStore
 
 _log = logging.getLogger("tailrace.service")
 
@@ -152,6 +154,7 @@ class Host:
         leaving.callback(self.log.close)
         if self.share is None:
             self.options = self._await_turn()
+        self.plan = located(self.plan, self.log)
 
     def _await_turn(self) -> ServiceOptions:
         """The options, once this version may run."""
@@ -178,7 +181,9 @@ class Host:
         options, plan, log = self.options, self.plan, self.log
         count = len(self.share or range(plan.partitions))
         store_every = options.store_every or (_STORE_EVERY_WHERE_TASKS_MOVE if log.moves_tasks else 1)
-        self.states = States(options.state / plan.app, plan.app, store_every, count, options.memory_mib)
+        self.states = States(
+            folder_of(options.state / plan.app, plan), plan.app, store_every, count, options.memory_mib
+        )
         tasks = AppTasks(plan.app, plan.tape_topic, plan.partitions, self.share)
         self.tasks = log.join(tasks, self._assigned, self._revoked)
         leaving.callback(self.tasks.close)
@@ -283,7 +288,9 @@ class Host:
         self._check_may_run()
         if self._start is not None:
             all_begun = partial(all_have_begun, self.plan, self.log, self._start)
-            begin_all(self._begin_task, all_begun, self.tasks.owned, self.states.take, self._wait)
+            # An upgrade has written the rows into the log: a task is then restored from there.
+            opened = self.states.take if self.options.replaced is None else lambda _: MemoryStore()
+            begin_all(self._begin_task, all_begun, self.tasks.owned, opened, self._wait)
 
     def _begin_task(self, number: int, store: Store) -> None:
         """Called with a task that is owned, before it is restored."""

@@ -47,8 +47,8 @@ class ServiceOptions:
     """``URI`` or ``URI#snapshot``: where an app that has no state yet begins; see ``snapshot_start``."""
     replace_state: bool = False
     """The snapshot replaces the existing state of the app."""
-    compared: bool = False
-    """An upgrade has compared the two."""
+    replaced: int | None = None
+    """After an upgrade: the generation of the changelog with the state that is replaced. The rows of the new one are in the log."""
     create_topics: bool = False
     """Create the log and the declared topics if they do not exist."""
     log_options: LogOptions = field(default_factory=LogOptions)

@@ -43,8 +43,9 @@ def snapshot_start(options: ServiceOptions, plan: Plan, log: OneCommitLog) -> St
         return None
     # Under another name it begins with the state of the app that it is another name of.
     original = find_app(options.app.partition("@")[0]).name
-    given = {"replace": options.replace_state, "compared": options.compared}
-    return open_start(options.from_snapshot, original, plan, log, **given)
+    return open_start(
+        options.from_snapshot, original, plan, log, replace=options.replace_state, replaced=options.replaced
+    )
 
 
 def with_snapshot_settled(options: ServiceOptions, plan: Plan, log: OneCommitLog) -> ServiceOptions:

@@ -32,6 +32,7 @@ from typing import Literal, TypeAlias
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError, UsageError, WorkerLostError
+from tailrace.history.reading.generations import located
 from tailrace.log.interface import StoredLog
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
@@ -238,6 +239,7 @@ class Supervisor:
         given = self._options
         with closing(open_log(given.log, given.log_options, create=given.create_topics)) as log:
             given = await_upgrade(given, self._plan, log)
+            self._plan = located(self._plan, log)
             prepare(log, given, self._plan)
             settled = with_snapshot_settled(given, self._plan, log)
             self._options = replace(settled, declared=declared_by(find_app(given.app)))

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import LogUnavailableError, ReplacedVersionError
-from tailrace.history.reading.upgrades import check_version, last_upgrade
+from tailrace.history.reading.upgrades import Upgrade, check_version, last_upgrade
 from tailrace.log.interface import StoredLog
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.options import ServiceOptions
 from tailrace.runtime.preparing import check_options
+from tailrace.runtime.warming import Warming
 
 _log = logging.getLogger("tailrace.service")
 _LOOK_S = 2.0
@@ -51,6 +52,21 @@ def await_upgrade(options: ServiceOptions, plan: Plan, log: StoredLog) -> Servic
         ReplacedVersionError: This version is not the one to run, or the upgrade was given up meanwhile.
     """
     check_options(log, options)
+    with closing(Warming(options, plan, log)) as warming:
+        found = _awaited(plan, log, warming)
+    if found is None:
+        return options
+    options = replace(options, downgrade=options.downgrade or (log.moves_tasks and found.rollback))
+    if found.step == "done":
+        return options
+    start = f"{found.snapshots}#{found.snapshot}"
+    return replace(
+        options, from_snapshot=start, replace_state=True, replaced=found.before, change_inputs=True
+    )
+
+
+def _awaited(plan: Plan, log: StoredLog, warming: Warming) -> Upgrade | None:
+    """The upgrade to this version, if it has come to its turn; None: there is none."""
     waited = False
     while True:
         found = last_upgrade(log, plan.app)
@@ -66,11 +82,6 @@ def await_upgrade(options: ServiceOptions, plan: Plan, log: StoredLog) -> Servic
         if not waited:
             _log.info("waits for the upgrade from version %r", found.old, extra={"app": plan.app})
         waited = True
-        time.sleep(_WAIT_S)
-    if found is None or step not in ("ready", "done"):
-        return options
-    options = replace(options, downgrade=options.downgrade or (log.moves_tasks and found.rollback))
-    if step == "done":
-        return options
-    start = f"{found.snapshots}#{found.snapshot}"
-    return replace(options, from_snapshot=start, replace_state=True, compared=True, change_inputs=True)
+        if not warming.work(found, _WAIT_S):
+            time.sleep(_WAIT_S)
+    return found if step in ("ready", "done") else None

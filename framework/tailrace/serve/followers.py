@@ -53,10 +53,17 @@ class PartitionReport(msgspec.Struct, frozen=True):
 
 
 class Follower:
-    """Follows one partition. ``open_state`` gives the empty or earlier store of this follower."""
+    """Follows one partition. ``open_state`` gives the empty or earlier store of this follower, for the
+    changelog that a plan was located at.
+    """
 
     def __init__(
-        self, plan: Plan, number: int, log: ServiceLog, reader: LiveReader, open_state: Callable[[int], Store]
+        self,
+        plan: Plan,
+        number: int,
+        log: ServiceLog,
+        reader: LiveReader,
+        open_state: Callable[[Plan, int], Store],
     ) -> None:
         self.number = number
         self._plan, self._log, self._reader, self._open_state = plan, log, reader, open_state
@@ -134,9 +141,9 @@ class Follower:
         if not self._opened.done():
             return
         opened, self._opened = self._opened, None
-        opened.result()
-        store = self._open_state(self.number)
-        restore = Restore(self._plan, self.number, self._log, self._reader, store, system_clock)
+        plan = opened.result().plan
+        store = self._open_state(plan, self.number)
+        restore = Restore(plan, self.number, self._log, self._reader, store, system_clock)
         self._answering = Answering(self._plan, self.number, store)
         self._standby = Standby(restore, self._reader)
         self._trouble = "its state is being restored"
@@ -180,7 +187,7 @@ class Followers:
     """The followers of a process. ``numbers``: the partitions that it answers for."""
 
     def __init__(
-        self, plan: Plan, log: ServiceLog, numbers: Collection[int], open_state: Callable[[int], Store]
+        self, plan: Plan, log: ServiceLog, numbers: Collection[int], open_state: Callable[[Plan, int], Store]
     ) -> None:
         self._plan = plan
         self._reader = log.live_reader()

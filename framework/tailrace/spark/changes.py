@@ -16,10 +16,11 @@ from typing import Any
 from pyspark.sql import types
 
 from tailrace.core import rows
-from tailrace.core.errors import UsageError
+from tailrace.core.errors import TopicReplacedError, UsageError
 from tailrace.core.records import InputRecord
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.changelog import changes, last_cut
+from tailrace.history.reading.generations import located
 from tailrace.history.reading.stretches import batches
 from tailrace.log.interface import OneCommitLog, TopicPartition
 from tailrace.processes.app_loading import find_app
@@ -29,6 +30,7 @@ from tailrace.spark.options import Options
 from tailrace.spark.topics import (
     ANSWER_S,
     AT_ONCE,
+    LOAD_AGAIN,
     WHOLE,
     OpenLog,
     Range,
@@ -66,7 +68,7 @@ class ChangeTable(TopicTable):
         if name not in actors:
             hint = did_you_mean(name, actors, f"Its actors are: {', '.join(actors)}.")
             raise UsageError(f"the app {plan.app!r} has no actor {name!r}", hint=hint)
-        self.topic = plan.changelog_topic
+        self._plan = plan
         self.actor = StoredActor(name, actors[name].schema)
         self.partitioned, self.per_task = True, WHOLE
         own = [
@@ -87,6 +89,22 @@ class ChangeTable(TopicTable):
     def cut(self) -> dict[str, str]:
         """See ``TopicTable.cut``. The topic follows from the app."""
         return {name: text for name, text in super().cut().items() if name != "topic"}
+
+    def noted_id(self) -> str:
+        """See ``TopicTable.noted_id``: what follows the name of the changelog, as an upgrade of the app begins another."""
+        return super().noted_id().partition("#")[2]
+
+    def check_topic(self, log: OneCommitLog) -> str:
+        """See ``TopicTable.check_topic``. It also finds the changelog that has the state now."""
+        self.topic = located(self._plan, log).changelog_topic
+        before = super().noted_id().partition("#")[0]
+        if before not in ("", self.topic):
+            raise TopicReplacedError(
+                f"the app was upgraded since the offsets were noted, which are of {before!r}: its state is in another changelog",
+                topic=self.topic,
+                hint=LOAD_AGAIN,
+            )
+        return f"{self.topic}#{super().check_topic(log)}"
 
     def keys(self) -> frozenset[bytes] | None:
         """See ``TopicTable.keys``."""

@@ -63,7 +63,7 @@ class TopicStream(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's name)
         """Where a query without a checkpoint begins."""
         with self._opened(self._table) as log:
-            spans = self._table.spans(log, self._ends(log))
+            spans = self._table.spans(log, self._ends(self._table, log))
             return self._offset(log, [one.start for one in spans])
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
@@ -82,7 +82,7 @@ class TopicStream(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch: as of one commit, unless ``recordsPerBatch`` ends it before."""
         table = self._at(start)
         with self._opened(table) as log:
-            spans = table.spans(log, self._ends(log))
+            spans = table.spans(log, self._ends(table, log))
             starts = [one.start for one in spans]
             stops = [one.stop for one in spans]
             if self._last is not None:
@@ -115,12 +115,14 @@ class TopicStream(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
             cut["endingOffsets"] = msgspec.json.encode(end["offsets"]).decode()
         return type(self._table)(self._options.at(cut), self._table.open_log)
 
-    def _ends(self, log: OneCommitLog) -> Sequence[int]:
-        return log.ends([self._table.topic]).offsets[self._table.topic]
+    def _ends(self, table: TopicTable, log: OneCommitLog) -> Sequence[int]:
+        return log.ends([table.topic]).offsets[table.topic]
 
     def _there_now(self) -> Offset:
         with self._opened(self._table) as log:
-            return self._offset(log, [one.stop for one in self._table.spans(log, self._ends(log))])
+            return self._offset(
+                log, [one.stop for one in self._table.spans(log, self._ends(self._table, log))]
+            )
 
     def _offset(self, log: OneCommitLog, offsets: Sequence[int]) -> Offset:
         return {

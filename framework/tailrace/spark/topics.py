@@ -45,7 +45,7 @@ WHOLE = 1 << 63
 """More offsets than there are: a partition is read by one task."""
 
 ANSWER_S = 30.0
-_LOAD_AGAIN = "Load the table again to read what is there now; for all of it, leave startingOffsets and endingOffsets out."
+LOAD_AGAIN = "Load the table again to read what is there now; for all of it, leave startingOffsets and endingOffsets out."
 
 OpenLog = Callable[[], OneCommitLog]
 _HEADERS = types.ArrayType(
@@ -174,6 +174,10 @@ class TopicTable:
             "endingOffsets": msgspec.json.encode(stops).decode(),
         }
 
+    def noted_id(self) -> str:
+        """What was noted of the topic when its offsets were, in hex."""
+        return self.options.get("topicId") or ""
+
     def check_topic(self, log: OneCommitLog) -> str:
         """What the log notes of the topic, in hex. Called before and after something is read.
 
@@ -181,9 +185,9 @@ class TopicTable:
             TopicReplacedError: Another topic has its name now.
         """
         place = {TopicPartition(self.topic, 0): 0}
-        note, wanted = log.note(place), self.options.get("topicId")
+        note, wanted = log.note(place), self.noted_id()
         try:
-            for one in (note, bytes.fromhex(wanted or "")):
+            for one in (note, bytes.fromhex(wanted)):
                 log.resume(one, place)
         except ValueError:
             raise UsageError(f"topicId is {wanted!r}", hint="Take it from tailrace.spark.cut().") from None
@@ -192,7 +196,7 @@ class TopicTable:
                 "the topic was deleted and created again since this DataFrame was loaded: its offsets mean "
                 "other records now",
                 topic=self.topic,
-                hint=_LOAD_AGAIN,
+                hint=LOAD_AGAIN,
             ) from error
         return note.hex()
 
@@ -224,7 +228,7 @@ class TopicTable:
                     topic=self.topic,
                     partition=number,
                     offset=offset,
-                    hint=_LOAD_AGAIN,
+                    hint=LOAD_AGAIN,
                 )
 
 
@@ -323,7 +327,7 @@ class TopicReader(ds.DataSourceReader):
         except TopicReplacedError:
             raise
         except OffsetGoneError as error:
-            error.hint = _LOAD_AGAIN
+            error.hint = LOAD_AGAIN
             raise
         finally:
             log.close()

@@ -33,7 +33,7 @@ from tailrace.core.errors import (
     TopicMismatchError,
     UnknownTopicError,
 )
-from tailrace.core.names import CHANGELOG, TAPE
+from tailrace.core.names import is_kept
 from tailrace.core.records import CHANNEL, Headers, InputRecord, Output, RawOutput
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
@@ -275,7 +275,7 @@ class MemoryLog(MemoryOwners):
             if topic != before:
                 before, partitions = topic, self._of(topic)
                 # What a task keeps for itself has no limit.
-                is_own = partition is not None and topic.endswith((CHANGELOG, TAPE))
+                is_own = partition is not None and is_kept(topic)
                 limit = sys.maxsize if is_own else self.max_record_bytes
             number = of_key.get((len(partitions), key or b"")) if partition is None else partition
             if number is None:

@@ -244,6 +244,8 @@ class Plan:
     circles: tuple[tuple[str, ...], ...]
     tracing: bool = False
     """What is emitted and sent carries the trace of its record; see ``engine.trace``."""
+    located: bool = False
+    """Whether ``changelog_topic`` was chosen for a log; see ``history.reading.generations``."""
 
     @property
     def decisions(self) -> InputPlan | None:

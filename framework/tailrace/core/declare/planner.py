@@ -37,6 +37,7 @@ from tailrace.core.names import (
     changelog_of,
     dead_letters_of,
     inbox_of,
+    is_changelog_of,
     own_topics_of,
     tape_of,
 )
@@ -160,7 +161,9 @@ def _published(
 
 
 def _check_internal_names(app: Declarations) -> None:
-    for name in sorted(own_topics_of(app.name) & app.topics.keys()):
+    for name in sorted(app.topics):
+        if name not in own_topics_of(app.name) and not is_changelog_of(app.name, name):
+            continue
         raise DefinitionError(
             f"the topic {name!r} has the name of an internal topic of its app", hint="Rename it."
         )

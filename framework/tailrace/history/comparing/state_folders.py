@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tailrace.core.errors import StateInUseError
 from tailrace.history.comparing.replayed_state import LiveState
+from tailrace.history.reading.generations import newest_folder
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.folder import LABEL
 from tailrace.state.store_cut import decode_store_cut
@@ -19,7 +20,7 @@ class LiveFolder:
     def __init__(self, folder: Path, app: str) -> None:
         self.notes: list[str] = []
         """The folders that could not be used."""
-        self._folder = folder / app
+        self._folder = newest_folder(folder / app)
         self._app = app
         self._open = ExitStack()
 

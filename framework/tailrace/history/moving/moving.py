@@ -34,7 +34,7 @@ from typing import NamedTuple, TypeAlias
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import AppMovedError, OptionError, TaskOwnedError, UsageError
-from tailrace.core.names import begun_group, moves_of, redriven_of, transactional_id
+from tailrace.core.names import begun_group, moves_of, redriven_of, transactional_id, upgrades_of
 from tailrace.core.records import CHANNEL
 from tailrace.history.moving.copying import (
     BEGIN_AGAIN,
@@ -46,6 +46,7 @@ from tailrace.history.moving.copying import (
 )
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
+from tailrace.history.reading.generations import located
 from tailrace.history.reading.handed_over import note_handed_over, noted
 from tailrace.history.reading.left_inputs import abandoned_inputs
 from tailrace.history.reading.residence import Move, Step, last_move, note_move
@@ -109,7 +110,8 @@ class Moving:
         target: StoredLog,
         tell: Callable[[CopyStatus], None] | None,
     ) -> None:
-        self._plans, self._source, self._target, self._tell = plans, source, target, tell
+        self._plans = [located(plan, source) for plan in plans]
+        self._source, self._target, self._tell = source, target, tell
         self._apps = [plan.app for plan in plans]
 
     def run(self) -> Moved:
@@ -200,7 +202,7 @@ class Moving:
         known = self._source.topics()
         names = [name for plan in self._plans for name in topics_of(plan, self._source)]
         names += sorted({name for left in self._left for one in left.values() for name in one})
-        names += [name for name in map(redriven_of, self._apps) if name in known]
+        names += [name for of in (redriven_of, upgrades_of) for name in map(of, self._apps) if name in known]
         return [name for name in dict.fromkeys(names) if name not in changelogs]
 
     # --- the steps

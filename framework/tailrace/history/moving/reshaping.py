@@ -53,6 +53,7 @@ from tailrace.history.moving.spreading import Spread
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import prepare_topics, topics_of
 from tailrace.history.reading.beginnings import base_name, is_own
+from tailrace.history.reading.generations import at_generation, located
 from tailrace.history.reading.handed_over import handed_over
 from tailrace.history.reading.residence import note_move
 from tailrace.history.reading.same_topics import check_history
@@ -70,7 +71,7 @@ _NOTHING: frozenset[int] = frozenset()
 
 def rewritten(plan: Plan, source: StoredLog, uri: str, rewrite: Rewrite) -> Rewritten:
     """What a function makes of the state, without writing anything but a snapshot. The app may run meanwhile."""
-    before = replace(plan, partitions=source.partitions(plan.changelog_topic))
+    before = _before(plan, source)
     snapshots = Snapshots(uri, plan.app)
     made = take_snapshot(before, source, snapshots, TakingOptions(automatic=True))
     return Rewritten(plan, snapshots.open(made.id), rewrite)
@@ -90,7 +91,7 @@ def reshape(
     """
     if source.identity == target.identity:
         raise OptionError("the app is to be reshaped into its own log", hint="Name another log (--to).")
-    before = replace(plan, partitions=source.partitions(plan.changelog_topic))
+    before = _before(plan, source)
     if partitions == before.partitions and rewrite is None:
         raise OptionError(f"the app {plan.app!r} has {partitions} partitions already")
     check_history(plan.app, source, plan.inputs)
@@ -98,6 +99,11 @@ def reshape(
         for number in range(before.partitions):  # what a killed process has left open is aborted
             source.writer(transactional_id(plan.app, number)).close()
         return _Reshaping(before, source, target, uri, partitions, rewrite).run()
+
+
+def _before(plan: Plan, source: StoredLog) -> Plan:
+    found = located(plan, source)
+    return replace(found, partitions=source.partitions(found.changelog_topic))
 
 
 class _Reshaping:
@@ -111,7 +117,8 @@ class _Reshaping:
         rewrite: Rewrite | None,
     ) -> None:
         self._rewrite = rewrite
-        self._before, self._after = plan, replace(plan, partitions=partitions)
+        self._before = plan
+        self._after = replace(at_generation(plan, 0), partitions=partitions)  # no upgrade has been there
         self._source, self._target, self._snapshots, self._uri = source, target, Snapshots(uri, plan.app), uri
         history = AppHistory(plan, source)
         found = {number: history.committed(number).cut for number in range(plan.partitions)}
@@ -134,7 +141,8 @@ class _Reshaping:
         found, copied = self._known_snapshot(), list[Copied]()
         if found is None or not is_at(target, plan.app, "arrived", source):
             self._check()
-            left = {plan.changelog_topic, plan.tape_topic, plan.dead_letters_topic}
+            left = {plan.changelog_topic, self._after.changelog_topic}
+            left |= {plan.tape_topic, plan.dead_letters_topic}
             names = [name for name in topics_of(plan, source) if name not in left]
             moving = Moving([plan], source, target, None)
             moving.check_writers()

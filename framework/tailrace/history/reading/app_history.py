@@ -21,6 +21,7 @@ from tailrace.core.names import apps_in
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.changelog import beginning, fold, last_cut
+from tailrace.history.reading.generations import located
 from tailrace.history.reading.stretches import batches, scan, source
 from tailrace.history.reading.tape_records import tape_records
 from tailrace.log.interface import Log, TopicPartition
@@ -59,12 +60,12 @@ class Emitted:
 
 
 class AppHistory:
-    """The past of an app in a log. With ``has_run=False`` the app need not have run.
+    """The past of an app in a log; ``plan`` is located there. With ``has_run=False`` the app need not have run.
     Raises UnknownTopicError or InputsChangedError.
     """
 
     def __init__(self, plan: Plan, log: Log, *, has_run: bool = True) -> None:
-        self.plan = plan
+        self.plan = plan = located(plan, log)
         self.log = log
         known = log.topics()
         for name in (plan.tape_topic, plan.changelog_topic):

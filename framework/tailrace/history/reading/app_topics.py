@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
-from tailrace.core.names import FORWARDED, apps_in, own_topics_of
+from tailrace.core.names import FORWARDED, apps_in, is_changelog_of, own_topics_of
 from tailrace.core.records import CHANNEL
 from tailrace.history.reading.stretches import first
 from tailrace.log.admin import NeededTopic, Role
@@ -71,7 +71,8 @@ def topics_left_by(
     own |= {
         one
         for one in known
-        if one.startswith(f"{app}.") and one.endswith(FORWARDED) and not one.startswith(others)
+        if is_changelog_of(app, one)
+        or (one.startswith(f"{app}.") and one.endswith(FORWARDED) and not one.startswith(others))
     }
     own |= {name for one in own for name in beside(one)}
     return sorted(own & known)

@@ -5,6 +5,7 @@ Theory. A task writes each row that a commit has changed to its partition of the
     key of a record      meaning
     a row                the row has this value from here on; no value: it is deleted
     ``CUT_ROW``          the commit ends here, and this is its cut
+    ``MOVED``            the state is in another changelog from here on: StateMovedError
     anything else        a task never writes this: CorruptStateError
 
 So a commit counts when its cut has been read. Rows after the last cut are of a commit that was not read in full: a
@@ -21,7 +22,7 @@ from typing import NamedTuple, cast
 
 from tailrace.core import rows
 from tailrace.core.counting import counted
-from tailrace.core.errors import CorruptStateError, OffsetGoneError
+from tailrace.core.errors import CorruptStateError, OffsetGoneError, StateMovedError
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.cut_notes import ROWS, header_in
 from tailrace.history.reading.stretches import batches, last
@@ -34,6 +35,8 @@ WITHOUT_CHANGELOG = (
     "under another name (--from-snapshot, --as)."
 )
 """The hint for a changelog that has lost rows."""
+MOVED = b"moved"
+"""The key of the last record of a changelog that an upgrade has replaced. Its value is the name of the new one."""
 _KINDS = frozenset({rows.STATE, rows.KEEP})
 """The first bytes of rows in a changelog."""
 
@@ -135,7 +138,12 @@ def check_contents(place: TopicPartition, headers: Headers, found: Contents) -> 
     )
 
 
-def _foreign(place: TopicPartition, record: InputRecord) -> CorruptStateError:
+def _foreign(place: TopicPartition, record: InputRecord) -> CorruptStateError | StateMovedError:
+    if record.key == MOVED:
+        return StateMovedError(
+            f"the state is not in {place.topic!r} any more, but in {(record.value or b'').decode()!r}: the app was upgraded",
+            hint="Open it again.",
+        )
     key = "without a key" if record.key is None else f"with the key {record.key[:40]!r}"
     return CorruptStateError(
         f"{place.topic!r} partition {place.partition} has a record {key} at offset {record.offset}, which no task has written",
@@ -145,9 +153,19 @@ def _foreign(place: TopicPartition, record: InputRecord) -> CorruptStateError:
     )
 
 
-def last_cut(log: Log, place: TopicPartition, stop: int | None = None) -> InputRecord | None:
-    """The record of the last cut below ``stop``, found from the end; None if there is no cut."""
-    return last(log, *place, lambda one: one.key == rows.CUT_ROW, stop)
+def last_cut(
+    log: Log, place: TopicPartition, stop: int | None = None, *, of_replaced: bool = False
+) -> InputRecord | None:
+    """The record of the last cut below ``stop``, found from the end; None if there is no cut.
+    Raises StateMovedError, unless the cut is to be that of a state that an upgrade has replaced.
+    """
+
+    def is_cut(one: InputRecord) -> bool:
+        if one.key == MOVED and not of_replaced:
+            raise _foreign(place, one)
+        return one.key == rows.CUT_ROW
+
+    return last(log, *place, is_cut, stop)
 
 
 def behind_last_cut(records: Sequence[InputRecord]) -> int:

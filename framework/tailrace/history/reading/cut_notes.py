@@ -9,6 +9,7 @@ there: so it is no part of the cut.
     versions   the versions of the code that have committed the task           ``runtime.task_notes``
     read       the last record read from each input                            ``history.reading.last_reads``
     rows       number and digest of all rows of the state                      ``state.contents``
+    snapshot   by an upgrade: the rows up to here are those of this snapshot   ``lab.upgrade.generation``
 
 A header that cannot be read is an error. A move to another log writes all but the versions for its target. A start
 from a snapshot writes the note, the rows, and the records read by the snapshot; if it replaces a state, it keeps the
@@ -29,6 +30,7 @@ LEFT: Final = "left"
 VERSIONS: Final = "versions"
 READ: Final = "read"
 ROWS: Final = "rows"
+SNAPSHOT: Final = "snapshot"
 _T = TypeVar("_T")
 
 

@@ -17,10 +17,11 @@ from typing import NamedTuple
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.engine import tape
 from tailrace.core.errors import CorruptStateError, TopicReplacedError
-from tailrace.core.names import changelog_of, tape_of
+from tailrace.core.names import tape_of
 from tailrace.core.records import Headers, InputRecord
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.cut_notes import NOTE, cut_header, header_of
+from tailrace.history.reading.generations import changelog_in
 from tailrace.history.reading.left_inputs import abandoned_with
 from tailrace.history.reading.stretches import first
 from tailrace.log.interface import Log, TopicPartition
@@ -126,7 +127,7 @@ def check_changelog(plan: Plan, log: Log, partition: int) -> None:
 
 def _history(app: str, log: Log, inputs: Collection[str]) -> Iterator[_Noted]:
     """The notes of all tasks of an app."""
-    changelog, known = changelog_of(app), log.topics()
+    changelog, known = changelog_in(log, app), log.topics()
     for number in range(log.partitions(changelog)) if changelog in known else ():
         last = last_cut(log, TopicPartition(changelog, number))
         yield from _noted(app, number, last, known, [name for name in inputs if name in known])

@@ -50,6 +50,10 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     """URI of the snapshots that the upgrade makes."""
     code: str
     """A digest of the code of ``new``: an upgrade is continued by the same code."""
+    before: int
+    """The generation of the changelog that has the state of ``old``; see ``reading.generations``."""
+    generation: int
+    """The one that has the state of ``new``."""
     snapshot: str = ""
     """From ``ready`` on: the state of ``new``, and that of ``old`` at the same moment."""
     kept: str = ""
@@ -58,6 +62,11 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     def is_open(self) -> bool:
         """Whether it has neither ended nor been given up."""
         return self.step not in ("done", "given up")
+
+    @property
+    def current(self) -> int:
+        """The generation of the changelog that has the state of the app now."""
+        return self.generation if self.step in ("ready", "done") else self.before
 
 
 def last_upgrade(log: Log, app: str, step: UpgradeStep | None = None) -> Upgrade | None:

@@ -244,7 +244,7 @@ class _Rebuild:
     def _publish(self, job: Job, tasks: Sequence[TaskResult], report: RebuildReport) -> None:
         report.note(*notes_of_part(job, self._plan, tasks))
         with opened_past(self._request, self._plan, taped=False) as past:
-            check_same_topics(past.log, job.topics, topics_of(self._plan, past.log))
+            check_same_topics(past.log, job.topics, topics_of(past.plan, past.log))
         publish_outputs(job, self._plan, tasks)
         with opened_past(self._request, self._plan, taped=False) as past:
             manifest = manifest_of(job, past, tasks, report.notes)

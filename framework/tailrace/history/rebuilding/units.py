@@ -47,7 +47,7 @@ def run_unit(unit: Unit, followers: Followers | None = None) -> UnitResult:
         _check(plan, unit.job)
         taped = unit.job.order == "tape"
         with opened_past(unit.job.request, plan, taped=taped) as past, seldom_collected():
-            check_same_topics(past.log, unit.job.topics, topics_of(plan, past.log))
+            check_same_topics(past.log, unit.job.topics, topics_of(past.plan, past.log))
             with naming_canonical() if taped else nullcontext():
                 if unit.kind == "task" and followers is not None:
                     result = run_task(unit, past, work, attempt, followers=followers)

@@ -65,7 +65,7 @@ def replay(
         TopicReplacedError: An input or the tape was deleted and created again.
     """
     options, history, report = options or ReplayOptions(), AppHistory(plan, log), ReplayReport()
-    topics = topics_of(plan, log)
+    topics = topics_of(history.plan, log)
     noted = note_of_topics(log, topics)
     check_history(plan.app, log, plan.inputs)
     check_end_offsets(plan, log, options.limits.offsets)

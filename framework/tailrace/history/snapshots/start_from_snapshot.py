@@ -14,6 +14,8 @@ reading the changelog from its beginning. If not, the start is an event of that 
                              rebuilt and to replace the state        and is at the same moment (see
                                                                      ``comparing.cut_differences``): then it
                                                                      is seeded
+    the rows of the snapshot, by an      that one                    the same, without rows; what is replaced is in the
+    upgrade (``lab.upgrade``)                                        changelog before
 
 To *seed* is one transaction of the task's own id, which fences the previous owner of that id. It contains the
 rows of the snapshot that the changelog does not have, deletions of all others, the messages in flight, the cut, the input offsets, and a
@@ -53,14 +55,15 @@ from tailrace.core.errors import (
     UnknownSnapshotError,
 )
 from tailrace.core.names import transactional_id
-from tailrace.core.records import Output
+from tailrace.core.records import InputRecord, Output
 from tailrace.core.storage import Store
 from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
 from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, rows_of
 from tailrace.history.reading.changelog import last_cut
 from tailrace.history.reading.commit_identity import new_nonce, standing
-from tailrace.history.reading.cut_notes import READ, ROWS, cut_header, kept_headers
+from tailrace.history.reading.cut_notes import READ, ROWS, SNAPSHOT, cut_header, header_of, kept_headers
+from tailrace.history.reading.generations import at_generation, located
 from tailrace.history.reading.left_inputs import abandoned_positions, new_abandoned_header
 from tailrace.history.reading.same_topics import noted_header
 from tailrace.history.snapshots.input_positions import BATCH, InputPositions, batched
@@ -83,14 +86,16 @@ class Start:
     """The snapshot's name on the tape (``base_name``)."""
     replace: bool = False
     """Replace a state that has another history."""
-    compared: bool = False
-    """The rows were compared with those of the state before (see ``lab.upgrade``): only cuts are to be compared."""
+    replaced: int | None = None
+    """After an upgrade (``lab.upgrade``): the generation of the changelog with the state that is replaced. The present one has the rows of
+    the snapshot, and they were compared: only cuts are to be compared.
+    """
     timezones: str = ""
     """The version of the local time zone data, for the tape."""
 
 
 def open_start(
-    reference: str, app: str, plan: Plan, log: Log, *, replace: bool = False, compared: bool = False
+    reference: str, app: str, plan: Plan, log: Log, *, replace: bool = False, replaced: int | None = None
 ) -> Start | None:
     """Open the snapshot of ``app`` that ``URI`` or ``URI#snapshot`` names (default: the latest).
 
@@ -116,7 +121,7 @@ def open_start(
         )
         return None
     return Start(
-        found, base_name(found, uri), replace=replace, compared=compared, timezones=timezones_version()
+        found, base_name(found, uri), replace=replace, replaced=replaced, timezones=timezones_version()
     )
 
 
@@ -158,7 +163,7 @@ class _Task:
         now_ms: int,
         check_owned: Callable[[], None],
     ) -> None:
-        self._plan, self._number, self._log, self._store = plan, number, log, store
+        self._plan, self._number, self._log, self._store = located(plan, log), number, log, store
         self._check_owned = check_owned
         self._start, self._snapshot, self._now_ms = start, start.snapshot, now_ms
         self._id = start.snapshot.manifest.id
@@ -175,6 +180,8 @@ class _Task:
             return "it had not begun"
         self._cut = tape.decode_cut(self._entry.cut)
         committed = self._committed()
+        if self._start.replaced is not None:
+            return self._replace_old(self._start.replaced, committed)
         live = None if committed.cut is None else tape.decode_cut(committed.cut)
         if live is None:
             self._check_all_fit()
@@ -192,6 +199,26 @@ class _Task:
         folded = AppHistory(self._plan, self._log).committed(self._number, with_rows=True).rows
         assert folded is not None
         self._seed(live.tape, live.totals, dict(folded.rows()), committed)
+        return "replaced"
+
+    def _replace_old(self, replaced: int, committed: Committed) -> str:
+        """Replace the state of the version before, after an upgrade: the rows are in the changelog already."""
+        plan, log = self._plan, self._log
+        here = last_cut(log, TopicPartition(plan.changelog_topic, self._number))
+        if here is not None and tape.decode_cut(here.value or b"").base == self._id:
+            return f"nothing to do: the state already begins with snapshot {self._id}"
+        old = TopicPartition(at_generation(plan, replaced).changelog_topic, self._number)
+        before = last_cut(log, old, of_replaced=True)
+        if before is None or header_of(here, SNAPSHOT, str) != self._id:
+            raise SnapshotMismatchError(
+                f"{plan.changelog_topic!r} partition {self._number} does not have the rows of the snapshot {self._id}, or there is no "
+                "state for it to replace",
+                hint="Has another program written to it, or deleted records? Return with 'tailrace upgrade ... --rollback'.",
+            )
+        live = tape.decode_cut(before.value or b"")
+        check_not_redriven_since(log, self._snapshot.manifest)
+        check_same_moment(plan, log, self._snapshot, self._number, live, cuts_only=True)
+        self._seed(live.tape, live.totals, None, committed, before)
         return "replaced"
 
     def _committed(self) -> Committed:
@@ -265,10 +292,9 @@ class _Task:
             cuts = [
                 cut if number == self._number and self._entry.cut else None for number, cut in enumerate(cuts)
             ]
-        compared = self._start.compared
         for number, live in enumerate(cuts):
-            if live is not None and (number == self._number or not compared):
-                check_same_moment(self._plan, self._log, self._snapshot, number, live, cuts_only=compared)
+            if live is not None:
+                check_same_moment(self._plan, self._log, self._snapshot, number, live)
 
     # --- a part of its own history
 
@@ -297,8 +323,17 @@ class _Task:
 
     # --- a new beginning
 
-    def _seed(self, number: int, totals: tape.Totals, before: Mapping[bytes, bytes], seen: Committed) -> None:
-        """Commit the snapshot as the task's state. ``before``: the rows that the changelog has now."""
+    def _seed(
+        self,
+        number: int,
+        totals: tape.Totals,
+        before: Mapping[bytes, bytes] | None,
+        seen: Committed,
+        last: InputRecord | None = None,
+    ) -> None:
+        """Commit the snapshot as the task's state. ``before``: the rows that the changelog has now; None: those of the snapshot, and
+        ``last`` is the last cut of the state that is replaced.
+        """
         plan, log, partition = self._plan, self._log, self._number
         self._hold()
         self._check_owned()
@@ -312,17 +347,12 @@ class _Task:
                 )
             positions = self._inputs.positions(writer, is_new=seen.cut is None)
             place = TopicPartition(plan.changelog_topic, partition)
-            last = None if seen.cut is None else last_cut(log, place)
+            if before is not None and seen.cut is not None:
+                last = last_cut(log, place)
             totals = msgspec.structs.replace(totals, outputs=max(totals.outputs, self._cut.totals.outputs))
             record = self._tape_record(number, positions, totals)
             cut = begun_cut(plan.app, self._snapshot.manifest, partition, record, self._id)
-            gone, contents = dict(before), Contents()
-            for batch in batched(rows_of(self._snapshot, partition)):
-                self._append(writer, [one for one in batch if before.get(one[0]) != one[1]])
-                contents = contents.applied(dict(batch))
-                for row, _ in batch:
-                    gone.pop(row, None)
-            self._append(writer, ((row, None) for row in gone))
+            contents = None if before is None else self._append_rows(writer, before)
             encoded = tape.encode(cut)
             left = {} if last is not None else abandoned_positions(self._entry, log)
             read = {name: one for name, one in self._entry.read.items() if name in positions or name in left}
@@ -344,6 +374,8 @@ class _Task:
             )
         finally:
             writer.close()
+        if before is None:
+            return  # the task is restored from the changelog, of which the store may have a copy
         position = ends[TopicPartition(plan.changelog_topic, partition)]
         self._fill(encoded, position, self._now_ms)
 
@@ -379,6 +411,17 @@ class _Task:
             identity=tape.identity_of(self._cut.identity, nonce, number),
             nonce=nonce,
         )
+
+    def _append_rows(self, writer: Writer, before: Mapping[bytes, bytes]) -> Contents:
+        """Append what makes the rows of the snapshot of those ``before``; returns their contents."""
+        gone, contents = dict(before), Contents()
+        for batch in batched(rows_of(self._snapshot, self._number)):
+            self._append(writer, [one for one in batch if before.get(one[0]) != one[1]])
+            contents = contents.applied(dict(batch))
+            for row, _ in batch:
+                gone.pop(row, None)
+        self._append(writer, ((row, None) for row in gone))
+        return contents
 
     def _append(self, writer: Writer, changed: Iterable[tuple[bytes, bytes | None]]) -> None:
         topic, now_ms = self._plan.changelog_topic, self._now_ms

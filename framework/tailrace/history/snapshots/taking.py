@@ -87,9 +87,10 @@ class _Taking:
         options: TakingOptions,
         on_progress: Callable[[TakingStatus], None] | None,
     ) -> None:
-        self._plan, self._log, self._snapshots = plan, log, snapshots
+        self._log, self._snapshots = log, snapshots
         self._options, self._tell = options, on_progress
         self._history = AppHistory(plan, log)
+        self._plan = self._history.plan
         self._read = 0
 
     def run(self) -> Manifest:

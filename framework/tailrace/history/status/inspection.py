@@ -119,7 +119,7 @@ def inspect_app(
     plan: Plan, log: Log, now_ms: int, owner_of: Callable[[str], Owner | None], *, with_stored: bool = False
 ) -> AppReport:
     """The status of all tasks of an app; with what is stored of its actors, if asked. Raises UnknownTopicError or InputsChangedError."""
-    AppHistory(plan, log)
+    plan = AppHistory(plan, log).plan
     tasks = [_Task(plan, number, log, owner_of) for number in range(plan.partitions)]
     clocks = [one.clock_ahead(now_ms) for one in tasks]
     problems = (*_problems(plan, log), *kept_too_short(plan, log, now_ms), *filter(None, clocks))

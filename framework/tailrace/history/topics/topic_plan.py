@@ -25,6 +25,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.names import redriven_of
 from tailrace.history.reading.app_topics import followed_topics, needed_topics
+from tailrace.history.reading.generations import located
 from tailrace.log.admin import Circumstances, Finding, NeededTopic, Role
 from tailrace.log.interface import StoredLog, TopicSettings
 from tailrace.log.options import NewTopics
@@ -129,7 +130,7 @@ class _Planning:
         return [self._entry(name, self._needs[name]) for name in sorted(self._needs, key=is_declared)]
 
     def _needed_by(self, plan: Plan, topics: Collection[str]) -> list[NeededTopic]:
-        needed = needed_topics(plan)
+        needed = needed_topics(located(plan, self._log))
         compacted = TopicSettings(1, compacted=True)
         if redriven_of(plan.app) in topics:
             needed.append(NeededTopic(redriven_of(plan.app), "redriven", compacted))

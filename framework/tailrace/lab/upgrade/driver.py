@@ -217,6 +217,7 @@ class Upgrading:
     def _state(self) -> Upgrade:
         """The upgrade as far as it has come; a new one if none is open. Raises OptionError: another one is open."""
         found, new = last_upgrade(self._sides.log, self.app), self._sides.new_is
+        current, used = (0, 0) if found is None else (found.current, max(found.before, found.generation))
         mine = Upgrade(
             step="begun",
             id=secrets.token_hex(4),
@@ -226,6 +227,8 @@ class Upgrading:
             outputs=self._wanted.outputs,
             snapshots=self._sides.uri,
             code=new.code,
+            before=current,
+            generation=used + 1,
         )
         if found is None or not found.is_open:
             if self._previous() is None:

@@ -7,16 +7,18 @@ durable outside of the command: in the log (see ``history.reading.upgrades``), a
     1  begun     new processes wait                  the log                           old runs
     2  before    a snapshot of old                   ``upgrade-ID-before``             old runs
     3  round     rebuild new, then catch up, until   ``upgrade-ID-N``, one for each    old runs; the round is resumed (see
-                 the rest is small; what old has     round, ``upgrade-ID-near``        ``rebuilding.driver``)
+                 the rest is small; each time, its   round, and the changelog of new;  ``rebuilding.driver``, ``generation``)
+                 rows are written; what old has      ``upgrade-ID-near``
                  changed meanwhile
     4  fenced    old processes commit and end        the log                           nobody runs
     5  last      when nobody owns a task: in         ``upgrade-ID-last``               nobody runs
                  canonical order old handles its
-                 messages; the last round, to the
-                 end
+                 messages; the last round, to the    and the changelog of new
+                 end, and its rows
     6  kept      the state of old at that end        ``upgrade-ID``                    nobody runs
     7  verified  both stand at one moment            nothing: it is compared again     nobody runs
-    8  ready     and corrections of outputs          the log, in one commit            new processes replace the state, and run
+    8  ready     and corrections of outputs          the log, in one commit            new processes run: the state is in their
+                                                                                       changelog; that of old is closed
     9  done      all tasks have begun with it        the log                           new runs
 
 Along the tape, rounds after the whole rebuild are incremental: one process keeps the stores of all tasks open (see
@@ -44,15 +46,16 @@ from tailrace.core.errors import (
     TailraceError,
     TaskOwnedError,
 )
-from tailrace.core.names import transactional_id
+from tailrace.core.names import changelog_of, transactional_id
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Execution, Order, Request, Source
 from tailrace.lab.upgrade.corrections import Correction
+from tailrace.lab.upgrade.generation import close_generation
 from tailrace.lab.upgrade.tasks import AboutVersion
 from tailrace.lab.versions import Version
-from tailrace.log.interface import StoredLog, Writer
+from tailrace.log.interface import StoredLog, TopicPartition, Writer
 from tailrace.state.snapshots import Manifest, Place, Snapshots
 
 T = TypeVar("T")
@@ -62,6 +65,7 @@ _SMALL_S = 1.0
 _ROUNDS = 10
 _ROWS_IN_MEMORY = 500_000
 _NAP_S = 0.05
+_TELL_S = 15.0
 _NOT_ALONG_TAPE = (EnvironmentMismatchError, InputsChangedError, ReplayDivergedError)
 
 
@@ -206,6 +210,7 @@ class Steps:
         for _ in range(_ROUNDS):
             begun_s, made = time.monotonic(), self._made()
             self._round(self._named(len(made)), made)
+            self._write_state()
             took_s = time.monotonic() - begun_s
             # The first round along the tape after the whole rebuild opens the stores, which takes time for each row.
             if made and (took_s < _SMALL_S or (len(made) > 1 and took_s > before_s / 2)):
@@ -233,6 +238,12 @@ class Steps:
             first_that_goes(lambda order: self._rebuild(order, base, name))
         self._reached("round")
 
+    def _write_state(self) -> None:
+        """Write what the last round has changed into the changelog of new."""
+        given = {"snapshot": self._made()[-1].id, "generation": self._upgrade.generation}
+        self._new("write_generation", int, **given)
+        self._reached("written")
+
     def _rebuild(
         self, order: Order, base: tuple[str, str] | None, name: str, *, is_small: bool = False
     ) -> None:
@@ -256,6 +267,7 @@ class Steps:
         if made[-1].source == "canonical" and self._sides.old_is.sends and made[-1].name != last:
             self._old("drain", type(None), reference=self._sides.old.place.reference)
         self._round(last, made)
+        self._write_state()
         self._reached("last")
         made = self._made()
         state = made[-1].id
@@ -272,17 +284,25 @@ class Steps:
 
     def _await_nobody(self) -> None:
         """Wait until nobody owns a task. What a killed process has left open is aborted."""
-        numbers = range(self._sides.old_is.partitions)
+        numbers, tell_at_s = range(self._sides.old_is.partitions), time.monotonic() + _TELL_S
         while True:
             try:
                 with self._log.reserve(self._app, numbers):
                     for number in numbers:
                         self._log.writer(transactional_id(self._app, number)).close()
                     return
-            except TaskOwnedError:
+            except TaskOwnedError as error:
+                if time.monotonic() > tell_at_s:
+                    self._say(
+                        f"still waiting: {error.what}. If it is not of version {self._upgrade.old!r}, end it"
+                    )
+                    tell_at_s += _TELL_S
                 time.sleep(_NAP_S)
 
     def _await_new(self) -> None:
+        old, new = (changelog_of(self._app, one) for one in (self._upgrade.before, self._upgrade.generation))
+        numbers = range(self._sides.old_is.partitions)
+        close_generation(self._log, [TopicPartition(old, number) for number in numbers], new)
         self._say(f"waiting for processes of version {self._upgrade.new!r}: start them, if none waits yet")
         self._new("await_begun", type(None), snapshot=self._upgrade.snapshot)
         if self.report.stopped_s:

@@ -101,6 +101,18 @@ class Snapshot:
                 keys, values = _kept(dict(zip(keys, values, strict=True)), keep_deleted=False, is_sorted=True)
             yield keys, cast("list[bytes]", values)
 
+    def changes_since(self, parent: str, partition: int) -> Iterator[Changes]:
+        """The rows of a task that were written after the snapshot ``parent`` of the chain, in such lists; None: the row is gone.
+
+        Raises what ``rows`` does.
+        """
+        merged: Iterator[Changes] = iter(())
+        since = [level.manifest.id for level in self._chain].index(parent) + 1
+        for level in self._chain[since:]:
+            changes = self._changes(level, level.manifest.task(partition))
+            merged = overlaid(merged, changes, keep_deleted=True)
+        return merged
+
     def messages(self, partition: int) -> Iterator[InputRecord]:
         """The inbox records between the receiver's position and its end at the cut, in their order."""
         level = self._chain[-1]

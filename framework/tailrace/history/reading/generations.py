@@ -1,0 +1,56 @@
+"""Which changelog has the state of an app: each upgrade begins another *generation*.
+
+Theory. The new version of an app has other rows than the old one, and both must be whole in the log while the old one runs. So an
+upgrade writes the state of the new version into a changelog of its own, and from the record ``ready`` on that one is the state::
+
+    generation   topic                  whose state
+    0            ``<app>.changelog``    until the first upgrade
+    n            ``<app>.changelog.n``  of the version that an upgrade has begun; unused if the upgrade was given up
+
+The last record of ``<app>.upgrades`` says which one is the state (``Upgrade.current``). ``located`` puts its name into a plan. Whoever
+brings a plan and a log together does so at once, and a plan that was located stays with its changelog. So a reader that was opened
+before the switch would read the old one for ever. It must not be left in silence: behind ``ready``, the command writes the record
+``MOVED`` into each partition of the old changelog, and no reader passes it (``reading.changelog``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tailrace.core.declare.plan import Plan
+from tailrace.core.names import changelog_of
+from tailrace.history.reading.upgrades import last_upgrade
+from tailrace.log.interface import Log
+
+
+def at_generation(plan: Plan, generation: int) -> Plan:
+    """The plan with the changelog of a generation."""
+    return replace(plan, changelog_topic=changelog_of(plan.app, generation), located=True)
+
+
+def located(plan: Plan, log: Log) -> Plan:
+    """The plan with the changelog that has the state in this log; one that was located before is returned as it is."""
+    return plan if plan.located else at_generation(plan, _current(plan.app, log))
+
+
+def changelog_in(log: Log, app: str) -> str:
+    """The changelog that has the state of an app in this log."""
+    return changelog_of(app, _current(app, log))
+
+
+def _current(app: str, log: Log) -> int:
+    found = last_upgrade(log, app)
+    return 0 if found is None else found.current
+
+
+def folder_of(states: Path, plan: Plan) -> Path:
+    """The folder, in that of an app's states, for copies of the changelog that a plan was located at: a position means an offset there."""
+    suffix = plan.changelog_topic.removeprefix(changelog_of(plan.app))
+    return states / f"generation{suffix}" if suffix else states
+
+
+def newest_folder(states: Path) -> Path:
+    """The last one of ``folder_of`` that exists, without a log to ask."""
+    found = {int(one.name.rpartition(".")[2]): one for one in states.glob("generation.*") if one.is_dir()}
+    return found[max(found)] if found else states
