@@ -30,7 +30,7 @@ from functools import partial
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import FencedError, LogUnavailableError
 from tailrace.core.storage import Store
-from tailrace.history.reading.generations import folder_of, located
+from tailrace.history.reading.generations import drop_older, folder_of, located
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.upgrades import Upgrade, check_version, last_upgrade
 from tailrace.history.snapshots.start_from_snapshot import all_have_begun, start_from
@@ -188,6 +188,7 @@ class Host:
         self.tasks = log.join(tasks, self._assigned, self._revoked)
         leaving.callback(self.tasks.close)
         self._check_may_run()
+        drop_older(options.state / plan.app, plan)
         self._notes = None
         if log.moves_tasks:
             committed = partial(committed_versions, plan, log)

@@ -33,7 +33,7 @@ from tests.runtime.processes import ROOT, Running, wait_until
 USERS = 20
 OLD = "tests.lab.upgrade.clicking:app"
 BUG = "if event.amount % FORGOTTEN:"
-STEPS = ["begun", "before", "round", "fenced", "last", "kept", "verified", "ready", "done"]
+STEPS = ["begun", "before", "round", "written", "fenced", "last", "kept", "verified", "ready", "done"]
 
 
 def corrected(folder: Path, *more: tuple[str, str], of: ModuleType = clicking, number: int = 2) -> str:

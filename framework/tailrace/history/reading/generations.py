@@ -15,6 +15,7 @@ before the switch would read the old one for ever. It must not be left in silenc
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,3 +55,15 @@ def newest_folder(states: Path) -> Path:
     """The last one of ``folder_of`` that exists, without a log to ask."""
     found = {int(one.name.rpartition(".")[2]): one for one in states.glob("generation.*") if one.is_dir()}
     return found[max(found)] if found else states
+
+
+def drop_older(states: Path, plan: Plan) -> None:
+    """Delete the copies of earlier changelogs, which nobody continues."""
+    mine = folder_of(states, plan)
+    if mine == states or not states.is_dir():
+        return
+    number = int(mine.name.rpartition(".")[2])
+    for one in states.iterdir():
+        head, _, last = one.name.rpartition(".")
+        if last.isdecimal() and (not head or (head == "generation" and int(last) < number)) and one.is_dir():
+            shutil.rmtree(one, ignore_errors=True)

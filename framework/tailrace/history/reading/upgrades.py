@@ -8,7 +8,8 @@ which processes may run. ``old`` and ``new`` are versions (``App(version=)``); a
     begun         run                              wait                       old runs, snapshots of new lie beside it
     fenced        commit and end; refused          wait                       nobody runs, until it is run again or given up
     ready         refused                          begin with ``snapshot``,   new runs; the same command notes ``done``
-                                                   which replaces the state
+                                                   whose rows are in the
+                                                   changelog ``generation``
     done          refused                          run                        new runs
     given up      run                              run; those that waited end old runs
 
