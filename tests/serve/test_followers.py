@@ -44,7 +44,7 @@ class By:
 
     def __init__(self, opened: EmbeddedLog) -> None:
         self.questions = Questions(app.plan())
-        self.followers = Followers(app.plan(), opened, [0, 1], lambda _: MemoryStore())
+        self.followers = Followers(app.plan(), opened, [0, 1], lambda _plan, _number: MemoryStore())
 
     def step(self) -> None:
         for number in self.followers.numbers:
