@@ -1,7 +1,7 @@
 """The first events from which two versions part: both run again, of the keys that differ alone.
 
 Each side keeps a trail: for each key, the causes of its calls in their order, each with a digest of the key's
-rows after it and of what the calls have emitted. Of an output's key, the causes are those that emitted it; the
+rows after it (a sum over the rows, so that a call costs what it may have changed) and of what the calls have emitted. Of an output's key, the causes are those that emitted it; the
 versions part before that if they do in the state of an actor with this key, such as a window that is open. The
 first side writes its trail. The second compares its own with that as it goes, and stops when every key has
 parted. State is compared as each version reads it.
@@ -18,7 +18,8 @@ import msgspec
 
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.as_read import ReadAs
-from tailrace.core.engine.observer import Call, Observer, key_now
+from tailrace.core.engine.instance_cache import InstanceCache
+from tailrace.core.engine.observer import Call, Moment, Observer, changed_now, key_now
 from tailrace.core.engine.units import TIMER
 from tailrace.core.engine.value_rows import KeyRows
 from tailrace.core.errors import TailraceError
@@ -81,7 +82,7 @@ class Tracer(Observer):
         self._open = {*items, *(Item("state", actor, key) for actor in both for key in emitted)}
         self.trail: Trail = {one: [] for one in self._open}
         self._parted: dict[Item, Cause] = {}
-        self._content = {one.name: _reader(one, both.get(one.name)) for one in plan.actors}
+        self._content = {one.name: Contents(one, both.get(one.name)) for one in plan.actors}
 
     def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
         """See ``Observer``."""
@@ -90,7 +91,7 @@ class Tracer(Observer):
             actor is not None
             and (item := Item("state", actor.name, actor.key_codec.encode(key))) in self._open
         ):
-            self._take(item, call, self._content[actor.name](key_now(call.cells, actor, key)), outputs)
+            self._take(item, call, self._content[actor.name].now(call.cells, key), outputs)
         sent_to: dict[Item, list[RawOutput]] = {}
         for one in outputs:
             if one[1] is not None:
@@ -98,6 +99,10 @@ class Tracer(Observer):
         for item, sent in sent_to.items():
             if item in self._open:
                 self._take(item, call, None, sent)
+
+    def expired(self, moment: Moment, actor: ActorPlan, _what: bytes, /) -> None:
+        """See ``Observer``."""
+        self._content[actor.name].forget(moment.key)
 
     def firsts(self) -> list[First]:
         """The first event of each key that has parted."""
@@ -157,15 +162,42 @@ class Tracer(Observer):
         return Cause(self._plan.inputs[moment.input].name, number, moment.at, None, moment.event_time)
 
 
-def _reader(actor: ActorPlan, both: list[str] | None) -> Callable[[KeyRows], object]:
-    """What makes of a key's rows what can be compared with the other version's: its values without their defaults.
+class Contents:
+    """Digests of the keys of an actor, from one call to the next.
 
-    ``both``: the fields that both versions have; None: their rows have one form.
+    They are of what can be compared with the other version's rows: values without their defaults. ``both``: the fields that both
+    versions have; None: their rows have one form.
     """
-    if both is None:
-        return lambda found: sorted(found.items())
-    reader, common = ReadAs(actor.schema), {*both}
-    return lambda found: sorted(reader.read(found, common).items())
+
+    def __init__(self, actor: ActorPlan, both: list[str] | None) -> None:
+        self._actor, self._known = actor, dict[Any, tuple[int, dict[bytes, int], list[bytes]]]()
+        reader, common = ReadAs(actor.schema), {*(both or ())}
+        self._read: Callable[[KeyRows], KeyRows] = (
+            (lambda found: found) if both is None else lambda found: reader.read(found, common)
+        )
+
+    def now(self, cells: InstanceCache, key: Any) -> int:
+        """The digest of a key after a call."""
+        changed = changed_now(cells, self._actor, key)
+        if changed is None or key not in self._known:
+            total, known, timers = 0, dict[bytes, int](), list[bytes]()
+            found = self._read(key_now(cells, self._actor, key))
+        else:
+            total, known, timers = self._known[key]
+            found = self._read({rest: value for rest, value in changed.items() if value is not None})
+            for rest in (*timers, *changed):
+                if rest not in found:
+                    total -= known.pop(rest, 0)
+        for rest, value in found.items():
+            number = int.from_bytes(blake2b(b"%d %b%b" % (len(rest), rest, value), digest_size=8).digest())
+            total += number - known.get(rest, 0)
+            known[rest] = number
+        self._known[key] = total, known, [rest for rest in found if rest[:1] == b"t"]
+        return total % (1 << 63)
+
+    def forget(self, key: Any) -> None:
+        """Rows of a key have changed outside of a call."""
+        self._known.pop(key, None)
 
 
 def watched_keys(plan: Plan, items: Sequence[Item]) -> frozenset[Any]:
