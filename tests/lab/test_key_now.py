@@ -48,10 +48,10 @@ class Compares(Observer):
             self.timers += any(rest[:1] == b"t" for rest in self._compare(call))
             self._compare_digests(call.actor, call)
 
-    def expired(self, moment: Moment, actor: ActorPlan, _what: bytes, /) -> None:
+    def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
         """See ``Observer``."""
         for every in (False, True):
-            self._contents(actor, every=every).forget(moment.key)
+            self._contents(actor, every=every).expired(moment.key, what)
 
     def _contents(self, actor: ActorPlan, *, every: bool) -> Contents:
         some = None if every else [one.name for one in actor.schema.fields[::2]]

@@ -100,9 +100,9 @@ class Tracer(Observer):
             if item in self._open:
                 self._take(item, call, None, sent)
 
-    def expired(self, moment: Moment, actor: ActorPlan, _what: bytes, /) -> None:
+    def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
         """See ``Observer``."""
-        self._content[actor.name].forget(moment.key)
+        self._content[actor.name].expired(moment.key, what)
 
     def firsts(self) -> list[First]:
         """The first event of each key that has parted."""
@@ -195,9 +195,11 @@ class Contents:
         self._known[key] = total, known, [rest for rest in found if rest[:1] == b"t"]
         return total % (1 << 63)
 
-    def forget(self, key: Any) -> None:
-        """Rows of a key have changed outside of a call."""
-        self._known.pop(key, None)
+    def expired(self, key: Any, what: bytes) -> None:
+        """The entry with the row ``what`` has expired; or a field, which the next call shows."""
+        if key in self._known:
+            total, known, timers = self._known[key]
+            self._known[key] = total - known.pop(what, 0), known, timers
 
 
 def watched_keys(plan: Plan, items: Sequence[Item]) -> frozenset[Any]:
