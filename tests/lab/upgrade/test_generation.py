@@ -141,7 +141,7 @@ def test_from_the_switch_on_the_state_is_read_there_and_the_old_changelog_is_ref
     with closing(EmbeddedLog(tmp_path / "log", create=False)) as log:
         check_all(log, 20, 5)
         taken = take_snapshot(plan, log, Snapshots(str(tmp_path / "taken"), plan.app))
-        read = (last_cut, lambda *place: fold(*place, 0))
+        read = (last_cut, lambda log, place: fold(log, place, 0))
         for one in read:
             with pytest.raises(StateMovedError, match=r"but in '[a-z]+\.changelog\.1'"):
                 one(log, TopicPartition(before.changelog_topic, 0))
