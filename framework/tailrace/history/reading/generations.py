@@ -7,10 +7,10 @@ upgrade writes the state of the new version into a changelog of its own, and fro
     0            ``<app>.changelog``    until the first upgrade
     n            ``<app>.changelog.n``  of the version that an upgrade has begun; unused if the upgrade was given up
 
-The last record of ``<app>.upgrades`` says which one is the state (``Upgrade.current``). ``located`` puts its name into a plan. Whoever
-brings a plan and a log together does so at once, and a plan that was located stays with its changelog. So a reader that was opened
-before the switch would read the old one for ever. It must not be left in silence: behind ``ready``, the command writes the record
-``MOVED`` into each partition of the old changelog, and no reader passes it (``reading.changelog``).
+The last record of ``<app>.upgrades`` says which one is the state (``Upgrade.current``). ``located`` puts its name into a plan. It is called
+where a plan and a log come together, and a plan that was located stays with its changelog. So a reader that was opened before the
+switch would show the old state without a limit. Therefore, after ``ready``, the command writes the record ``MOVED`` into each partition
+of the old changelog, and every reader fails there (``reading.changelog``).
 """
 
 from __future__ import annotations
