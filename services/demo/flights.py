@@ -57,6 +57,8 @@ ABOUT = """The flights from New York in 2013, through two services. Each is a pr
 
 KEPT_BACK = 40
 """One part in this many of the facts is loaded later."""
+RECORDED_MEANWHILE = 1_000
+"""At most so many facts are recorded after the first service was killed: it may have handled all of the others before."""
 RECORDED_LAST = 1_500
 """Number of facts that are recorded while the corrected version takes over."""
 _YEAR = date(2013, 1, 1), date(2014, 1, 1)
@@ -113,7 +115,8 @@ class Demo:
         log = self._folders.open_log()
         try:
             first, rest, last = self._history()
-            self._load(log, first)
+            meanwhile = first[-min(RECORDED_MEANWHILE, len(first) // 10) :]
+            self._load(log, first[: -len(meanwhile)])
             services = [
                 Service(
                     app,
@@ -124,7 +127,7 @@ class Demo:
                 )
                 for app in (aircraft.app, airport.app)
             ]
-            self._live(services)
+            self._live(log, services, meanwhile)
             failures = self._rebuild(services)
             failures += self._go_on(log, services, rest)
             totals = [one.totals() for one in services]
@@ -170,12 +173,14 @@ class Demo:
         finally:
             gc.enable()
 
-    def _live(self, services: Sequence[Service]) -> None:
+    def _live(
+        self, log: EmbeddedLog | KafkaLog, services: Sequence[Service], meanwhile: Sequence[Fact]
+    ) -> None:
         console = self._console
         console.title("Live: both services run, and one is killed halfway")
         live = LiveRun(services[0], services[1], console)
         try:
-            found = live.run()
+            found = live.run(lambda: self._load(log, meanwhile))
         finally:
             live.end()
         rate = found.records / found.seconds

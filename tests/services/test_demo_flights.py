@@ -155,7 +155,7 @@ def test_a_service_that_ends_by_itself_fails_the_run_with_its_last_words(tmp_pat
         services[0].reference = "services.flights.spacecraft:app"
         run = LiveRun(services[0], services[1], Console())
         with pytest.raises(ServiceFailed, match=r"there is no module 'services\.flights\.spacecraft'"):
-            run.run()
+            run.run(lambda: None)
         run.end()
 
 
