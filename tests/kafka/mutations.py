@@ -65,6 +65,12 @@ MUTATIONS: dict[str, Mutation] = {
     "a-dead-owner-that-is-not-fenced": Mutation(
         "log.kafka.process_transaction:ProcessTransaction.writer", "self._producer(named).close()\n", "", tests=(f"{_PROCESS} -k dead_process",)
     ),
+    "a-dead-owner-that-a-command-waits-for": Mutation(
+        "log.kafka.log:KafkaLog.reserve", "self._producer(named).close()", "pass", tests=(f"{_PROCESS} -k reserves_tasks",)
+    ),
+    "a-take-over-before-there-is-a-connection": Mutation(
+        "log.kafka.writer:KafkaProducer.take_over", "self._producer.list_topics(timeout=min(_LOOK_S, self._request_s()))", "pass", tests=(f"{_PROCESS} -k connected_before",)
+    ),
     "a-producer-that-is-not-named": Mutation(
         "log.kafka.process_transaction:ProcessTransaction.writer", "self._fenced.add(named)\n    member.name_producer(number, self._id)", "self._fenced.add(named)", tests=(f"{_PROCESS} -k no_producer_is_named",)
     ),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.core.errors import FencedError, LogUnavailableError
+from tailrace.core.errors import FencedError, LogUnavailableError, TaskOwnedError
 from tailrace.core.records import Output
 from tailrace.log import Part, TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog, tasks
@@ -100,6 +100,57 @@ def test_a_new_owner_aborts_at_once_what_a_dead_process_has_left_open(processes:
     with pytest.raises(FencedError):
         left.commit()
     assert left.lost
+
+
+def test_a_command_that_reserves_tasks_aborts_what_a_dead_process_has_left_open(
+    kafka_url: str, processes: Processes
+) -> None:
+    dead, dead_member = processes.join()
+    left = dead.writer("app-0")
+    left.append(one(b"never"))
+
+    def arrived() -> bool:
+        left.append([])
+        return dead.end_offset("a", 0) > 0
+
+    wait_until(arrived, "the record is at the broker")
+    log = KafkaLog(kafka_url)
+    with closing(log):
+        with pytest.raises(TaskOwnedError), log.reserve("app", [0]):
+            pass
+        dead_member._consumer.close()  # the group learns of it at once; nothing was given back
+        with log.reserve("app", [1]):
+            assert log._cluster.stable_ends([A]) == {A: 0}  # it was asked for another task
+        with log.reserve("app", [0]):
+            wait_until(
+                lambda: log._cluster.stable_ends([A])[A] == log.end_offset("a", 0), "nothing is hidden"
+            )
+        with log.reserve("never", [0]):
+            pass
+    with pytest.raises(FencedError):
+        left.commit()
+
+
+def test_a_producer_is_connected_before_it_takes_an_id_over(kafka_url: str) -> None:
+    """Otherwise the library asks for the coordinator in vain, and again only after half a second."""
+    log, done = KafkaLog(kafka_url), list[str]()
+    made = log._connection.producer
+
+    class Watched:
+        def __init__(self, producer: Any) -> None:
+            self._producer = producer
+
+        def __getattr__(self, name: str) -> Any:
+            done.append(name)
+            return getattr(self._producer, name)
+
+    def watched(transactional_id: str) -> Any:
+        return Watched(made(transactional_id))
+
+    log._connection.producer = watched  # type: ignore[method-assign]
+    with closing(log):
+        log.writer("some-id").close()
+    assert done[:2] == ["list_topics", "init_transactions"]
 
 
 def test_no_producer_is_named_for_a_task_that_was_given_back(processes: Processes) -> None:

@@ -34,6 +34,12 @@ def test_what_exactly_once_rests_on_cannot_be_set(name) -> None:
         KafkaLog("kafka://h:1", LogOptions(settings={name: "x"}))
 
 
+def test_readers_of_history_learn_soon_that_they_are_at_the_end_unless_a_wait_is_given() -> None:
+    assert Connection("kafka://h:1").of_history() == {"fetch.wait.max.ms": 10}
+    for name in ("fetch.wait.max.ms", "consumer.fetch.wait.max.ms"):
+        assert Connection("kafka://h:1", {name: "500"}).of_history() == {}
+
+
 @pytest.mark.parametrize(
     "url", ["kafka://", "kafka:///p", "kafka://user:password@h:1", "kafka://h:1/a/b", "http://h:1"]
 )

@@ -153,7 +153,8 @@ class TaskLog(Protocol):
         ...
 
     def reserve(self, app: str, numbers: Collection[int], /) -> AbstractContextManager[None]:
-        """Check that no process of an app lives. In a folder, none can own one of these tasks inside the block.
+        """Check that no process of an app lives. In a folder, none can own one of these tasks inside the block; on Kafka, what dead owners
+        of these tasks have left open is aborted.
 
         A process that has joined an app on Kafka must not ask, see ``owner``.
 

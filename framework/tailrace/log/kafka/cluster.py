@@ -289,31 +289,41 @@ class Cluster:
     def committed(
         self, consumer: Consumer, group: str, places: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The offsets of a group, once no transaction that changes them is open.
+        """The offsets of a group, once no transaction that changes them is open."""
+        found = self._committed(consumer, group, places)
+        return {self.place(one): one.offset for one in found if one.offset >= 0}
+
+    def notes(
+        self, consumer: Consumer, group: str, places: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, str]:
+        """The texts that a group keeps with its offsets, where there is one."""
+        return {
+            self.place(one): one.metadata for one in self._committed(consumer, group, places) if one.metadata
+        }
+
+    def _committed(self, consumer: Consumer, group: str, places: Iterable[TopicPartition]) -> list[At]:
+        """What a group has committed.
 
         A consumer of the group asks: the library crashes if a coordinator that restarts answers the same question of a client for
         administration (librdkafka 2.16).
         """
         wanted = [self.at(place) for place in places]
         if not wanted:
-            return {}
+            return []
 
-        def ask() -> dict[TopicPartition, int]:
+        def ask() -> list[At]:
             try:
-                answers = consumer.committed(wanted, timeout=self.request_s)
+                answers: list[At] = consumer.committed(wanted, timeout=self.request_s)
             except Exception:
                 # The group's coordinator denies it in a message, while the question waits.
                 while (message := consumer.poll(0)) is not None:
                     if message.error().name() == "GROUP_AUTHORIZATION_FAILED":
                         raise library().KafkaException(message.error()) from None
                 raise
-            found: dict[TopicPartition, int] = {}
             for one in answers:
                 if one.error is not None:
                     raise library().KafkaException(one.error)
-                if one.offset >= 0:
-                    found[self.place(one)] = one.offset
-            return found
+            return answers
 
         return self.ask(ask, f"reading the offsets of {group!r}", resource=self.prefix + group)
 

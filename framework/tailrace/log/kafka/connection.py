@@ -47,6 +47,7 @@ _FIXED: Mapping[str, str] = {
 """Settings that are ours, and why."""
 
 _CLIENT: Final = "tailrace"
+_WAIT: Final = "fetch.wait.max.ms"
 _DEFAULTS: Mapping[str, Any] = {
     "client.id": _CLIENT,
     "log.connection.close": False,
@@ -54,7 +55,7 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 _DEFAULTS_OF: Mapping[_Role, Mapping[str, Any]] = {
     # A consumer learns of the end of a partition with the answer to a fetch, so after this time at the latest.
-    "consumer": {"fetch.wait.max.ms": 100, "queued.max.messages.kbytes": 16_384},
+    "consumer": {_WAIT: 100, "queued.max.messages.kbytes": 16_384},
     "producer": {
         "linger.ms": 20,
         "message.max.bytes": 64 << 20,
@@ -67,6 +68,7 @@ _DEFAULTS_OF: Mapping[_Role, Mapping[str, Any]] = {
     },
     "admin": {},
 }
+_HISTORY_WAIT_MS: Final = 10
 _log = logging.getLogger("tailrace.kafka")
 _log.addHandler(logging.NullHandler())  # a command without logs says it once, as its error
 
@@ -111,6 +113,11 @@ class Connection:
                 **fixed,
             },
         )
+
+    def of_history(self) -> dict[str, Any]:
+        """Settings of a consumer that reads up to an end which is there already: it is to learn at once that it has come there."""
+        is_default = self._of("consumer")[_WAIT] == _DEFAULTS_OF["consumer"][_WAIT]
+        return {_WAIT: _HISTORY_WAIT_MS} if is_default else {}
 
     def of_members(self) -> dict[str, Any]:
         """Settings of a consumer that is a member of a group."""

@@ -29,7 +29,7 @@ from tailrace.log.kafka.listed_topics import ListedTopics
 from tailrace.log.kafka.placing import KafkaPlacer
 from tailrace.log.kafka.process_transaction import ProcessTransaction
 from tailrace.log.kafka.reader import KafkaReader
-from tailrace.log.kafka.tasks import KafkaTasks
+from tailrace.log.kafka.tasks import KafkaTasks, producer_in
 from tailrace.log.kafka.topic_config import LAG_MS
 from tailrace.log.kafka.topic_ids import WatchedTopics
 from tailrace.log.kafka.watermarks import PUBLISHERS, WATERMARKS, Published, counted, decode
@@ -263,8 +263,9 @@ class KafkaLog:
         """See ``Log.reader``. The fetches of a ``live`` reader do not wait for records that are on their way; those of partitions that
         are in ``until``, with an offset that was stable, wait for records before it only.
         """
+        settings = {} if live else self._connection.of_history()
         reader = KafkaReader(
-            lambda: self._connection.consumer(self.options.group),
+            lambda: self._connection.consumer(self.options.group, **settings),
             self._cluster,
             self._topics,
             commits=self._commits.__getitem__,
@@ -311,7 +312,7 @@ class KafkaLog:
         return next((member.owner for member in members if place in member.partitions), None)
 
     @contextmanager
-    def reserve(self, app: str, _numbers: Collection[int], /) -> Generator[None]:
+    def reserve(self, app: str, numbers: Collection[int], /) -> Generator[None]:
         """See ``TaskLog.reserve``. A process that starts inside the block is not refused."""
         if found := self.admin.members(app):
             named = ", ".join(sorted({str(member.owner) for member in found}))
@@ -319,6 +320,11 @@ class KafkaLog:
                 f"its group has {counted_in_words(len(found), 'member')}: {named}. A process that was killed counts until "
                 "session.timeout.ms is over"
             )
+        kept = self._cluster.notes(
+            self._outsider(app), app, [TopicPartition(tape_of(app), number) for number in numbers]
+        )
+        for named in {*map(producer_in, kept.values())} - {""}:  # see ``process_transaction``, rule 4
+            self._producer(named).close()
         yield
 
     def append_all(

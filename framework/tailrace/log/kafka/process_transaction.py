@@ -13,6 +13,9 @@ comes after them until ``transaction.timeout.ms``.
 
 Rule 3: A process that gives a task back names none, if it has committed or aborted the task's records.
 
+Rule 4: A command that needs tasks without an owner (``KafkaLog.reserve``) fences the producers named for them in the same way, once the
+group has no member. Otherwise it would wait for what the last process has left open, as no new owner comes.
+
 Where a process dies, or is suspended and replaced, and what its successor finds:
 
 ======================================================  ============================================================================

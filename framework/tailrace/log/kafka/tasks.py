@@ -107,7 +107,7 @@ class KafkaTasks(Tasks):
 
     def producer(self, number: int) -> str:
         """The producer that may have an open transaction with records of a task; empty if there is none."""
-        return self._kept_with(number).partition(_LINE)[0]
+        return producer_in(self._kept_with(number))
 
     def _kept_with(self, number: int) -> str:
         """All that is kept with a task of this process. Nobody else changes it while this process owns the task."""
@@ -268,6 +268,11 @@ class KafkaTasks(Tasks):
             for number in numbers:
                 self._kept.pop(number, None)
             self._consumer.incremental_unassign(places)
+
+
+def producer_in(kept: str) -> str:
+    """The producer in what is kept with a task; empty if there is none."""
+    return kept.partition(_LINE)[0]
 
 
 def _not_owned() -> FencedError:

@@ -117,6 +117,9 @@ class KafkaProducer:
 
     def take_over(self) -> None:
         """Become the holder of the id: earlier holders are fenced, and what they left open is aborted."""
+        with suppress(Exception):
+            # One that is not connected yet asks for the coordinator again only after half a second.
+            self._producer.list_topics(timeout=min(_LOOK_S, self._request_s()))
         self._try(
             lambda: self._producer.init_transactions(self._request_s()), "taking a transactional id over"
         )
