@@ -12,6 +12,10 @@ _UNDER_WAY = ("tests/history/test_reshaping.py -k is_under_way",)
 _REKEYED = ("tests/history/test_reshaping.py -k other_keys_are_refused",)
 _ANOTHER = ("tests/history/test_rekeying.py -k another_request",)
 _CHAINED = ("tests/history/test_reshaping.py -k go_along",)
+_UPGRADE = "tests/lab/upgrade/test_bad_input.py"
+_FAILS = (f"{_UPGRADE} -k fails_on_history",)
+_OTHER_MOMENT = (f"{_UPGRADE} -k where_the_old_version_ended",)
+_OF_OTHERS = (f"{_UPGRADE} -k others_have_written",)
 
 MUTATIONS = {
     # rounds that keep their stores
@@ -82,5 +86,27 @@ MUTATIONS = {
     ),
     "a-record-spread-by-its-old-partition": Mutation(
         "history.moving.spreading:Spread._goes_to", "number % self._after if key is None else partition_of(key, self._after)", "number % self._after", law=10, tests=_CHAINED
+    ),
+    # upgrades
+    "an-upgrade-without-its-last-round": Mutation(
+        "lab.upgrade.steps:Steps._cut_over", "self._round(last, made)", "pass", law=10, tests=_OTHER_MOMENT
+    ),
+    "a-state-of-another-moment-taken-for-that-of-the-end": Mutation(
+        "lab.upgrade.tasks:verify", "check_same_moment(plan, opened, found, number, tape.decode_cut(cut), cuts_only=not timers)", "pass", law=10, tests=_OTHER_MOMENT
+    ),
+    "an-upgrade-that-fails-and-lets-nobody-run": Mutation(
+        "lab.upgrade.steps:Steps.run", "self.give_up()\n            raise", "raise", law=10, tests=_OTHER_MOMENT
+    ),
+    "an-upgrade-continued-by-other-code": Mutation(
+        "lab.upgrade.driver:Upgrading._state", "found.code != new.code", "False", law=10, tests=_FAILS
+    ),
+    "a-version-that-runs-after-it-was-replaced": Mutation(
+        "history.reading.upgrades:check_version", "plan.version == found.old", "False", law=10, tests=_FAILS
+    ),
+    "values-of-others-corrected": Mutation(
+        "lab.upgrade.corrections:_may_correct", "origin_of(record, app.encode()) is not None", "True", law=10, tests=_OF_OTHERS
+    ),
+    "what-an-old-version-alone-has-written-kept": Mutation(
+        "lab.upgrade.corrections:corrections", "record.value is not None and _may_correct(record, plan.app)", "False", law=10, tests=_OF_OTHERS
     ),
 }  # fmt: skip

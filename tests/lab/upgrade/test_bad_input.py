@@ -1,0 +1,296 @@
+"""``tailrace upgrade`` with input that is wrong, a full disk, or a second command: a sentence, the old version runs, nothing in halves."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import count as counting
+from pathlib import Path
+from random import Random
+from typing import IO
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tailrace.core.errors import (
+    HandlerError,
+    OffsetGoneError,
+    OptionError,
+    ReplacedVersionError,
+    SnapshotMismatchError,
+    SnapshotUnavailableError,
+    TailraceError,
+    UnknownTopicError,
+    UsageError,
+)
+from tailrace.core.records import Output
+from tailrace.lab.upgrade import driver
+from tailrace.lab.upgrade.driver import Upgrading, Wanted
+from tailrace.lab.upgrade.steps import Steps
+from tailrace.log import TopicSettings
+from tailrace.log.opening import open_log
+from tailrace.processes.app_loading import find_app
+from tailrace.runtime.host import Host
+from tailrace.runtime.options import ServiceOptions
+from tailrace.state.snapshots import Manifest, Place
+from tests.lab.in_process import Here
+from tests.lab.upgrade import summing
+from tests.lab.upgrade.clicking import Seen
+from tests.lab.upgrade.stage import (
+    BUG,
+    OLD,
+    Producer,
+    check,
+    corrected,
+    last_totals,
+    module_of,
+    outputs,
+    step_of,
+    table,
+    wanted_in,
+)
+
+AT = 1_500
+"""The time of a click."""
+NUMBERS = counting(200)
+"""Of versions: each has a module of its own."""
+
+
+class StoppedError(BaseException):
+    """Ends a command where a kill would."""
+
+
+def serve(app: str, folder: Path, *, ends: bool = False) -> None:
+    """A process of a version runs until it has handled everything, and leaves."""
+    options = ServiceOptions(
+        app,
+        folder / "log",
+        folder / f"state-of-{app.partition(':')[0]}",
+        commit_interval_ms=20,
+        until_end=not ends,
+        end_of_input=ends,
+        after_end=ends,
+        create_topics=True,
+        log_format="json",
+    )
+    Host(options, find_app(app).plan()).run()
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Producer]:
+    """The log of a version that has run."""
+    folder = tmp_path_factory.mktemp("begun")
+    producer = Producer(folder / "log")
+    serve(OLD, folder)
+    return folder, producer
+
+
+@pytest.fixture
+def producer(begun: tuple[Path, Producer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Producer:
+    """A producer of a copy of the log, which lies in ``tmp_path``. Versions are in this process."""
+    monkeypatch.setattr(driver, "Version", Here)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Here.tasks = []
+    shutil.copytree(begun[0] / "log", tmp_path / "log")
+    made = copy.copy(begun[1])
+    made._log, made._random, made.clicks = tmp_path / "log", Random(8), [*begun[1].clicks]
+    return made
+
+
+def new_version(folder: Path, *more: tuple[str, str]) -> str:
+    """A version with a module of its own."""
+    return corrected(folder, *more, number=next(NUMBERS))
+
+
+def upgrade(asked: Wanted, *, until: str = "ready") -> None:
+    """The command, up to a step: from ``ready`` on it waits for processes of the new version."""
+
+    def reached(step: str) -> None:
+        if step == until:
+            raise StoppedError
+
+    with ExitStack() as stack, suppress(StoppedError):
+        Upgrading(asked, stack).run(reached)
+
+
+def check_old_runs(producer: Producer, folder: Path) -> None:
+    """The old version handles more."""
+    producer.more(20)
+    serve(OLD, folder)
+    assert sum(map(len, outputs(folder / "log", "seen"))) == len(producer.clicks)
+
+
+def finish(asked: Wanted, folder: Path, producer: Producer) -> None:
+    """The upgrade is done to the end, and the new version handles more. Nothing is lost or doubled."""
+    if step_of(asked.log) != "ready":
+        upgrade(asked)
+    assert step_of(asked.log) == "ready"
+    producer.more(400)  # each user has some
+    serve(module_of(asked.new), folder)
+    with ExitStack() as stack:
+        assert Upgrading(asked, stack).run().done
+    with pytest.raises(ReplacedVersionError, match="has replaced version '1'"):
+        serve(OLD, folder)
+    serve(module_of(asked.new), folder, ends=True)
+    check(asked.log, producer.clicks, "on")
+
+
+RAISES = (BUG, f"if event.at == {AT}:\n            raise ValueError('no')\n        if True:")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (("import msgspec", "import msgspec\nimport no_such"), TailraceError, "cannot be imported"),
+        (("class User(tr.Actor)", "class User(no_such)"), TailraceError, "cannot be imported"),
+        (None, UsageError, "there is no revision 'no-such'"),
+    ],
+)
+def test_a_version_that_is_not_there_is_refused_before_anything_is_written(
+    producer: Producer, tmp_path: Path, change: tuple[str, str] | None, error: type[TailraceError], said: str
+) -> None:
+    new = "no-such:clicking:app" if change is None else new_version(tmp_path, change)
+    asked = wanted_in(tmp_path, new)
+    for do in (Upgrading.plan, Upgrading.run):
+        with ExitStack() as stack, pytest.raises(error, match=said):
+            do(Upgrading(asked, stack))
+    assert (step_of(asked.log), (tmp_path / "snapshots").exists()) == ("", False)
+    check_old_runs(producer, tmp_path)
+
+
+def test_a_version_that_fails_on_history_never_stops_the_old_one(producer: Producer, tmp_path: Path) -> None:
+    new = corrected(tmp_path, number=next(NUMBERS))
+    file = Path(new.removesuffix(":app"))
+    right = file.read_text("utf-8")
+    file.write_text(right.replace("if True:", RAISES[1]), "utf-8")
+    asked = wanted_in(tmp_path, new)
+    with pytest.raises(HandlerError, match=r"the new one: .*ValueError"):
+        upgrade(asked)
+    assert step_of(asked.log) == "begun"
+    check_old_runs(producer, tmp_path)
+    file.write_text(right, "utf-8")
+    del sys.modules[file.stem]
+    with pytest.raises(OptionError, match=r"has changed since the upgrade was begun.*--cancel"):
+        upgrade(asked)
+    with ExitStack() as stack:
+        assert Upgrading(asked, stack).cancel()
+    finish(asked, tmp_path, producer)
+
+
+def test_history_that_begins_in_the_middle_is_refused_and_the_old_version_runs(
+    producer: Producer, tmp_path: Path
+) -> None:
+    with closing(open_log(tmp_path / "log")) as log:
+        for number in range(2):
+            log.delete_before("clicks", number, 20)
+    asked = wanted_in(tmp_path, new_version(tmp_path))
+    with pytest.raises(OffsetGoneError, match="deleted"):
+        upgrade(asked)
+    check_old_runs(producer, tmp_path)
+
+
+@pytest.mark.parametrize("whole", [0, 2, 6, 10])
+def test_a_disk_that_fills_stops_the_command_and_later_it_continues(
+    producer: Producer, tmp_path: Path, whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many files of snapshots that were written whole: within the rebuild, a round of catch-up, or the cut-over."""
+    asked, written = wanted_in(tmp_path, new_version(tmp_path)), 0
+    stream, write = Place.stream, Place.write
+
+    def count() -> None:
+        nonlocal written
+        written += 1
+        if written > whole:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    @contextmanager
+    def full_stream(self: Place) -> Generator[IO[bytes]]:
+        with stream(self) as opened:
+            yield opened
+            with self.failures("writing"):
+                count()
+
+    def full_write(self: Place, *given: bytes, **more: bool) -> None:
+        with self.failures("writing"):
+            count()
+        write(self, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Place, "stream", full_stream)
+        patch.setattr(Place, "write", full_write)
+        with pytest.raises(SnapshotUnavailableError, match="No space left on device"):
+            upgrade(asked)
+    assert step_of(asked.log) in ("begun", "given up")
+    check_old_runs(producer, tmp_path)
+    finish(asked, tmp_path, producer)
+
+
+@pytest.mark.parametrize("step", ["begun", "round", "fenced", "kept", "verified"])
+def test_of_two_commands_at_once_the_second_goes_on_and_the_first_does_nothing_more(
+    producer: Producer, tmp_path: Path, step: str
+) -> None:
+    asked, came = wanted_in(tmp_path, new_version(tmp_path)), list[str]()
+
+    def reached(at: str) -> None:
+        came.append(at)
+        if at == step and came.count(at) == 1:
+            upgrade(asked)
+
+    with ExitStack() as stack, pytest.raises(TailraceError):
+        Upgrading(asked, stack).run(reached)
+    assert "ready" not in came
+    finish(asked, tmp_path, producer)
+
+
+def test_a_state_that_does_not_stand_where_the_old_version_ended_is_never_used(
+    producer: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, do = wanted_in(tmp_path, new_version(tmp_path)), Steps._round
+
+    def not_the_last(self: Steps, name: str, made: Sequence[Manifest]) -> None:
+        if not name.endswith("last"):
+            do(self, name, made)
+            check_old_runs(producer, tmp_path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Steps, "_round", not_the_last)
+        with pytest.raises(SnapshotMismatchError):
+            upgrade(asked)
+    assert step_of(asked.log) == "given up"
+    check_old_runs(producer, tmp_path)
+    finish(asked, tmp_path, producer)
+
+
+def test_values_that_others_have_written_to_a_table_are_not_corrected(
+    producer: Producer, tmp_path: Path
+) -> None:
+    old, new = "tests.lab.upgrade.summing:app", corrected(tmp_path, of=summing, number=next(NUMBERS))
+    where = tmp_path / "summed"
+    producer = Producer(where / "log")
+    with closing(open_log(where / "log")) as log:
+        log.create_topic("sums", TopicSettings(2, compacted=True))
+    serve(old, where)
+    others = [Seen("user 3", 1, -1), Seen("unwanted user 4", 1, -2), Seen("stranger", 1, -3)]
+    with closing(open_log(where / "log")) as log:
+        log.append_all(Output("sums", one.user.encode(), msgspec.json.encode(one), one.at) for one in others)
+    asked = replace(wanted_in(where, new), old=old, outputs="correct")
+    upgrade(asked)
+    wanted = last_totals(producer.clicks, forgets=False) | {one.user: one.total for one in others}
+    assert table(where / "log") == wanted
+
+
+def test_a_table_for_corrections_that_is_missing_is_refused(producer: Producer, tmp_path: Path) -> None:
+    old = "tests.lab.upgrade.summing:app"
+    new = corrected(tmp_path, ('"sums"', '"more"'), of=summing, number=next(NUMBERS))
+    with closing(open_log(tmp_path / "log")) as log:
+        log.create_topic("sums", TopicSettings(2, compacted=True))
+    asked = replace(wanted_in(tmp_path, new), old=old, outputs="correct")
+    with ExitStack() as stack, pytest.raises(UnknownTopicError, match=r"no topic 'more'.*topics apply"):
+        Upgrading(asked, stack).run()
+    assert step_of(asked.log) == ""
