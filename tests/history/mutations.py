@@ -15,6 +15,7 @@ _CHAINED = ("tests/history/test_reshaping.py -k go_along",)
 _UPGRADE = "tests/lab/upgrade/test_bad_input.py"
 _FAILS = (f"{_UPGRADE} -k fails_on_history",)
 _OTHER_MOMENT = (f"{_UPGRADE} -k where_the_old_version_ended",)
+_LONG_DONE = (f"{_UPGRADE} -k 'long_done and round'",)
 _OF_OTHERS = (f"{_UPGRADE} -k others_have_written",)
 
 MUTATIONS = {
@@ -96,6 +97,9 @@ MUTATIONS = {
     ),
     "an-upgrade-that-fails-and-lets-nobody-run": Mutation(
         "lab.upgrade.steps:Steps.run", "self.give_up()\n            raise", "raise", law=10, tests=_OTHER_MOMENT
+    ),
+    "a-command-that-was-replaced-and-writes-state": Mutation(
+        "lab.upgrade.steps:Steps._write_state", "note_upgrade(self._writer, self._app, self._upgrade)", "pass", law=10, tests=_LONG_DONE
     ),
     "an-upgrade-continued-by-other-code": Mutation(
         "lab.upgrade.driver:Upgrading._state", "found.code != new.code", "False", law=10, tests=_FAILS

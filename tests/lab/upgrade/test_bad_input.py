@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from tailrace.core.errors import (
+    FencedError,
     HandlerError,
     OffsetGoneError,
     OptionError,
@@ -32,13 +33,15 @@ from tailrace.core.errors import (
 from tailrace.core.records import Output
 from tailrace.lab.upgrade import driver
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
+from tailrace.lab.upgrade.generation import write_generation
 from tailrace.lab.upgrade.steps import Steps
 from tailrace.log import TopicSettings
+from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.opening import open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
-from tailrace.state.snapshots import Manifest, Place
+from tailrace.state.snapshots import Manifest, Place, Snapshots
 from tests.lab.in_process import Here
 from tests.lab.upgrade import summing
 from tests.lab.upgrade.clicking import Seen
@@ -186,7 +189,7 @@ def test_a_version_that_fails_on_history_never_stops_the_old_one(producer: Produ
 def test_history_that_begins_in_the_middle_is_refused_and_the_old_version_runs(
     producer: Producer, tmp_path: Path
 ) -> None:
-    with closing(open_log(tmp_path / "log")) as log:
+    with closing(EmbeddedLog(tmp_path / "log")) as log:
         for number in range(2):
             log.delete_before("clicks", number, 20)
     asked = wanted_in(tmp_path, new_version(tmp_path))
@@ -216,10 +219,10 @@ def test_a_disk_that_fills_stops_the_command_and_later_it_continues(
             with self.failures("writing"):
                 count()
 
-    def full_write(self: Place, *given: bytes, **more: bool) -> None:
+    def full_write(self: Place, data: bytes, *, replace: bool = True) -> None:
         with self.failures("writing"):
             count()
-        write(self, *given, **more)
+        write(self, data, replace=replace)
 
     with monkeypatch.context() as patch:
         patch.setattr(Place, "stream", full_stream)
@@ -248,22 +251,51 @@ def test_of_two_commands_at_once_the_second_goes_on_and_the_first_does_nothing_m
     finish(asked, tmp_path, producer)
 
 
+@pytest.mark.parametrize("step", ["round", "fenced", "last"])
+def test_a_command_that_wakes_when_another_has_long_done_its_work_changes_nothing(
+    producer: Producer, tmp_path: Path, step: str
+) -> None:
+    asked, is_first = wanted_in(tmp_path, new_version(tmp_path)), True
+    new = module_of(asked.new)
+
+    def reached(at: str) -> None:
+        nonlocal is_first
+        if at == step and is_first:
+            is_first = False
+            upgrade(asked)
+            producer.more(400)  # each user has some
+            serve(new, tmp_path)
+
+    with ExitStack() as stack, pytest.raises(FencedError):
+        Upgrading(asked, stack).run(reached)
+    snapshot = Snapshots(asked.snapshots, "clicking").list()[0].id
+    with pytest.raises(UsageError, match="another command has brought the upgrade"):
+        write_generation(find_app(new).plan(), str(asked.log), asked.snapshots, snapshot, 1)
+    shutil.rmtree(tmp_path / f"state-of-{new.partition(':')[0]}")  # the state is restored from the log
+    producer.more(20)
+    serve(new, tmp_path, ends=True)
+    check(asked.log, producer.clicks, "on")
+
+
 def test_a_state_that_does_not_stand_where_the_old_version_ended_is_never_used(
     producer: Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, do = wanted_in(tmp_path, new_version(tmp_path)), Steps._round
+    """After each round but the last, the old version handles more."""
+    asked, do, is_left_out = wanted_in(tmp_path, new_version(tmp_path)), Steps._round, True
 
-    def not_the_last(self: Steps, name: str, made: Sequence[Manifest]) -> None:
+    def round_(self: Steps, name: str, made: Sequence[Manifest]) -> None:
         if not name.endswith("last"):
             do(self, name, made)
             check_old_runs(producer, tmp_path)
+        elif not is_left_out:
+            do(self, name, made)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Steps, "_round", not_the_last)
-        with pytest.raises(SnapshotMismatchError):
-            upgrade(asked)
+    monkeypatch.setattr(Steps, "_round", round_)
+    with pytest.raises(SnapshotMismatchError):
+        upgrade(asked)
     assert step_of(asked.log) == "given up"
     check_old_runs(producer, tmp_path)
+    is_left_out = False
     finish(asked, tmp_path, producer)
 
 

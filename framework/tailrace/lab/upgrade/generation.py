@@ -13,7 +13,8 @@ one names the snapshot (``cut_notes.SNAPSHOT``)::
     is no cut
 
 So a piece that a killed command has left is read, and not trusted. The writer's id is the name of the topic: a second command fences
-the first. Nobody else writes to it before the record ``ready``, and the command does not from then on.
+the first. Nobody else writes to it before the record ``ready``, and no command does from then on: one that another has replaced finds
+that it cannot note its step again, and the last record is read once more when it has the writer.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from itertools import islice
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
+from tailrace.core.errors import UsageError
 from tailrace.core.records import Output
 from tailrace.history.reading.changelog import MOVED, beginning, fold, last_cut
 from tailrace.history.reading.cut_notes import SNAPSHOT, cut_header, header_of
 from tailrace.history.reading.generations import at_generation
+from tailrace.history.reading.upgrades import last_upgrade
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 from tailrace.log.opening import open_log
 from tailrace.state.snapshots import Snapshot, Snapshots
@@ -38,12 +41,19 @@ _PIECE = 20_000
 
 
 def write_generation(plan: Plan, log: str, uri: str, snapshot: str, generation: int) -> int:
-    """Make the rows of a snapshot those of a generation of the changelog. Returns how many were written."""
+    """Make the rows of a snapshot those of a generation of the changelog. Returns how many were written.
+    Raises UsageError: the upgrade has ended.
+    """
     found, written = Snapshots(uri, plan.app).open(snapshot), 0
     topic = at_generation(plan, generation).changelog_topic
     with closing(open_log(log)) as opened:
         opened.create_topic(topic, TopicSettings(plan.partitions, compacted=True))
         with closing(opened.writer(topic)) as writer:
+            noted = last_upgrade(opened, plan.app)
+            if noted is not None and noted.step not in ("begun", "fenced"):
+                raise UsageError(
+                    f"another command has brought the upgrade of {plan.app!r} to an end meanwhile"
+                )
             for number in range(plan.partitions):
                 written += _write(found, opened, writer, TopicPartition(topic, number))
     return written

@@ -239,7 +239,8 @@ class Steps:
         self._reached("round")
 
     def _write_state(self) -> None:
-        """Write what the last round has changed into the changelog of new."""
+        """Write what the last round has changed into the changelog of new. Raises FencedError: another command has taken over."""
+        note_upgrade(self._writer, self._app, self._upgrade)
         given = {"snapshot": self._made()[-1].id, "generation": self._upgrade.generation}
         self._new("write_generation", int, **given)
         self._reached("written")
