@@ -65,6 +65,27 @@ def test_what_makes_no_sense_is_refused(command: list[Any], arguments: list[str]
     assert (ended.code != 0, said in ended.err) == (True, True), ended.err
 
 
+def test_fewer_partitions_than_workers_or_than_the_code_has_are_refused_in_a_sentence(
+    command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(*command, "--partitions", 1)
+    source = Path(shop.__file__).read_text("utf-8")
+    (tmp_path / "narrow.py").write_text(source.replace("partitions=3", "partitions=1"), "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    where = ("--until-end", "--log", tmp_path / "new", "--state", tmp_path / "new-state")
+    ended = run("run", "narrow:app", *where, "--workers", 2)
+    assert (ended.code, "has 1 partitions, so at most 1 workers" in ended.err) == (2, True), ended.err
+    ended = run("run", SHOP, *where)
+    assert ended.code == 1
+    assert "partition" in ended.err.splitlines()[-1], ended.err
+    done("run", "narrow:app", *where)
+    for key in "aBc":
+        assert (
+            done("get", "narrow:app", "Customer", key, "cents", "--log", tmp_path / "new").out.split()[-1]
+            == "4"
+        )
+
+
 def test_canonical_order_does_not_undo_what_only_the_snapshot_has(
     command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

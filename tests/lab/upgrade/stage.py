@@ -33,6 +33,9 @@ from tests.runtime.processes import ROOT, Running, wait_until
 USERS = 20
 OLD = "tests.lab.upgrade.clicking:app"
 BUG = "if event.amount % FORGOTTEN:"
+PER_S = int(os.environ.get("TAILRACE_CLICKS_PER_S", "200"))
+"""Events per second under which an upgrade and its rollback are made. A command that is killed often takes minutes on a busy machine, and
+the history must not grow too long for it, so the suite has fewer than a run of this test alone can have (1000)."""
 STEPS = ["begun", "before", "round", "written", "fenced", "last", "kept", "verified", "ready", "done"]
 
 
@@ -242,8 +245,7 @@ def upgraded_and_back(log: str, folder: Path, kills: Sequence[str], of_rollback:
     """An upgrade, and its rollback, under production; the command is killed after these steps of each."""
     new = corrected(folder)
     with ExitStack() as stack:
-        # A command that is killed often takes minutes on a busy machine, and the history must not grow too long for it.
-        producer = stack.enter_context(Producer(log, batch=10))
+        producer = stack.enter_context(Producer(log, batch=PER_S // 20))
         runs = stack.enter_context(service(OLD, log, folder))
         runs.wait_for("a partition runs", times=2)
         for next_app, back, killed in ((new, False, kills), (OLD, True, of_rollback)):
