@@ -142,24 +142,24 @@ def key_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> KeyRows:
 
 
 def changed_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> dict[bytes, bytes | None] | None:
-    """Of ``key_now``, the value, all timers, and the entries that were written since the last commit, None for those that are gone.
+    """Of ``key_now``, the value, all timers, and the entries that the present unit has changed, None for those that are gone.
 
-    Returns None if other rows may have changed, too: the key has no state, or had none at the last commit.
+    Returns None if other rows may have changed, too: the key has no state, or the unit has cleared a key.
     """
     table: Table = cells.tables[actor.index]
     instance = table.live.get(key, table.old.get(key))
-    if instance is None or table.is_absent(instance):
+    if instance is None or table.is_absent(instance) or cells.cleared:
         return None
     parts, encoded = instance._tr_parts, table.encode(instance)
-    if table.is_bare(instance, encoded) or (parts is not None and parts.fresh):
+    if table.is_bare(instance, encoded):
         return None
     found: dict[bytes, bytes | None] = {b"": rows.PLAIN + encoded}
     if parts is not None:
-        pending: dict[bytes, bytes | None] = {}
+        changed: dict[bytes, bytes | None] = {}
         for entries in parts.collections():
-            entries.collect(pending)
+            entries.collect_changed(changed)
         start = len(parts.prefix)
-        found |= {row[start:]: value for row, value in pending.items()}
+        found |= {row[start:]: value for row, value in changed.items()}
         found |= {rows.timer_row(b"", *one): rows.encode_timer(timer) for one, timer in parts.timers.items()}
     return found
 

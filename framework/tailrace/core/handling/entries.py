@@ -358,6 +358,13 @@ class Entries:
         for name, data in self._pending.items():
             batch[prefix + name] = data
 
+    def collect_changed(self, batch: dict[bytes, bytes | None]) -> None:
+        """Add the pending rows that the present unit has changed to a batch."""
+        pending = self._pending
+        for changed, name, _ in self._parts.table.cells.undo:
+            if changed is pending:
+                batch[self._prefix + name] = pending.get(name)
+
     def committed(self) -> None:
         """The pending rows are in the store now."""
         self._pending.clear()
