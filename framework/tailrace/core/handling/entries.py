@@ -354,16 +354,12 @@ class Entries:
 
     def collect(self, batch: dict[bytes, bytes | None]) -> None:
         """Add the pending rows to a batch."""
-        prefix = self._prefix
-        for name, data in self._pending.items():
-            batch[prefix + name] = data
+        batch.update((self._prefix + name, data) for name, data in self._pending.items())
 
     def collect_changed(self, batch: dict[bytes, bytes | None]) -> None:
         """Add the pending rows that the present unit has changed to a batch."""
-        pending = self._pending
-        for changed, name, _ in self._parts.table.cells.undo:
-            if changed is pending:
-                batch[self._prefix + name] = pending.get(name)
+        names = (name for one, name, _ in self._parts.table.cells.undo if one is self._pending)
+        batch.update((self._prefix + name, self._pending.get(name)) for name in names)
 
     def committed(self) -> None:
         """The pending rows are in the store now."""
@@ -412,10 +408,7 @@ class Entries:
         low, high, takes_low = start, stop, True
         while some := [*islice(order.irange(low, high, (takes_low, False), reverse), _CHUNK)]:
             yield from some
-            if reverse:
-                high = some[-1]
-            else:
-                low, takes_low = some[-1], False
+            low, high, takes_low = (low, some[-1], True) if reverse else (some[-1], high, False)
 
     def _raise_floor(self, name: bytes) -> None:
         before = self._floor.get(None, MISSING)
