@@ -26,10 +26,11 @@ MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
 
 # A test's Spark lives for seconds. Without the optimizing compiler its Java takes half of the processor time, and an eighth less if it
-# does not verify the classes of Spark's jars.
+# does not verify the classes of Spark's jars. Commands that start a Spark have small tables, too: few partitions, no generated code.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
+    "-Dspark.sql.shuffle.partitions=2 -Dspark.sql.codegen.wholeStage=false",
 )
 
 # Tests started in the background of a shell ignore Ctrl-C, and so do their child processes. Some tests send it to these.

@@ -34,12 +34,18 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("out")
 
 
+def rebuild_once_by_spark(service, folders, console):
+    """A session of Spark takes longer than all that it does here."""
+    return rebuild(service, folders, console, "spark" if service.name == "airport" else "local")
+
+
 @pytest.fixture(scope="module")
 def shown(out):
     with pytest.MonkeyPatch.context() as patch:
         lines: list[str] = []
         patch.setattr(Console, "say", lambda self, line="": lines.append(line))
         patch.setattr(explorations, "RECORDS", 1_500)
+        patch.setattr(flights, "rebuild", rebuild_once_by_spark)
         code = command.main(["flights", *DAYS, "--out", str(out), "--commit-interval", "10ms"])
         assert code == 0, "\n".join(lines)
         return "\n".join(lines)
