@@ -137,6 +137,7 @@ def noticed(tests: Sequence[str]) -> bool:
     os.environ |= {"TAILRACE_SEEDS": SEEDS, "TAILRACE_MUTATED": "1"}
     options = ["-q", "-x", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options += ["-p", "no:unraisableexception"]  # what a failed run leaves open is not why it has failed
     code = pytest.main([*options, *(word for one in tests for word in shlex.split(one))], [found])
     assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"the tests did not run: {code}"
     return found.count > 0
