@@ -39,9 +39,6 @@ MUTATIONS = {
         "history.rebuilding.following:Followers.taken", "(found.snapshot, found.code) == (job.base, job.code)", "found.snapshot == job.base", law=10, tests=_STANDS
     ),
     # rounds along the graph
-    "what-a-round-has-sent-by-files-instead-of-times": Mutation(
-        "history.rebuilding.rounds_unit:_merged", "key=itemgetter(0)", "key=lambda _: 0", law=10, tests=_ROUNDS
-    ),
     "a-round-that-is-told-the-highest-watermark-of-its-senders": Mutation(
         "history.rebuilding.rounds_unit:_RoundRun.history", "[min(marks)]", "[max(marks)]", law=10, tests=_ROUNDS
     ),
