@@ -60,6 +60,7 @@ from tailrace.lab.python_metrics import Numbers
 from tailrace.lab.side import About, Rebuilt
 from tailrace.lab.tables import (
     Field,
+    check_installed,
     fields_of,
     items_to_trace,
     keys_as_text,
@@ -149,6 +150,7 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
         TailraceError: What a rebuild raises, with the version's name before it.
     """
     begun_s = time.perf_counter()
+    check_installed()
     if not _is_python(wanted):  # errors in them are reported before a process starts
         sql = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
         for one in wanted.limits:
@@ -482,5 +484,7 @@ def part_of(made: Sequence[Rebuilt]) -> str:
     begun = next((one.begun_with for one in made if one.begun_with), "")
     since = f"what came after the snapshot {begun}, with which history begins" if begun else "history"
     if not any(one.events if one.resumed else one.replayed for one in reports):
-        return f"{_NOTHING}: {since} has no records"
+        return (
+            f"{_NOTHING}: {since}{', has no records: try --order canonical' if begun else ' has no records'}"
+        )
     return f"compared is only {since}" if begun else ""

@@ -177,6 +177,11 @@ _ON_PAGE = (
 _QUERY = "select {what}, coalesce(a, ''), coalesce(b, ''), {first}, count(*) over () from {file} limit {rows}"
 
 
+def check_installed() -> None:
+    """Raises MissingExtraError: a package is missing that the page needs. It is better known before the work than after it."""
+    _ = jinja2.Environment
+
+
 def write_page(report: Any, folder: Path, *, refresh_s: float | None = None) -> None:
     """Write ``report.html`` beside the tables. ``report``: an ``AbReport``. A browser loads the page again every ``refresh_s``."""
     tables: list[tuple[str, str, int, list[list[str]]]] = []

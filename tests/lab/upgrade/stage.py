@@ -258,7 +258,10 @@ def upgraded_and_back(log: str, folder: Path, kills: Sequence[str], of_rollback:
             assert report["done"]
             assert killed or report["rows"] > 0
             assert runs.ended() == 1
-            assert "is being upgraded" in runs.complaint or "has replaced" in runs.complaint
+            assert (
+                f"is being {'rolled back' if back else 'upgraded'}" in runs.complaint
+                or "has replaced" in runs.complaint
+            )
             assert command(asked)["done"] is False
             late = stack.enter_context(service(OLD if next_app == new else new, log, folder))
             assert late.ended() == 1

@@ -102,9 +102,9 @@ def check_version(plan: Plan, found: Upgrade | None) -> None:
         return
     if found.step in ("fenced", "ready"):
         raise ReplacedVersionError(
-            f"the app {plan.app!r} is being upgraded from version {found.old!r} to {found.new!r}, and this is version "
-            f"{plan.version!r}",
-            hint="Everything is committed. Start the new version; it waits until it may run. If the upgrade was interrupted, "
+            f"the app {plan.app!r} is being {'rolled back' if found.rollback else 'upgraded'} from version {found.old!r} to "
+            f"{found.new!r}, and this is version {plan.version!r}",
+            hint=f"Everything is committed. Start version {found.new!r}; it waits until it may run. If the upgrade was interrupted, "
             "run the same 'tailrace upgrade' again, or give it up with --cancel.",
         )
     if plan.version == found.old:
