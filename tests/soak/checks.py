@@ -192,7 +192,7 @@ def check_replay(
 ) -> ReplayReport:
     """Outputs, the changelog's rows, the state folders and the cuts equal those of a replay, byte for byte."""
     settings = settings or TaskSettings(timezones=timezones_version())
-    with closing(LiveFolder(state, plan.app)) as live:
+    with closing(LiveFolder(state, plan)) as live:
         report = replay(plan, log, ReplayOptions(compare=True, settings=settings), live=live.states)
         assert not live.notes, live.notes
     found = report.differences

@@ -20,7 +20,7 @@ from tailrace.core.rows import SCHEMA_ROW
 from tailrace.history.comparing.states import Comparison, Side, compare_states
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
-from tailrace.history.reading.generations import newest_folder
+from tailrace.history.reading.generations import folders_in
 from tailrace.log.opening import is_log, open_log
 from tailrace.processes.app_loading import find_app
 from tailrace.state import MemoryStore, RocksStore, StateIdentity
@@ -75,9 +75,14 @@ def _side(text: str, plan: Plan, closing: ExitStack) -> Side:
     folder = Path(text)
     if is_log(text):
         return _of_changelog(text, plan, closing)
-    states = newest_folder(folder / plan.app)
-    if (states / "0" / STATE_LABEL).is_file():
-        return _of_folder(text, states, plan, closing)
+    states = folders_in(folder / plan.app)
+    if len(states) > 1:
+        raise click.BadParameter(
+            f"{str(folder / plan.app)!r} has copies of several changelogs of the app, as an upgrade is open or was given up, or its new "
+            f"version has not run here: {', '.join(one.name for one in states)}. Compare the log"
+        )
+    if states and (states[0] / "0" / STATE_LABEL).is_file():
+        return _of_folder(text, states[0], plan, closing)
     uri, which = which_where(text)
     if "://" not in uri and not (Path(uri) / plan.app).is_dir():
         # Checked before the import of pyarrow: if that is missing too, its error would hide this one.

@@ -289,9 +289,11 @@ class Host:
         self._check_may_run()
         if self._start is not None:
             all_begun = partial(all_have_begun, self.plan, self.log, self._start)
-            # An upgrade has written the rows into the log: a task is then restored from there.
-            opened = self.states.take if self.options.replaced is None else lambda _: MemoryStore()
-            begin_all(self._begin_task, all_begun, self.tasks.owned, opened, self._wait)
+            begin_all(self._begin_task, all_begun, self.tasks.owned, self._store_to_begin, self._wait)
+
+    def _store_to_begin(self, number: int) -> Store:
+        """The store of a task. An upgrade has written its rows into the log, so the start fills none."""
+        return self.states.take(number) if self.options.replaced is None else MemoryStore()
 
     def _begin_task(self, number: int, store: Store) -> None:
         """Called with a task that is owned, before it is restored."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -21,6 +22,8 @@ from tailrace.history.reading.upgrades import Upgrade, note_upgrade
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.following import Followers
+from tailrace.history.replay.in_processes import ReplayJob, run_job
+from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.lab.upgrade import generation
 from tailrace.lab.upgrade.generation import close_generation, write_generation
@@ -31,6 +34,7 @@ from tailrace.processes.app_loading import find_app
 from tailrace.spark.changes import ChangeTable
 from tailrace.spark.options import Options
 from tailrace.state.snapshots import Snapshot, Snapshots
+from tests.cli.commands import run
 from tests.history.rebuilding.lived import TALLY, done, live, opened, rebuilt, request, serve_tallies
 from tests.runtime.tallies import check_all
 
@@ -170,3 +174,23 @@ def test_a_move_carries_the_switch(tmp_path: Path, plan: Plan) -> None:
     serve_tallies(tmp_path / "moved", keys=20, rounds=1, first_round=5)
     with closing(EmbeddedLog(tmp_path / "moved" / "log", create=False)) as log:
         check_all(log, 20, 6)
+
+
+def test_a_copy_that_a_given_up_upgrade_has_left_is_not_taken_for_the_state(
+    tmp_path: Path, plan: Plan
+) -> None:
+    serve_tallies(tmp_path)
+    states = tmp_path / "state" / plan.app
+    for number in range(plan.partitions):
+        shutil.copytree(states / str(number), states / "generation.1" / str(number))
+    serve_tallies(tmp_path, keys=20, rounds=2, first_round=3)
+    report = run_job(
+        ReplayJob(
+            TALLY, tmp_path / "log", ReplayOptions(compare=True, any_environment=True), tmp_path / "state"
+        )
+    )
+    assert f"the state in {states}" in report.compared
+    assert not report.differences.count
+    refused = run("compare", TALLY, tmp_path / "state", tmp_path / "log")
+    assert refused.code == 2
+    assert "copies of several changelogs of the app" in refused.err

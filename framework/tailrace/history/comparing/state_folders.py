@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import StateInUseError
 from tailrace.history.comparing.replayed_state import LiveState
-from tailrace.history.reading.generations import newest_folder
+from tailrace.history.reading.generations import folder_of
 from tailrace.state import RocksStore, StateIdentity
 from tailrace.state.folder import LABEL
 from tailrace.state.store_cut import decode_store_cut
 
 
 class LiveFolder:
-    """The state folders of an app's tasks. One is open, and locked, until the next one is requested."""
+    """The state folders of the tasks of a plan that was located. One is open, and locked, until the next one is requested."""
 
-    def __init__(self, folder: Path, app: str) -> None:
+    def __init__(self, folder: Path, plan: Plan) -> None:
         self.notes: list[str] = []
         """The folders that could not be used."""
-        self._folder = newest_folder(folder / app)
-        self._app = app
+        self._folder = folder_of(folder / plan.app, plan)
+        self._app = plan.app
         self._open = ExitStack()
 
     def states(self, number: int) -> Sequence[LiveState]:

@@ -51,10 +51,9 @@ def folder_of(states: Path, plan: Plan) -> Path:
     return states / f"generation{suffix}" if suffix else states
 
 
-def newest_folder(states: Path) -> Path:
-    """The last one of ``folder_of`` that exists, without a log to ask."""
-    found = {int(one.name.rpartition(".")[2]): one for one in states.glob("generation.*") if one.is_dir()}
-    return found[max(found)] if found else states
+def folders_in(states: Path) -> list[Path]:
+    """All of ``folder_of`` that exist. Which one has the state, only a log knows."""
+    return [one for one in (states, *sorted(states.glob("generation.*"))) if (one / "0").is_dir()]
 
 
 def drop_older(states: Path, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tailrace.history.comparing.state_folders import LiveFolder
+from tailrace.history.reading.generations import located
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions, ReplayReport, ReplayStatus
 from tailrace.log.opening import open_log
@@ -39,7 +40,10 @@ def run_job(job: ReplayJob, on_progress: Callable[[ReplayStatus], None] | None =
     """Run a job in this process. Raises the errors of ``replay``."""
     plan = find_app(job.app).plan()
     compare = job.options.compare and job.state is not None
-    with closing(open_log(job.log)) as log, closing(LiveFolder(job.state or Path(), plan.app)) as live:
+    with (
+        closing(open_log(job.log)) as log,
+        closing(LiveFolder(job.state or Path(), located(plan, log))) as live,
+    ):
         report = replay(
             plan, log, job.options, live=live.states if compare else None, on_progress=on_progress
         )
