@@ -14,6 +14,7 @@ promotion is an ordinary restore. It must be closed before the task is given to 
 - *It yields to the tasks.* ``look`` works for a slice, and then leaves the process at least three times as long to the tasks.
   What may wait for brokers is done in a thread, one such thing at a time.
 - *Its errors never stop the service.* The standby is closed, a warning gives the reason, and it is opened again after a pause.
+- *An upgrade* of the app ends a standby: its changelog is not the state any more (StateMovedError).
 - *Deletions and history.* A store that is too old, or of another history, is emptied and filled again, as in a restore. While a
   standby follows, it notes the time now and then.
 
@@ -34,7 +35,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
 from tailrace.core.storage import Store
-from tailrace.history.reading.changelog import behind_last_cut, last_cut
+from tailrace.history.reading.changelog import MOVED, behind_last_cut, changes, last_cut
 from tailrace.log.interface import LiveReader, ServiceLog
 from tailrace.log.tasks import Tasks
 from tailrace.log.threads import in_thread
@@ -127,6 +128,8 @@ class Standby:
         topic, partition = self._restore.changelog
         fetched = self._reader.fetch(topic, partition, _BATCH)
         self._pending += fetched.records
+        if self._pending and self._pending[-1].key == MOVED:
+            changes(self._restore.changelog, self._pending)  # raises: nothing more comes here
         if self._toward is not None:
             self._fill(self._toward)
         self._follow(fetched.next_offset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,11 +31,15 @@ from tailrace.log import TopicPartition, TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.processes.app_loading import find_app
+from tailrace.serve.answers import Questions
+from tailrace.serve.followers import Followers as Served
 from tailrace.spark.changes import ChangeTable
 from tailrace.spark.options import Options
+from tailrace.state import MemoryStore
 from tailrace.state.snapshots import Snapshot, Snapshots
 from tests.cli.commands import run
 from tests.history.rebuilding.lived import TALLY, done, live, opened, rebuilt, request, serve_tallies
+from tests.runtime.processes import wait_until
 from tests.runtime.tallies import check_all
 
 
@@ -155,6 +159,25 @@ def test_from_the_switch_on_the_state_is_read_there_and_the_old_changelog_is_ref
     assert rows_in(Snapshots(str(tmp_path / "taken"), plan.app).open(taken.id)) == expected
     _, again = done(tmp_path)
     assert rows_in(again) == expected
+
+
+def test_a_follower_goes_on_with_the_new_changelog(tmp_path: Path, plan: Plan) -> None:
+    serve_tallies(tmp_path)
+    question = Questions(plan).question("Counter", "k1", "count", {})
+    with ExitStack() as closes:
+        log = closes.enter_context(closing(EmbeddedLog(tmp_path / "log", create=False)))
+        followers = Served(plan, log, range(plan.partitions), lambda _plan, _number: MemoryStore())
+        closes.callback(followers.close)
+
+        def counts(many: int) -> bool:
+            for number in followers.numbers:
+                followers.step(number)
+            report = followers.reports()[question.partition]
+            return report.offset is not None and followers.answer(question).value == many
+
+        wait_until(lambda: counts(3), "it answers")
+        switched(tmp_path, plan)
+        wait_until(lambda: counts(5), "it answers by the new changelog")
 
 
 def test_a_move_carries_the_switch(tmp_path: Path, plan: Plan) -> None:
