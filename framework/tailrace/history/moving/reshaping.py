@@ -22,7 +22,8 @@ those in the cut. Such an event is read again. So it must wait in all that take 
 back to the actor's.
 
 Steps, of which each can be repeated: ``arriving`` on the target; the rows are written; the topics are copied, each from where its copy
-ends (the merge is the same each time, as the app is stopped); the snapshot is published; the tasks are begun from it; ``arrived``. A
+ends (the merge is the same each time, as the app is stopped, and where the copies of inputs end is noted if producers write meanwhile,
+see ``forwarding``); the snapshot is published; the tasks are begun from it; ``arrived``. A
 snapshot is found again by the identity in its cuts, which follows from the old cuts.
 """
 
@@ -40,6 +41,7 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
+from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import Addressees
 from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError, UsageError
@@ -47,6 +49,7 @@ from tailrace.core.names import moves_of, transactional_id
 from tailrace.core.records import CHANNEL, DELETED
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied, create_topic
+from tailrace.history.moving.forwarding import Forwarder, note_ends, noted_ends
 from tailrace.history.moving.moving import Moving, check_source, is_at, move_of, stopped
 from tailrace.history.moving.rewriting import Rewrite, Rewritten
 from tailrace.history.moving.spreading import Spread
@@ -84,9 +87,11 @@ def reshape(
     uri: str,
     partitions: int,
     rewrite: Rewrite | None = None,
+    *,
+    live: bool = False,
 ) -> tuple[Manifest, list[Copied]]:
     """Let an app that is stopped continue on ``target`` with other partitions or keys; ``uri``: where snapshots are. Returns the snapshot
-    that it begins with, and what was copied.
+    that it begins with, and what was copied. ``live``: producers may write to its inputs meanwhile, for a ``Forwarder``.
     Raises OptionError, AppMovedError, SnapshotMismatchError, UnknownTopicError or TaskOwnedError.
     """
     if source.identity == target.identity:
@@ -98,7 +103,12 @@ def reshape(
     with stopped([before], source):
         for number in range(before.partitions):  # what a killed process has left open is aborted
             source.writer(transactional_id(plan.app, number)).close()
-        return _Reshaping(before, source, target, uri, partitions, rewrite).run()
+        return _Reshaping(before, source, target, uri, partitions, rewrite, live=live).run()
+
+
+def forwarder(plan: Plan, source: StoredLog, target: StoredLog, rewrite: Rewrite | None = None) -> Forwarder:
+    """What forwards to the new log of a reshaped app what comes to the inputs of the old one."""
+    return Forwarder(_before(plan, source), source, target, rekeyed=rewrite is not None)
 
 
 def _before(plan: Plan, source: StoredLog) -> Plan:
@@ -115,8 +125,10 @@ class _Reshaping:
         uri: str,
         partitions: int,
         rewrite: Rewrite | None,
+        *,
+        live: bool,
     ) -> None:
-        self._rewrite = rewrite
+        self._rewrite, self._live = rewrite, live
         self._before = plan
         self._after = replace(at_generation(plan, 0), partitions=partitions)  # no upgrade has been there
         self._source, self._target, self._snapshots, self._uri = source, target, Snapshots(uri, plan.app), uri
@@ -131,6 +143,11 @@ class _Reshaping:
         for cut in self._cuts.values():
             past.update(cut.lineage + cut.identity)
         self._past = past.digest()
+        own = own_inputs(plan)
+        self._fed = {
+            one.name for one in plan.inputs if one.name not in own and not is_own(one.name, plan.app)
+        }
+        """The inputs from outside."""
         self._waiting: dict[tuple[str, int], frozenset[int]] = {}
         """By input and old partition, the offsets of the events that wait for their turn."""
 
@@ -230,7 +247,7 @@ class _Reshaping:
         """Copy topics; returns what was copied, and by input where each new task continues."""
         source, plan = self._source, self._before
         noted = [*names, plan.changelog_topic, plan.tape_topic]
-        ends = source.ends(noted).offsets
+        ends = self._ends(noted)
         begun = handed_over(source, names, names)
         found: dict[str, tuple[Copied, list[int]]] = {}
         placer = self._target.placer(moves_of(plan.app))
@@ -244,14 +261,32 @@ class _Reshaping:
                 found[name] = self._spread(copy, name, starts, ends[name])
         finally:
             placer.close()
-        if source.ends(noted).offsets != ends:
+        now = source.ends(noted).offsets
+        if {name: at for name, at in now.items() if not self._is_fed(name)} != {
+            name: at for name, at in ends.items() if not self._is_fed(name)
+        }:
             raise AppMovedError(
                 f"something has written to the topics of {plan.app!r} on the old log while they were copied",
-                hint=f"Stop the producers. {BEGIN_AGAIN}",
+                hint=f"Stop the producers, or forward what they write (--follow). {BEGIN_AGAIN}",
             )
         read = {name for cut in self._cuts.values() for name in cut.positions}
         positions = {name: at for name, (_, at) in found.items() if name in read}
         return [one for one, _ in found.values()], positions
+
+    def _is_fed(self, name: str) -> bool:
+        """Whether producers may write to a topic meanwhile."""
+        return self._live and name in self._fed
+
+    def _ends(self, noted: Sequence[str]) -> dict[str, list[int]]:
+        """The ends of the old topics. Of those that are fed, as they were when the copy was begun."""
+        ends = {name: [*at] for name, at in self._source.ends(noted).offsets.items()}
+        if not self._live:
+            return ends
+        found = noted_ends(self._target, self._before.app)
+        if found is None:
+            found = {name: ends[name] for name in self._fed}
+            note_ends(self._target, self._before.app, found)
+        return ends | {name: [*at] for name, at in found.items()}
 
     def _spread(
         self, copy: Spread, name: str, starts: Sequence[int], ends: Sequence[int]

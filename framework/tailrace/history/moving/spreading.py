@@ -32,10 +32,17 @@ _Moment: TypeAlias = tuple[int, int, InputRecord]
 
 
 class Spread:
-    """A copy of one topic. ``ends``: up to where each partition of the target has records that were added."""
+    """A copy of one topic. ``ends``: up to where each partition of the target has records that were added. No placer: it only routes."""
 
     def __init__(
-        self, plan: Plan, source: StoredLog, target: StoredLog, placer: Placer, topic: str, *, rekeyed: bool
+        self,
+        plan: Plan,
+        source: StoredLog,
+        target: StoredLog,
+        placer: Placer | None,
+        topic: str,
+        *,
+        rekeyed: bool,
     ) -> None:
         self._rekeyed = rekeyed
         self._source, self._placer, self._topic = source, placer, topic
@@ -54,12 +61,22 @@ class Spread:
 
     def add(self, starts: Sequence[int], stops: Sequence[int], wanted: Callable[[int, int], bool]) -> None:
         """Add the records between offsets of each partition that are ``wanted``, by partition and offset."""
+        for number, record in self.routed(starts, stops, wanted):
+            self._add(number, record)
+
+    def routed(
+        self,
+        starts: Sequence[int],
+        stops: Sequence[int],
+        wanted: Callable[[int, int], bool] = lambda _number, _offset: True,
+    ) -> Iterator[tuple[int, InputRecord]]:
+        """The same, not added: each record with the partition that it goes to."""
         found = [
             self._records(number, start, stop, wanted)
             for number, (start, stop) in enumerate(zip(starts, stops, strict=True))
         ]
         for _, number, record in merge(*found, key=itemgetter(0)):
-            self._add(number, record)
+            yield number, record
 
     def done(self) -> Copied:
         """Write the rest."""
@@ -122,6 +139,7 @@ class Spread:
             if some
         ]
         if found:
+            assert self._placer is not None
             self._placer.append(found)
             self._new = [[] for _ in self._new]
 
