@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,7 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.settings import Setting
 from tailrace.core.declare.topic import ON_ERROR_OF_TOPIC
-from tailrace.core.errors import MissingExtraError
-from tailrace.history.rebuilding.engines import Engine, LocalEngine
+from tailrace.history.rebuilding.engines import Engine, Where, opened_engine
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Source
 from tailrace.state.snapshots import LATEST, which_where
 
@@ -36,27 +32,9 @@ def _source(
     return Source(log=str(folder), archive=archive, base=base, base_id=base_id, after_deleted=after_deleted)
 
 
-@contextmanager
-def _engines(*, engine: str, master: str | None, workers: int | None) -> Generator[Engine]:
-    """The engine. It is closed at the end of the block.
-
-    Raises:
-        MissingExtraError: Spark is not installed.
-    """
-    if engine == "local":
-        yield LocalEngine(workers)
-        return
-    try:
-        engines: Any = importlib.import_module("tailrace.spark.engine")
-        sessions: Any = importlib.import_module("tailrace.spark.session")
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"the engine 'spark' needs {error.name}", hint="pip install 'tailrace[spark]'"
-        ) from error
-    # Below spark-submit the session is the one that it was asked for.
-    of_session = "" if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*,4]"
-    with sessions.running(master or of_session) as spark:
-        yield engines.SparkEngine(spark)
+def _engines(**given: Any) -> AbstractContextManager[Engine]:
+    """The engine. It is closed at the end of the block. Raises MissingExtraError: Spark is not installed."""
+    return opened_engine(Where(**given))
 
 
 source_options = packed(
@@ -122,9 +100,7 @@ execution_options = packed(
         help="Folder for intermediate files (default: beside the snapshots).",
     ),
 )
-engine_options = packed(
-    "engines",
-    _engines,
+_ENGINES = (
     click.option(
         "--engine",
         cls=Setting,
@@ -141,3 +117,5 @@ engine_options = packed(
     ),
     workers_option(None, "With --engine local: processes of this machine."),
 )
+engine_options = packed("engines", _engines, *_ENGINES)
+where_options = packed("where", Where, *_ENGINES)

@@ -9,17 +9,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from tailrace.cli.arguments import (
-    any_log_option,
-    json_option,
-    outside_of_log,
-    piped,
-    snapshots_option,
-    workers_option,
-)
+from tailrace.cli.arguments import any_log_option, json_option, outside_of_log, piped, snapshots_option
 from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
+from tailrace.cli.rebuild_options import where_options
 from tailrace.core.counting import counted
+from tailrace.history.rebuilding.engines import Where
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.lab.upgrade.steps import UpgradeReport
 
@@ -43,7 +38,7 @@ from tailrace.lab.upgrade.steps import UpgradeReport
     help="What OLD has published: keep it, or correct the values in tables (app.table) that NEW would have set otherwise.",
 )
 @click.option("--cancel", is_flag=True, help="Give up an upgrade that has not ended: OLD may run.")
-@workers_option(None, "Processes of this machine for the rebuild.")
+@where_options
 @json_option
 def upgrade(
     *,
@@ -55,7 +50,7 @@ def upgrade(
     rollback: bool,
     outputs: str,
     cancel: bool,
-    workers: int | None,
+    where: Where,
     as_json: bool,
 ) -> None:
     """Rebuild the state of NEW from history beside OLD, stop OLD, and let NEW take over. Producers may write all the time.
@@ -66,7 +61,15 @@ def upgrade(
     """
     outside_of_log(uri, folder, "--snapshots")
     wanted = Wanted(
-        old=old, new=new, log=str(folder), snapshots=uri, outputs=outputs, rollback=rollback, workers=workers
+        old=old,
+        new=new,
+        log=str(folder),
+        snapshots=uri,
+        outputs=outputs,
+        rollback=rollback,
+        workers=where.workers,
+        engine=where.engine,
+        master=where.master,
     )
     with progress() as report_progress, ExitStack() as stack:
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Literal, Protocol, TypeAlias
 
+import msgspec
+
+from tailrace.core.errors import MissingExtraError
 from tailrace.history.rebuilding.following import Followers
 from tailrace.history.rebuilding.job import Unit, decode_unit
 from tailrace.history.rebuilding.results import UnitResult, decode_result, encode_result
@@ -19,6 +24,16 @@ _EVERY_S = 0.5
 _IF_IT_IS_LOST = (
     "If memory is short, give it fewer --workers. Run the same command again: it resumes where it was."
 )
+
+
+class Where(msgspec.Struct, frozen=True):
+    """The engine to use."""
+
+    engine: Literal["local", "spark"] = "local"
+    master: str | None = None
+    """Of Spark. None: ``local[*]``, or that of ``spark-submit``."""
+    workers: int | None = None
+    """Of the local engine."""
 
 
 class Engine(Protocol):
@@ -111,3 +126,23 @@ def _run_units(pipe: Pipe) -> None:
         except Exception as error:  # noqa: BLE001  # the driver decides what to do about it
             error.add_note(f"In a process of the rebuild:\n{traceback.format_exc()}")
             send_error(pipe, error)
+
+
+@contextmanager
+def opened_engine(where: Where) -> Generator[Engine]:
+    """An engine, which is closed at the end of the block. Raises MissingExtraError: Spark is not installed."""
+    if where.engine == "local":
+        with closing(LocalEngine(where.workers)) as local:
+            yield local
+        return
+    try:
+        engines: Any = importlib.import_module("tailrace.spark.engine")
+        sessions: Any = importlib.import_module("tailrace.spark.session")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"the engine 'spark' needs {error.name}", hint="pip install 'tailrace[spark]'"
+        ) from error
+    # Below spark-submit the session is the one that it was asked for.
+    of_session = "" if "PYSPARK_GATEWAY_PORT" in os.environ else "local[*,4]"
+    with sessions.running(where.master or of_session) as spark:
+        yield engines.SparkEngine(spark)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from tailrace.core.counting import counted
 from tailrace.core.errors import OptionError, UnknownTopicError
 from tailrace.core.names import tape_of, upgrades_of
 from tailrace.history.reading.upgrades import Upgrade, last_upgrade
+from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.planning import RebuildPlan
 from tailrace.history.rebuilding.request import Order
 from tailrace.lab.upgrade.steps import Say, Sides, Steps, UpgradeReport, first_that_goes
@@ -36,6 +38,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     outputs: str = "keep"
     rollback: bool = False
     workers: int | None = None
+    engine: Literal["local", "spark"] = "local"
+    """Of the first round."""
+    master: str | None = None
 
 
 class UpgradePlan(msgspec.Struct, kw_only=True):
@@ -89,7 +94,7 @@ class Upgrading:
             log,
             wanted.log,
             uri,
-            wanted.workers,
+            Where(wanted.engine, wanted.master, wanted.workers),
             wanted.outputs == "correct",
             str(Path(Place.at(uri).path) / old_is.app / "_work" / "followers"),
         )
@@ -167,7 +172,7 @@ class Upgrading:
             return 0
         with TemporaryDirectory(prefix="tailrace-plan-") as folder:
             sides = self._sides._replace(uri=folder)
-            made = first_that_goes(lambda order: sides.advance(sides.request(order, None), sides.workers))
+            made = first_that_goes(lambda order: sides.advance(sides.request(order, None), sides.where))
             return len(sides.corrections([made.snapshot]))
 
     def _planned(self, order: Order) -> RebuildPlan:

@@ -48,6 +48,7 @@ from tailrace.core.errors import (
 )
 from tailrace.core.names import changelog_of, transactional_id
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
+from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Execution, Order, Request, Source
@@ -95,7 +96,8 @@ class Sides(NamedTuple):
     log: StoredLog
     place: str
     uri: str
-    workers: int | None
+    where: Where
+    """Of the first round, which may be made by Spark."""
     correct: bool
     """Whether outputs to tables are corrected."""
     followers: str
@@ -121,9 +123,9 @@ class Sides(NamedTuple):
         )
         return Request(app=self.new.place.reference, source=source, to=to, order=order)
 
-    def advance(self, request: Request, workers: int | None) -> RebuildReport:
+    def advance(self, request: Request, where: Where) -> RebuildReport:
         """Do a rebuild of new."""
-        given = {"request": request, "workers": workers, "followers": self.followers}
+        given = {"request": request, "where": where, "followers": self.followers}
         return self.new.ask("advance", RebuildReport, **given)
 
     def corrections(self, snapshots: list[str]) -> list[Correction]:
@@ -248,12 +250,14 @@ class Steps:
     def _rebuild(
         self, order: Order, base: tuple[str, str] | None, name: str, *, is_small: bool = False
     ) -> None:
-        request, workers = self._sides.request(order, base, name), self._sides.workers
+        request, where = self._sides.request(order, base, name), self._sides.where
+        if base is not None:  # a session of Spark takes longer to start than the round
+            where = Where(workers=where.workers)
         if is_small:
-            request, workers = replace(request, execution=Execution(store="memory")), 1
+            request, where = replace(request, execution=Execution(store="memory")), Where(workers=1)
         if order == "tape" and base is not None and base[0] == self._sides.uri:
             request = replace(request, to=replace(request.to, incremental=True))
-        report = self._sides.advance(request, workers)
+        report = self._sides.advance(request, where)
         self.report.rounds += 1
         self.report.order = report.order
 

@@ -18,7 +18,7 @@ from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.beginnings import check_not_edited, taped_beginning
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
-from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.engines import LocalEngine, Where, opened_engine
 from tailrace.history.rebuilding.following import Followers
 from tailrace.history.rebuilding.planning import RebuildPlan, plan_rebuild
 from tailrace.history.rebuilding.report import RebuildReport
@@ -75,10 +75,11 @@ _followers: dict[str, Followers] = {}
 """By folder, those of this process."""
 
 
-def advance(plan: Plan, request: Request, workers: int | None, followers: str) -> RebuildReport:
+def advance(plan: Plan, request: Request, where: Where, followers: str) -> RebuildReport:
     """Rebuild. An incremental round keeps the stores of its tasks open in this process, in the folder ``followers``."""
     if not request.to.incremental:
-        return rebuild(_ordered(plan, request), LocalEngine(workers))
+        with opened_engine(where) as engine:
+            return rebuild(_ordered(plan, request), engine)
     if followers not in _followers:
         shutil.rmtree(followers, ignore_errors=True)  # what a killed process has left
         _followers[followers] = Followers(Path(followers))
