@@ -70,7 +70,10 @@ def cluster(folder: Path, **config: str) -> Generator[SparkSession]:
         "spark.driver.bindAddress": HOSTS[0],
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
-        "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
+        # Those of Spark itself are no options of a Java process.
+        "spark.executor.extraJavaOptions": " ".join(
+            one for one in os.environ.get("SPARK_SUBMIT_OPTS", "").split() if not one.startswith("-Dspark.")
+        ),
         **SPECULATION,
         **config,
     }
