@@ -155,11 +155,10 @@ def changed_now(cells: InstanceCache, actor: ActorPlan, key: Any) -> dict[bytes,
         return None
     found: dict[bytes, bytes | None] = {b"": rows.PLAIN + encoded}
     if parts is not None:
-        changed: dict[bytes, bytes | None] = {}
-        for entries in parts.collections():
-            entries.collect_changed(changed)
         start = len(parts.prefix)
-        found |= {row[start:]: value for row, value in changed.items()}
+        for entries in parts.collections():
+            prefix, pending = entries._prefix[start:], entries._pending
+            found |= {prefix + name: pending.get(name) for one, name, _ in cells.undo if one is pending}
         found |= {rows.timer_row(b"", *one): rows.encode_timer(timer) for one, timer in parts.timers.items()}
     return found
 

@@ -354,12 +354,9 @@ class Entries:
 
     def collect(self, batch: dict[bytes, bytes | None]) -> None:
         """Add the pending rows to a batch."""
-        batch.update((self._prefix + name, data) for name, data in self._pending.items())
-
-    def collect_changed(self, batch: dict[bytes, bytes | None]) -> None:
-        """Add the pending rows that the present unit has changed to a batch."""
-        names = (name for one, name, _ in self._parts.table.cells.undo if one is self._pending)
-        batch.update((self._prefix + name, self._pending.get(name)) for name in names)
+        prefix = self._prefix
+        for name, data in self._pending.items():
+            batch[prefix + name] = data
 
     def committed(self) -> None:
         """The pending rows are in the store now."""
@@ -408,7 +405,10 @@ class Entries:
         low, high, takes_low = start, stop, True
         while some := [*islice(order.irange(low, high, (takes_low, False), reverse), _CHUNK)]:
             yield from some
-            low, high, takes_low = (low, some[-1], True) if reverse else (some[-1], high, False)
+            if reverse:
+                high = some[-1]
+            else:
+                low, takes_low = some[-1], False
 
     def _raise_floor(self, name: bytes) -> None:
         before = self._floor.get(None, MISSING)
