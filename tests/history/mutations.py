@@ -80,10 +80,10 @@ MUTATIONS = {
         "history.moving.reshaping:_Reshaping._known_snapshot", "tape.decode_cut(first).identity == self._identity(0)", "True", law=10, tests=_ANOTHER
     ),
     "the-order-of-partitions-in-a-spread-topic": Mutation(
-        "history.moving.spreading:Spread.routed", "key=itemgetter(0)", "key=lambda _: 0", law=10, tests=_THERE_AND_BACK
+        "history.moving.spreading:Routing.routed", "key=itemgetter(0)", "key=lambda _: 0", law=10, tests=_THERE_AND_BACK
     ),
     "a-record-spread-by-its-old-partition": Mutation(
-        "history.moving.spreading:Spread._goes_to", "number % self._after if key is None else partition_of(key, self._after)", "number % self._after", law=10, tests=_CHAINED
+        "history.moving.spreading:Routing._goes_to", "number % self._after if key is None else partition_of(key, self._after)", "number % self._after", law=10, tests=_CHAINED
     ),
     # upgrades
     "an-upgrade-without-its-last-round": Mutation(

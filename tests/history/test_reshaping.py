@@ -195,14 +195,19 @@ def test_a_rebuild_from_the_snapshot_comes_to_the_state(
     assert "differences: none" in done("compare", *app, "rebuilt", "log2").out
 
 
-@pytest.mark.parametrize("step", RESHAPING)
-def test_one_that_is_killed_is_repeated_until_it_is_done(life: Life, step: str) -> None:
+def killed_after(life: Life, step: str, *more: str) -> None:
+    """The command, in a process that kills itself after a step."""
     command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.depots:of_2"]
-    command += ["--partitions", "2", "--log", "log1", "--to", "new", "--snapshots", "snapshots"]
-    before = life.log.ends(life.log.topics())
+    command += ["--partitions", "2", "--log", "log1", "--to", "new", "--snapshots", "snapshots", *more]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     killed = subprocess.run(command, cwd=life.folder, env=environment, check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+
+@pytest.mark.parametrize("step", RESHAPING)
+def test_one_that_is_killed_is_repeated_until_it_is_done(life: Life, step: str) -> None:
+    before = life.log.ends(life.log.topics())
+    killed_after(life, step)
     log = EmbeddedLog(life.folder / "new")
     if step != "arriving":
         with pytest.raises(AppMovedError, match="not everything is here yet"):
@@ -225,11 +230,7 @@ def test_producers_go_on_and_what_they_write_is_forwarded_once_wherever_it_is_ki
 ) -> None:
     uri, spread, commit = str(life.folder / "snapshots"), _Reshaping._spread, EmbeddedWriter.commit
     events = iter(EVENTS[150:])
-    command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.depots:of_2"]
-    command += ["--partitions", "2", "--log", "log1", "--to", "new", "--snapshots", "snapshots", "--follow"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    killed = subprocess.run(command, cwd=life.folder, env=environment, check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed_after(life, step, "--follow")
 
     def produced(log: StoredLog, count: int) -> None:
         log.append_all(outputs([*islice(events, count)]))

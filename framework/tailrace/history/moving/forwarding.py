@@ -22,7 +22,7 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError
 from tailrace.core.names import forwarded_of
 from tailrace.core.records import Output
-from tailrace.history.moving.spreading import Spread
+from tailrace.history.moving.spreading import Routing
 from tailrace.history.reading.stretches import last
 from tailrace.log.interface import StoredLog, TopicSettings, Writer
 
@@ -63,9 +63,7 @@ class Forwarder:
                 hint="Leave --follow out.",
             )
         self._app, self._source, self._ends = plan.app, source, {name: [*at] for name, at in found.items()}
-        self._spreads = {
-            name: Spread(plan, source, target, None, name, rekeyed=rekeyed) for name in self._ends
-        }
+        self._routes = {name: Routing(plan, source, target, name, rekeyed=rekeyed) for name in self._ends}
         self._writer = target.writer(forwarded_of(plan.app))
 
     def step(self) -> int:
@@ -73,7 +71,7 @@ class Forwarder:
         now, count = self._source.ends(self._ends).offsets, 0
         for name, starts in self._ends.items():
             stops = [min(end, start + _AT_ONCE) for start, end in zip(starts, now[name], strict=True)]
-            for number, one in self._spreads[name].routed(starts, stops):
+            for number, one in self._routes[name].routed(starts, stops):
                 self._writer.append([Output(name, one.key, one.value, one.timestamp_ms, one.headers)], number)
                 count += 1
             self._ends[name] = stops

@@ -261,10 +261,9 @@ class _Reshaping:
                 found[name] = self._spread(copy, name, starts, ends[name])
         finally:
             placer.close()
-        now = source.ends(noted).offsets
-        if {name: at for name, at in now.items() if not self._is_fed(name)} != {
-            name: at for name, at in ends.items() if not self._is_fed(name)
-        }:
+        still = [name for name in noted if not (self._live and name in self._fed)]
+        now = source.ends(still).offsets
+        if any([*now[name]] != ends[name] for name in still):
             raise AppMovedError(
                 f"something has written to the topics of {plan.app!r} on the old log while they were copied",
                 hint=f"Stop the producers, or forward what they write (--follow). {BEGIN_AGAIN}",
@@ -272,10 +271,6 @@ class _Reshaping:
         read = {name for cut in self._cuts.values() for name in cut.positions}
         positions = {name: at for name, (_, at) in found.items() if name in read}
         return [one for one, _ in found.values()], positions
-
-    def _is_fed(self, name: str) -> bool:
-        """Whether producers may write to a topic meanwhile."""
-        return self._live and name in self._fed
 
     def _ends(self, noted: Sequence[str]) -> dict[str, list[int]]:
         """The ends of the old topics. Of those that are fed, as they were when the copy was begun."""
