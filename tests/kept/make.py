@@ -19,6 +19,7 @@ import msgspec
 from tailrace.core import rows
 from tailrace.core.declare import schema
 from tailrace.core.engine import tape
+from tailrace.history.rebuilding.engines import Where
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.log.archive import layout
 from tailrace.log.embedded import EmbeddedLog, database
@@ -89,7 +90,7 @@ def made(to: Path) -> None:
 
 def _upgrade(to: Path) -> None:
     log = to / "upgraded"
-    wanted = Wanted(old=_ONE, new=_TWO, log=str(log), snapshots=str(to / "upgrading"), workers=1)
+    wanted = Wanted(old=_ONE, new=_TWO, log=str(log), snapshots=str(to / "upgrading"), where=Where(workers=1))
     service = ("run", _TWO, "--log", log, "--state", to / "other", "--log-format", "json")
     with ExitStack() as stack:
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import UsageError
+from tailrace.history.rebuilding.engines import Where
 from tailrace.lab.upgrade.driver import Upgrading
 from tests.lab.upgrade.stage import (
     OLD,
@@ -26,12 +27,12 @@ from tests.lab.upgrade.stage import (
 @pytest.mark.long
 def test_spark_rebuilds_and_the_new_version_takes_over_under_production(tmp_path: Path) -> None:
     log, new = tmp_path / "log", corrected(tmp_path)
-    asked = msgspec.structs.replace(wanted_in(tmp_path, new), engine="spark", master="local[2,4]")
+    asked = msgspec.structs.replace(wanted_in(tmp_path, new), where=Where("spark", "local[2,4]"))
     with ExitStack() as stack:
         producer = stack.enter_context(Producer(log, batch=5))
         runs = stack.enter_context(service(OLD, log, tmp_path))
         runs.wait_for("a partition runs", times=2)
-        refused = msgspec.structs.replace(asked, master="sc://elsewhere")
+        refused = msgspec.structs.replace(asked, where=Where("spark", "sc://elsewhere"))
         with ExitStack() as ends, pytest.raises(UsageError, match="Spark Connect"):
             Upgrading(refused, ends).run()
         waits = stack.enter_context(service(new, log, tmp_path))

@@ -61,15 +61,7 @@ def upgrade(
     """
     outside_of_log(uri, folder, "--snapshots")
     wanted = Wanted(
-        old=old,
-        new=new,
-        log=str(folder),
-        snapshots=uri,
-        outputs=outputs,
-        rollback=rollback,
-        workers=where.workers,
-        engine=where.engine,
-        master=where.master,
+        old=old, new=new, log=str(folder), snapshots=uri, outputs=outputs, rollback=rollback, where=where
     )
     with progress() as report_progress, ExitStack() as stack:
 

@@ -21,6 +21,7 @@ import msgspec
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.stretches import scan
 from tailrace.history.reading.upgrades import last_upgrade
+from tailrace.history.rebuilding.engines import Where
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.log import TopicSettings
 from tailrace.log.interface import StoredLog
@@ -237,7 +238,7 @@ def wanted_in(folder: Path, new: str, *, rollback: bool = False, log: str = "") 
         log=log or str(folder / "log"),
         snapshots=str(folder / "snapshots"),
         rollback=rollback,
-        workers=1,
+        where=Where(workers=1),
     )
 
 

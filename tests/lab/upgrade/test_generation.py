@@ -111,7 +111,7 @@ def test_after_each_round_the_changelog_has_its_rows_wherever_a_write_was_killed
 
 
 def switched(folder: Path, plan: Plan) -> None:
-    """The state as it is now goes on in another changelog, as after an upgrade; the service handles more."""
+    """The state continues in another changelog, as after an upgrade; the service handles more."""
     _, found = done(folder)
     written(folder, plan, found)
     upgrade = Upgrade(
@@ -130,7 +130,7 @@ def switched(folder: Path, plan: Plan) -> None:
         with closing(log.writer(upgrades_of(plan.app))) as writer:
             note_upgrade(writer, plan.app, upgrade)
         old, new = changelog_of(plan.app), changelog_of(plan.app, 1)
-        close_generation(log, [TopicPartition(old, number) for number in range(plan.partitions)], new)
+        close_generation(log, old, new)
     serve_tallies(folder, keys=20, rounds=2, first_round=3)
 
 

@@ -14,8 +14,8 @@ reading the changelog from its beginning. If not, the start is an event of that 
                              rebuilt and to replace the state        and is at the same moment (see
                                                                      ``comparing.cut_differences``): then it
                                                                      is seeded
-    the rows of the snapshot, by an      that one                    the same, without rows; what is replaced is in the
-    upgrade (``lab.upgrade``)                                        changelog before
+    the snapshot's rows,     that one                                the same, without rows; what is replaced is in the
+    by an upgrade                                                    changelog before
 
 To *seed* is one transaction of the task's own id, which fences the previous owner of that id. It contains the
 rows of the snapshot that the changelog does not have, deletions of all others, the messages in flight, the cut, the input offsets, and a

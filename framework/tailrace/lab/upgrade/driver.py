@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -37,10 +36,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: str
     outputs: str = "keep"
     rollback: bool = False
-    workers: int | None = None
-    engine: Literal["local", "spark"] = "local"
-    """Of the first round."""
-    master: str | None = None
+    where: Where = Where()
 
 
 class UpgradePlan(msgspec.Struct, kw_only=True):
@@ -94,7 +90,7 @@ class Upgrading:
             log,
             wanted.log,
             uri,
-            Where(wanted.engine, wanted.master, wanted.workers),
+            wanted.where,
             wanted.outputs == "correct",
             str(Path(Place.at(uri).path) / old_is.app / "_work" / "followers"),
         )
@@ -177,7 +173,9 @@ class Upgrading:
 
     def _planned(self, order: Order) -> RebuildPlan:
         request = self._sides.request(order, None)
-        return self._sides.new.ask("planned", RebuildPlan, request=request, workers=self._wanted.workers)
+        return self._sides.new.ask(
+            "planned", RebuildPlan, request=request, workers=self._wanted.where.workers
+        )
 
     def run(self, reached: Say = lambda _: None) -> UpgradeReport:
         """Upgrade; ``reached``: see ``Steps``. Raises OptionError, and what a rebuild raises."""

@@ -20,7 +20,7 @@ that it cannot note its step again, and the last record is read once more when i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 
@@ -99,10 +99,10 @@ def _differing(
     yield from ((row, None) for row, value in before.items() if value is not None)
 
 
-def close_generation(log: Log, old: Iterable[TopicPartition], new: str) -> None:
-    """Write into the partitions of a changelog that the state is in the topic ``new`` from now on."""
+def close_generation(log: Log, old: str, new: str) -> None:
+    """Write into all partitions of the changelog ``old``, in one commit, that the state is in ``new`` from now on."""
     now_ms = time.time_ns() // 1_000_000
-    for topic, number in old:
-        with closing(log.writer(topic)) as writer:
-            writer.append([Output(topic, MOVED, new.encode(), now_ms)], number)
-            writer.commit()
+    with closing(log.writer(old)) as writer:
+        for number in range(log.partitions(old)):
+            writer.append([Output(old, MOVED, new.encode(), now_ms)], number)
+        writer.commit()

@@ -56,7 +56,7 @@ from tailrace.lab.upgrade.corrections import Correction
 from tailrace.lab.upgrade.generation import close_generation
 from tailrace.lab.upgrade.tasks import AboutVersion
 from tailrace.lab.versions import Version
-from tailrace.log.interface import StoredLog, TopicPartition, Writer
+from tailrace.log.interface import StoredLog, Writer
 from tailrace.state.snapshots import Manifest, Place, Snapshots
 
 T = TypeVar("T")
@@ -306,8 +306,7 @@ class Steps:
 
     def _await_new(self) -> None:
         old, new = (changelog_of(self._app, one) for one in (self._upgrade.before, self._upgrade.generation))
-        numbers = range(self._sides.old_is.partitions)
-        close_generation(self._log, [TopicPartition(old, number) for number in numbers], new)
+        close_generation(self._log, old, new)
         self._say(f"waiting for processes of version {self._upgrade.new!r}: start them, if none waits yet")
         self._new("await_begun", type(None), snapshot=self._upgrade.snapshot)
         if self.report.stopped_s:
