@@ -228,8 +228,7 @@ def test_one_that_is_killed_is_repeated_until_it_is_done(life: Life, step: str) 
 def test_producers_go_on_and_what_they_write_is_forwarded_once_wherever_it_is_killed(
     life: Life, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri, spread, commit = str(life.folder / "snapshots"), _Reshaping._spread, EmbeddedWriter.commit
-    events = iter(EVENTS[150:])
+    spread, commit, events = _Reshaping._spread, EmbeddedWriter.commit, iter(EVENTS[150:])
     killed_after(life, step, "--follow")
 
     def produced(log: StoredLog, count: int) -> None:
@@ -242,7 +241,7 @@ def test_producers_go_on_and_what_they_write_is_forwarded_once_wherever_it_is_ki
     produced(life.log, 12)
     new = EmbeddedLog(life.folder / "new")
     monkeypatch.setattr(_Reshaping, "_spread", spread_meanwhile)
-    reshape(life.plan, life.log, new, uri, 2, live=True)
+    reshape(life.plan, life.log, new, str(life.folder / "snapshots"), 2, live=True)
 
     def kill(*_: Any) -> None:
         raise KeyboardInterrupt
