@@ -24,7 +24,7 @@ MINUTES ?= 5
 BIN := .venv/bin
 LOCK := requirements/dev.txt requirements/extras.txt requirements/data.txt
 # Absent names fall out, so that the checks work while a room is still empty.
-TYPED := $(wildcard framework services schemas tests benchmarks) .ci/suite.py
+TYPED := $(wildcard framework services schemas tests benchmarks) .ci/suite.py .ci/pip_settings.py
 SOURCES := $(wildcard framework services schemas tests benchmarks docs) .ci
 
 .PHONY: help
@@ -124,27 +124,31 @@ kafka: .venv/installed java  ## the jars of the tests' Kafka broker and schema r
 	@.ci/kafka $(BIN)/python
 
 .PHONY: lock
-lock:  ## resolve the dependencies anew (needs uv on the PATH)
+lock: .venv-uv/installed  ## resolve the dependencies anew
 	$(call compile,runtime) --extra kafka --extra http --extra parquet pyproject.toml
 	$(call compile,extras) -c requirements/runtime.txt -c requirements/constraints.in --all-extras pyproject.toml
 	$(call compile,dev) -c requirements/extras.txt pyproject.toml requirements/dev.in
 	$(call compile,data) -c requirements/extras.txt --no-deps requirements/data.in
+	$(call compile,uv) requirements/uv.in
 
 # The tools give way to the extras (dev after extras), so that one environment can hold both.
-compile = uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
+compile = .venv-uv/bin/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
     --no-emit-find-links --custom-compile-command "make lock" -o requirements/$(1).txt
 
 .PHONY: clean
 clean:  ## remove environments, caches and reports
-	rm -rf .venv .venv-3.* .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-3.* .venv-uv .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: environments
 environments: .venv/installed $(patsubst %,.venv-%/installed,$(wordlist 2,9,$(PYTHONS)))  ## those of all Pythons
 
-# .venv is made with the first Python found, .venv-X.Y with that one.
-.venv/installed: $(LOCK) pyproject.toml .ci/environment
+# .venv is made with the first Python found, .venv-X.Y with that one; .venv-uv has what installs into them.
+.venv/installed: $(LOCK) pyproject.toml .ci/environment | .venv-uv/installed
 	.ci/environment .venv $(PYTHONS)
 
-.venv-%/installed: $(LOCK) pyproject.toml .ci/environment
+.venv-uv/installed: requirements/uv.txt
+	.ci/environment --uv .venv-uv $(PYTHONS)
+
+.venv-%/installed: $(LOCK) pyproject.toml .ci/environment | .venv-uv/installed
 	.ci/environment .venv-$* $*
