@@ -6,7 +6,7 @@ Later both continue from snapshots, with empty state folders. At the end, all in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from services.demo.console import Console
@@ -14,6 +14,8 @@ from services.demo.process import Service, ServiceFailed
 
 _LOOK_S = 0.05
 _LOOK_AT_KAFKA_S = 0.1
+_LOOK_AT_PROGRESS_S = 1.0
+"""So often all counts are read, which takes longer than to look whether a condition holds."""
 _STANDSTILL_S = 180.0
 """If nothing is committed for this long, the run has failed. Quiet inputs hold everything back for 60 s (``idle_after``) after a start."""
 
@@ -134,28 +136,32 @@ class LiveRun:
 
     def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition, and show the progress."""
-        aircraft, airport = self._aircraft, self._airport
-        committed, moved_s = -1, time.monotonic()
+        committed, moved_s, looked_s = -1, time.monotonic(), 0.0
         while not condition():
             for one in self._running:
                 if one.has_left():
                     raise ServiceFailed(f"{one.name} has exited too early")
-            aircraft.has_left()
-            now_s, now = time.monotonic(), aircraft.committed() + airport.committed()
-            if now > committed:
-                committed, moved_s = now, now_s
-            elif now_s - moved_s > _STANDSTILL_S:
-                raise ServiceFailed(f"nothing was committed for {_STANDSTILL_S:.0f} s")
-            self._console.progress(self._line(now_s, now))
+            self._aircraft.has_left()
+            now_s = time.monotonic()
+            if now_s - looked_s > _LOOK_AT_PROGRESS_S:
+                counts = [one.committed() for one in (self._aircraft, self._airport)]
+                if sum(counts) > committed:
+                    committed, moved_s = sum(counts), now_s
+                elif now_s - moved_s > _STANDSTILL_S:
+                    raise ServiceFailed(f"nothing was committed for {_STANDSTILL_S:.0f} s")
+                self._console.progress(self._line(now_s, counts))
+                looked_s = now_s
             time.sleep(_LOOK_AT_KAFKA_S if self._on_kafka else _LOOK_S)
 
-    def _line(self, now_s: float, now: int) -> str:
+    def _line(self, now_s: float, counts: Sequence[int]) -> str:
+        now = sum(counts)
         since_s, before = self._before
         if now_s - since_s >= 2.0:
             self._before = now_s, now
             self._rate = (now - before) / (now_s - since_s) if since_s else 0.0
         shares = [
-            f"{one.name} {one.committed():9,} of {one.waiting():,}" for one in (self._aircraft, self._airport)
+            f"{one.name} {count:9,} of {one.waiting():,}"
+            for one, count in zip((self._aircraft, self._airport), counts, strict=True)
         ]
         rate = f"   {self._rate:7,.0f} records/s" if self._rate else ""
         return f"{now_s - self._begun_s:4.0f} s   {'   '.join(shares)}{rate}"

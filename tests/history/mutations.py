@@ -52,7 +52,7 @@ MUTATIONS = {
         "history.rebuilding.rounds_unit:_Sends.flush", "held[stop:]", "[]", law=10, tests=_FOR_LATER
     ),
     "a-round-whose-events-are-late-all-the-same": Mutation(
-        "history.rebuilding.rounds_unit:_RoundRun.write", "totals.late or self._behind.behind", "False", law=10, tests=_LATE
+        "history.rebuilding.rounds_unit:_RoundRun.write", "totals.late or self._behind.behind", "False", law=10, tests=_LATE, first="test_an_app_with_late_events_falls_back_to_one_unit[s2"
     ),
     "late-events-forwarded-by-a-round": Mutation(
         "history.rebuilding.rounds_unit:_Sends.take", "time_ms <= highest_ms - lag_ms", "False", law=10, tests=_LATE

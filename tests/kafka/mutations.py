@@ -145,7 +145,7 @@ def mutation_of(name: str) -> Mutation:
 
 def run(name: str) -> int:
     """Run the tests of a mutation on code that is broken; 0 if they fail."""
-    return 0 if noticed(MUTATIONS[name].tests) else 1
+    return 0 if noticed(MUTATIONS[name].tests, MUTATIONS[name].first) else 1
 
 
 def main(name: str) -> int:

@@ -75,6 +75,7 @@ MUTATIONS = {
         "actor.sums.items() if falls else best.items()",
         "best.items()",
         tests=_ROLLING,
+        first="test_the_best_names_are_those_of_the_exact_sums",
     ),
     "a-fall-that-is-judged-by-the-sum-before-the-last": Mutation(
         "library.rolling:add_top.take",

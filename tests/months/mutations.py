@@ -27,7 +27,7 @@ MUTATIONS = {
         "runtime.worker:Worker.start", "self.phase == STARTING", "False", law=10, tests=_WORKER
     ),
     "sends-of-other-code-that-are-not-compared": Mutation(
-        "history.rebuilding.recorded_sends:Sends.take", "found[0] < until", "False", law=10, tests=_CORRECTED
+        "history.rebuilding.recorded_sends:Sends.take", "found[0] < until", "False", law=10, tests=_CORRECTED, first="test_it_stops_in_the_commit_of_the_first_record"
     ),
     "a-digest-of-the-code-without-its-modules": Mutation(
         "history.rebuilding.code_digest:code_of", "parts[f'module {name}'] = _module_digest(name)", "pass", law=10, tests=_CODE
@@ -42,10 +42,10 @@ MUTATIONS = {
         "history.rebuilding.recorded_sends:compares_before", "part and bool(own_inputs(plan))", "False", law=10, tests=_PARTS
     ),
     "events-from-after-the-time-of-a-state": Mutation(
-        "core.engine.input_lane:InputLane._up_to", "<= as_of_ms", "<= as_of_ms + 20000", law=10, tests=_PARTS
+        "core.engine.input_lane:InputLane._up_to", "<= as_of_ms", "<= as_of_ms + 20000", law=10, tests=_PARTS, first="test_as_of_a_time_it_has_the_events_up_to_it"
     ),
     "sources-that-do-not-reach-the-time-of-a-state": Mutation(
-        "core.engine.canonical:Canonical._reach", "if lane.judged", "if False", law=10, tests=_PARTS
+        "core.engine.canonical:Canonical._reach", "if lane.judged", "if False", law=10, tests=_PARTS, first="test_as_of_a_time_it_has_the_events_up_to_it"
     ),
     "a-rebuild-that-ends-behind-the-last-commits": Mutation(
         "history.rebuilding.canonical_targets:_last_positions", "min(end, max(", "max(end, max(", law=10, tests=_STANDS

@@ -30,7 +30,7 @@ MUTATIONS = {
         "core.engine.task:Task._take", "time_ms <= watermark and judged", "time_ms < watermark and judged", law=9, tests=_ORACLE
     ),
     "processing-time-before-event-time": Mutation(
-        "core.engine.firing:Firing._next", "if found is not None:\n        return found", "pass", law=9, tests=_ORACLE
+        "core.engine.firing:Firing._next", "if found is not None:\n        return found", "pass", law=9, tests=_ORACLE, first="test_an_actor_does_what_the_rules_say_whatever_strikes_it[50-99]"
     ),
     "events-that-wait-though-all-inputs-are-idle": Mutation(
         "core.engine.watermarks:Watermarks._highest_read", "max(mark, *(self.waiting_until(one) for one in self.together[operator]))", "mark", law=9, tests=_ORACLE
@@ -86,20 +86,20 @@ MUTATIONS = {
     ),
     # The same in a rebuild
     "a-canonical-order-in-which-one-input-runs-ahead": Mutation(
-        "core.engine.canonical:Canonical._choose", "first], limit_of", "first], 9000 + limit_of", law=9, tests=_REBUILDS
+        "core.engine.canonical:Canonical._choose", "first], limit_of", "first], 9000 + limit_of", law=9, tests=_REBUILDS, first="test_in_canonical_order"
     ),
     # Maps
     "a-floor-of-a-failed-unit-kept": Mutation(
         "core.handling.entries:Entries._raise_floor", "self._parts.table.cells.undo.append((self._floor, None, before))", "pass", law=9, tests=_MAPS
     ),
     "a-queue-that-reads-what-it-has-deleted": Mutation(
-        "core.handling.entries:Entries._raise_floor", "self._floor[None] = name", "pass", law=9, tests=_MAPS
+        "core.handling.entries:Entries._raise_floor", "self._floor[None] = name", "pass", law=9, tests=_MAPS, first="test_a_scan_reads_what_is_in_its_range"
     ),
     "an-entry-below-the-floor-not-found": Mutation(
-        "core.handling.entries:Entries.put", "self._floor[None] = name", "pass", law=9, tests=_MAPS
+        "core.handling.entries:Entries.put", "self._floor[None] = name", "pass", law=9, tests=_MAPS, first="test_a_map_state_does_what_a_sorted_dict_does[True-tiny"
     ),
     "an-entry-after-the-first-scan-not-found": Mutation(
-        "core.handling.entries:Entries._touch", "self._order.add(name)", "pass", law=9, tests=_MAPS
+        "core.handling.entries:Entries._touch", "self._order.add(name)", "pass", law=9, tests=_MAPS, first="test_a_map_state_does_what_a_sorted_dict_does[False-as"
     ),
     "a-deleted-entry-that-a-scan-finds": Mutation(
         "core.handling.entries:Entries.names", "not self.has(name)", "False", law=9, tests=_MAPS
@@ -111,10 +111,10 @@ MUTATIONS = {
         "core.handling.entries:Entries._keep", "self._parts.table.cells.undo.append((self._as_sealed, name, MISSING))", "pass", law=9, tests=_MAPS
     ),
     "items-appended-to-a-list-of-an-older-type": Mutation(
-        "core.handling.entries:Entries.read", "self.plan.encode(value) == data", "True", law=9, tests=_MAPS
+        "core.handling.entries:Entries.read", "self.plan.encode(value) == data", "True", law=9, tests=_MAPS, first="test_what_an_older_type_wrote_is_encoded_as_a_whole"
     ),
     "a-scan-that-costs-what-is-pending": Mutation(
-        "core.handling.entries:Entries._changed", "order is None", "True", law=9, tests=_MAPS
+        "core.handling.entries:Entries._changed", "order is None", "True", law=9, tests=_MAPS, first="test_a_scan_reads_what_is_in_its_range"
     ),
     # Quarantine
     "a-waiting-key-whose-events-go-on": Mutation(

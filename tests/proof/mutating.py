@@ -32,6 +32,8 @@ class Mutation(NamedTuple):
     law: int = 0
     tests: tuple[str, ...] = ()
     """The tests that must notice it, as arguments of pytest; none: the check of the law must."""
+    first: str = ""
+    """How the name of the test begins that notices it. It is run before the others, as they may take ten seconds."""
 
     @property
     def module(self) -> str:
@@ -117,23 +119,28 @@ def failures() -> tuple[type[BaseException], ...]:
 
 
 class _Failures:
-    """A plugin that counts the tests that failed as a check does, and not in a fixture."""
+    """A plugin that counts the tests that failed as a check does, and not in a fixture. It runs the ``first`` before the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: str) -> None:
         self.count = 0
+        self._first = first
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        assert any(one.name.startswith(self._first) for one in items), f"there is no test {self._first}"
+        items.sort(key=lambda one: not one.name.startswith(self._first))
 
     def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
         if call.when == "call" and call.excinfo is not None and call.excinfo.errisinstance(failures()):
             self.count += 1
 
 
-def noticed(tests: Sequence[str]) -> bool:
+def noticed(tests: Sequence[str], first: str = "") -> bool:
     """Whether one of these tests fails, by one of ``failures``."""
     import shlex
 
     import pytest
 
-    found = _Failures()
+    found = _Failures(first)
     os.environ |= {"TAILRACE_SEEDS": SEEDS, "TAILRACE_MUTATED": "1"}
     options = ["-q", "-x", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]

@@ -279,7 +279,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.values.event_values:_may_hold_floats", "(inspect.FloatType, *_UNTYPED)", "(inspect.FloatType,)", law=8, tests=_EVENT_VALUES
     ),
     "a-wrong-type-emitted-in-a-test": Mutation(
-        "core.declare.checked_context:CheckedContext.emit", "to.codec.check(event)", "pass", law=8, tests=_EVENT_VALUES
+        "core.declare.checked_context:CheckedContext.emit", "to.codec.check(event)", "pass", law=8, tests=_EVENT_VALUES, first="test_a_test_finds_an_event_whose_readers"
     ),
     "records-deleted-unread-stepped-over": Mutation(
         "runtime.restore:Restore._step_over", "not self.after_deleted", "False", law=8, tests=_OFFSETS
@@ -367,7 +367,7 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.delivery:Delivery.run_until_ms", "min([task.due_ms(self._all_raised) for task in self._tasks])", "FOREVER", law=9, tests=_DELIVERED
     ),
     "own-topics-whose-watermark-does-not-rise": Mutation(
-        "core.engine.delivery:Delivery.risen", "mark != self._marks[name]", "False", law=9, tests=_CORRECTED
+        "core.engine.delivery:Delivery.risen", "mark != self._marks[name]", "False", law=9, tests=_CORRECTED, first="test_an_app_that_has_not_run_yet"
     ),
     "an-order-of-two-inputs-that-a-third-changes": Mutation(
         "core.engine.merge:Merge.next_run.limit_ms", "limit_of(first, step * self._tolerance_ms, other, self._tolerance_ms)", "(step + 2) * self._tolerance_ms", law=9, tests=_MERGE
@@ -412,7 +412,7 @@ MUTATIONS: dict[str, Mutation] = {
         "runtime.slices:Slices._may_fall_idle", "not self._phase and", "", law=9, tests=_PARTITION_TIME
     ),
     "an-end-of-a-run-taken-for-that-of-the-input": Mutation(
-        "runtime.progress:last_phase", "if ends_input else READING", "", law=9, tests=_NIGHTS
+        "runtime.progress:last_phase", "if ends_input else READING", "", law=9, tests=_NIGHTS, first="test_two_nights_by_hand_on_the_embedded_log"
     ),
     "an-input-that-continues-and-is-still-taken-for-ended": Mutation(
         "core.engine.task:Task.reopen", "self.opened(operator)", "pass", law=9
@@ -421,10 +421,10 @@ MUTATIONS: dict[str, Mutation] = {
         "core.engine.task:Task.finish", "return True", "return False", law=9, tests=_NIGHTS
     ),
     "a-heartbeat-that-moves-the-end": Mutation(
-        "core.engine.actor_timers:ActorTimers.moves_the_end", "not in self.plan.unless_ended", "is not None", law=9, tests=_NIGHTS
+        "core.engine.actor_timers:ActorTimers.moves_the_end", "not in self.plan.unless_ended", "is not None", law=9, tests=_NIGHTS, first="test_a_heartbeat_does_not_pass_the_last_timer"
     ),
     "an-event-after-the-end-of-input-handled-in-silence": Mutation(
-        "runtime.slices:Slices._check_open", "True not in ended", "True", law=9, tests=_NIGHTS
+        "runtime.slices:Slices._check_open", "True not in ended", "True", law=9, tests=_NIGHTS, first="test_an_event_after_the_end_of_input_is_an_error"
     ),
     "operators-on-a-stream-that-end-one-by-one": Mutation(
         "core.engine.watermarks:Watermarks.has_ended", "and all((ended[one] for one in self.together[operator]))", "", law=9, tests=_TOGETHER
@@ -474,7 +474,7 @@ def run(name: str) -> int:
 
     made = MUTATIONS[name]
     if made.tests:
-        return 0 if noticed(made.tests) else 1
+        return 0 if noticed(made.tests, made.first) else 1
     try:
         LAWS[made.law]()
     except failures() as error:
