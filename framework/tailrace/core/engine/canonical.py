@@ -38,7 +38,7 @@ result has its own tape.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from tailrace.core.declare.plan import InputPlan
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK
@@ -59,7 +59,8 @@ class Canonical:
     is called with each record that the app sends to itself; see ``Delivery``. Of own inputs, a run with
     ``deliver`` reads only the records that others have written, and the tasks' positions in these inputs are
     then the ``ends`` of the histories. ``finish`` ends all input at the end of history. ``limit`` stops
-    earlier (with ``deliver``, only by offsets). A ``KeySplitPlan`` may take the place of a task.
+    earlier (with ``deliver``, only by offsets), and each task at its own ``offsets``, if they are given. A
+    ``KeySplitPlan`` may take the place of a task.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Canonical:
         deliver: Deliver | None = None,
         finish: bool = False,
         limit: Limit | None = None,
+        offsets: Sequence[Mapping[str, int]] | None = None,
         window: int | None = None,
     ) -> None:
         self.tasks = tasks
@@ -110,13 +112,13 @@ class Canonical:
                 task,
                 one.index,
                 past,
-                min(past.ends[one.name], limit.offsets.get(one.name, FOREVER)),
+                min(past.ends[one.name], stops.get(one.name, FOREVER)),
                 window,
                 delivered=one.name in own,
                 as_of_ms=limit.as_of_ms,
             )
             for one in plan.inputs
-            for task, past in zip(tasks, pasts, strict=True)
+            for task, past, stops in zip(tasks, pasts, offsets or [limit.offsets] * len(tasks), strict=True)
             if one.name in past.ends
         ]
 

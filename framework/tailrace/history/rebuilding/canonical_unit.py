@@ -97,6 +97,7 @@ class CanonicalRun:
             deliver=_delivered if self.delivers else None,
             finish=self.job.finish,
             limit=self.job.request.limit(unit.partition),
+            offsets=[self.job.request.until.of(number).offsets for number in numbers],
         )
 
     def run(self) -> UnitResult:
