@@ -7,6 +7,7 @@ _STANDS = ("tests/history/rebuilding/test_following.py -k is_used_only",)
 _ROUNDS = ("tests/history/rebuilding/test_rounds.py -k 'random_apps or late_events'",)
 _FOR_LATER = ("tests/history/rebuilding/test_rounds.py -k for_later",)
 _LATE = ("tests/history/rebuilding/test_rounds.py -k late_events",)
+_CHANGED = ("tests/history/rebuilding/test_changed_apps.py -k however",)
 _THERE_AND_BACK = ("tests/history/test_reshaping.py -k there_and_back",)
 _UNDER_WAY = ("tests/history/test_reshaping.py -k is_under_way",)
 _REKEYED = ("tests/history/test_reshaping.py -k other_keys_are_refused",)
@@ -56,6 +57,13 @@ MUTATIONS = {
     ),
     "late-events-forwarded-by-a-round": Mutation(
         "history.rebuilding.rounds_unit:_Sends.take", "time_ms <= highest_ms - lag_ms", "False", law=10, tests=_LATE
+    ),
+    # parts in canonical order
+    "the-offsets-of-one-partition-for-all": Mutation(
+        "history.rebuilding.canonical_unit:CanonicalRun.__init__", "self.job.request.until.of(number).offsets", "self.job.request.until.of(0).offsets", law=10, tests=_CHANGED
+    ),
+    "other-keys-that-send-nothing": Mutation(
+        "history.rebuilding.canonical_unit:_TaskSink._task", "None if job.delivers_sends else self._keys", "self._keys", law=10, tests=_CHANGED
     ),
     # other partitions
     "events-that-wait-lost-in-a-reshape": Mutation(

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -68,6 +68,31 @@ class Node:
     targets: list[str] = field(default_factory=list)
     sends: list[str] = field(default_factory=list)
     gets_messages: bool = False
+    order: Any = None
+    """Of its events; None: that of the web."""
+    commutes: bool = False
+    """Its digest does not depend on that order."""
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A change of one operator: of what it takes with some keys, a part counts for ``more``, or, if that is None, not at all."""
+
+    node: str = ""
+    keys: frozenset[str] = frozenset()
+    times: frozenset[int] = frozenset()
+    """What is changed, by its event time."""
+    since: int = 0
+    """The first call of a key that is changed, and all after it; 0: ``times`` says it."""
+    more: int | None = None
+
+    def counts(self, node: str, one: Piece, call: int) -> int | None:
+        """What a piece counts for; None: nothing."""
+        if node != self.node or one.key not in self.keys:
+            return one.amount
+        if call < self.since if self.since else one.at not in self.times:
+            return one.amount
+        return None if self.more is None else one.amount + self.more
 
 
 @dataclass
@@ -82,10 +107,15 @@ class Web:
     idle_after: str = "1000d"
     """Of the sources. What falls idle may be late when it wakes: so unless a test minds that, they do not."""
     order: Any = "arrival"
+    plant: Plant = Plant()
     app: tr.App = field(init=False)
 
     def __post_init__(self) -> None:
         self.app = build(self)
+
+    def order_of(self, node: Node) -> Any:
+        """In which order an operator takes what it gets."""
+        return node.order or self.order
 
     @property
     def sources(self) -> list[str]:
@@ -195,10 +225,10 @@ def build(web: Web) -> tr.App:
         if node.width:
             if node.stream is not None:
                 takes.append(streams[node.stream])
-            classes[node.name] = _actor(app, node, takes, targets, results, streams, classes, web.order)
+            classes[node.name] = _actor(web, app, node, takes, targets, results, streams, classes)
         else:
             out = streams.get(node.gives) if node.gives is not None else None
-            _function(app, node, takes, targets, results, out, web.order)
+            _function(web, app, node, takes, targets, results, out)
     for node in web.nodes:
         told: list[Any] = [topics[name] for name in node.targets] + [results] + [*node.sends]
         if node.gives is not None:
@@ -208,24 +238,24 @@ def build(web: Web) -> tr.App:
     return app
 
 
-def _function(
-    app: tr.App, node: Node, takes: Any, targets: Any, results: Any, stream: Any, order: Any
-) -> None:
+def _function(web: Web, app: tr.App, node: Node, takes: Any, targets: Any, results: Any, stream: Any) -> None:
     def hand_on(event: Piece, ctx: tr.Context[str]) -> None:
-        if event.hops >= FAR:
+        amount = web.plant.counts(node.name, event, 0)
+        if event.hops >= FAR or amount is None:
             return
         if stream is not None:
-            ctx.emit(stream, msgspec.structs.replace(event, hops=event.hops + 1))
+            ctx.emit(stream, msgspec.structs.replace(event, amount=amount, hops=event.hops + 1))
         for target in targets:
             key = rekeyed(event.key, node.name)
-            ctx.emit(target, Piece(key, ctx.event_time, event.amount, event.hops + 1))
+            ctx.emit(target, Piece(key, ctx.event_time, amount, event.hops + 1))
         if not targets and stream is None:
-            ctx.emit(results, Result(node.name, event.key, ctx.event_time, event.amount))
+            ctx.emit(results, Result(node.name, event.key, ctx.event_time, amount))
 
-    app.process(*takes, name=node.name, order=order)(hand_on)
+    app.process(*takes, name=node.name, order=web.order_of(node))(hand_on)
 
 
 def _actor(
+    web: Web,
     app: tr.App,
     node: Node,
     takes: Any,
@@ -233,18 +263,24 @@ def _actor(
     results: Any,
     streams: Any,
     classes: dict[str, Any],
-    order: Any,
 ) -> Any:
+    order = web.order_of(node)
+
     class Windows(tr.Actor, order=order):
         sums: dict[str, int] = tr.field(default_factory=dict)
         hops: dict[str, int] = tr.field(default_factory=dict)
+        calls: int = 0
         digest: int = 0
         """Of all that it got, in its order: two runs that differ in that have other rows."""
         instant: tuple[int, int] = (0, 0)
         """In the order of event time: the last instant, and the sum of its amounts, whose order may differ."""
 
-        def add(self, amount: int, hops: int, ctx: tr.Context[str]) -> None:
+        def add(self, given: int, hops: int, ctx: tr.Context[str]) -> None:
             if hops >= FAR:
+                return
+            self.calls += 1
+            amount = web.plant.counts(node.name, Piece(ctx.key, ctx.event_time, given), self.calls)
+            if amount is None:
                 return
             told = ctx.event_time, amount
             if order == "event-time":
@@ -253,7 +289,9 @@ def _actor(
                     self.instant,
                     (ctx.event_time, amount + (before if at == ctx.event_time else 0)),
                 )
-            if order == "arrival" or told[0] != ctx.event_time:
+            if node.commutes:
+                self.digest = (self.digest + crc32(f"{told}".encode())) % (1 << 32)
+            elif order == "arrival" or told[0] != ctx.event_time:
                 self.digest = crc32(f"{told}".encode(), self.digest)
             window = str(ctx.event_time // node.width)
             self.sums[window] = self.sums.get(window, 0) + amount
@@ -311,29 +349,59 @@ def records(web: Web, found: dict[str, list[Piece]]) -> Iterator[Output]:
             yield Output(name, key, msgspec.json.encode(one), one.at)
 
 
+class Kept(NamedTuple):
+    """What a key of an operator has come to."""
+
+    calls: int
+    counted: list[Piece]
+    """In the order in which it was handled, if ``is_known``."""
+
+
+class Reached(NamedTuple):
+    """What a web without circles comes to."""
+
+    results: Counter[Result]
+    given: dict[str, list[Piece]]
+    """By topic, stream or inbox, what was written there."""
+    kept: dict[str, dict[str, Kept]]
+    """By operator and key."""
+
+
 def oracle(web: Web, found: dict[str, list[Piece]]) -> Counter[Result]:
     """What a web without circles has to come to, each operator over all that it ever gets."""
+    return reach(web, found).results
+
+
+def reach(web: Web, found: dict[str, list[Piece]], until: int = 1 << 62) -> Reached:
+    """As ``oracle``, with all that leads there, if event time comes to ``until`` and no further."""
     results: Counter[Result] = Counter()
     reached: dict[str, list[Piece]] = {name: list(some) for name, some in found.items()}
+    kept: dict[str, dict[str, Kept]] = {}
     for node in _in_order(web):
         got = [piece for name in node.topics for piece in reached.get(name, ())]
         got += reached.get(f"inbox {node.name}", ())
         if node.width and node.stream is not None:
             got += reached.get(node.stream, ())
+        if web.order_of(node) == "event-time":
+            got = sorted((one for one in got if one.at <= until), key=lambda one: one.at)
+        of_key = kept[node.name] = dict[str, Kept]()
+        for one in got:
+            if one.hops < FAR:
+                calls, counted = of_key.get(one.key, (0, list[Piece]()))
+                of_key[one.key] = Kept(calls + 1, counted)
+                amount = web.plant.counts(node.name, one, calls + 1)
+                if amount is not None:
+                    counted.append(msgspec.structs.replace(one, amount=amount))
+        taken = [one for each in of_key.values() for one in each.counted]
         made: list[Piece] = []
         if node.width:
-            sums: dict[tuple[str, int], tuple[int, int]] = {}
-            for one in got:
-                if one.hops < FAR:
-                    place = one.key, one.at // node.width
-                    amount, hops = sums.get(place, (0, 0))
-                    sums[place] = amount + one.amount, max(hops, one.hops)
             made = [
-                Piece(key, (window + 1) * node.width - 1, amount, hops + 1)
-                for (key, window), (amount, hops) in sums.items()
+                Piece(key, end, amount, hops + 1)
+                for (key, end), (amount, hops) in sums(node, taken).items()
+                if end <= until
             ]
         else:
-            made = [msgspec.structs.replace(one, hops=one.hops + 1) for one in got if one.hops < FAR]
+            made = [msgspec.structs.replace(one, hops=one.hops + 1) for one in taken]
         if node.gives is not None:
             reached.setdefault(node.gives, []).extend(made)
         for one in made:
@@ -345,7 +413,17 @@ def oracle(web: Web, found: dict[str, list[Piece]]) -> Counter[Result]:
                 reached.setdefault(f"inbox {name}", []).append(turned_to)
             if node.width or (not node.targets and node.gives is None):
                 results[Result(node.name, one.key, one.at, one.amount)] += 1
-    return results
+    return Reached(results, reached, kept)
+
+
+def sums(node: Node, taken: list[Piece]) -> dict[tuple[str, int], tuple[int, int]]:
+    """The sum of the amounts, and the most hops, by key and end of window."""
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for one in taken:
+        place = one.key, (one.at // node.width + 1) * node.width - 1
+        amount, hops = found.get(place, (0, 0))
+        found[place] = amount + one.amount, max(hops, one.hops)
+    return found
 
 
 def _in_order(web: Web) -> list[Node]:
