@@ -11,12 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tailrace.core.errors import OptionError
+from tailrace.core.records import Output
+from tailrace.history.rebuilding import following
 from tailrace.history.rebuilding.request import Source
 from tailrace.lab import ab, shadow
-from tailrace.lab.ab import Wanted
+from tailrace.lab.ab import AbReport, Wanted
 from tailrace.lab.shadow import follow
 from tailrace.state.snapshots.arrow import parquet
 from tests.cli.commands import run
@@ -50,44 +53,49 @@ def table(folder: Path, name: str, *, firsts: bool = True) -> list[tuple[object,
 
 
 def one_round(folder: Path, b: str, to: Path, **options: Any) -> None:
-    wanted = Wanted(a=SELLING, b=b, source=Source(log=str(folder / "log")), to=str(to), workers=1, **options)
-    follow(wanted, 0.1, rounds=1)
+    options = {"a": SELLING, "b": b, "source": Source(log=str(folder / "log")), "to": str(to), **options}
+    follow(Wanted(workers=1, **options), 0.1, rounds=1)
 
 
 @contextmanager
 def killing(monkeypatch: pytest.MonkeyPatch, step: str) -> Generator[None]:
-    """A shadow ends after this step of a round."""
+    """A shadow ends after this step of a round, with its versions and their stores."""
     before: Callable[..., Any] = getattr(shadow._Shadow, step)
 
-    def then_killed(self: Any, *given: Any) -> None:
-        before(self, *given)
-        if (self._hidden / f"round-{self._kept.round}" / "tables").exists() or step == "_rebuilt":
-            raise KilledError
+    def then_killed(self: Any, *given: Any, **named: Any) -> None:
+        before(self, *given, **named)
+        raise KilledError
 
     with monkeypatch.context() as patch:
         patch.setattr(shadow._Shadow, step, then_killed)
         yield
+    following._followers.clear()
 
 
 EMIT = "ctx.emit(totals, Total(event.shop, self.cents))"
 
 
 @pytest.mark.parametrize(
-    ("emits", "each"),
-    [(EMIT, EACH), (f"{EMIT}\n        {EMIT}", 2 * EACH), (f"event.at % 20 or {EMIT}", EACH // 2)],
+    ("emits", "each", "part", "whole"),
+    [
+        (EMIT, EACH, "_rebuilt", "_publish"),
+        (f"{EMIT}\n        {EMIT}", 2 * EACH, "_compared", "_tables"),
+        (f"event.at % 20 or {EMIT}", EACH // 2, "_measure", "_rebuilt"),
+    ],
 )
 def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
-    emits: str, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emits: str, each: int, part: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it is killed within a round, and if B emits more or less than A."""
     monkeypatch.setattr(ab, "Version", Here)
-    monkeypatch.setattr(shadow, "_MOST_PARTS", 2)
     Here.tasks, to = [], tmp_path / "shadow"
     wrong = "".join(
         f"\n        if event.at == {at}:\n            self.cents += {at}" for at in (1_300, 1_900)
     )
     b = version(tmp_path, f"shadow_of_selling_{each}", (SOLD, SOLD + wrong), (EMIT, emits))
-    for number, killed in enumerate(("", "_rebuilt", "_publish")):
+    rounds = ("", part, whole, "")
+    monkeypatch.setattr(shadow, "_WHOLE", 2)
+    for number, killed in enumerate(rounds):
         grow(tmp_path, number)
         if killed:
             with killing(monkeypatch, killed), pytest.raises(KilledError):
@@ -104,9 +112,41 @@ def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
     sent = [
         (one["_partition"], one["_offset"]) for file in files for one in parquet.read_table(file).to_pylist()
     ]
-    assert len(sent) == len({*sent}) == 3 * each
-    grown = [one for one in (to / ".shadow").glob("round-*/A/*") if one.name != "outputs"]
-    assert {one.parent.parent.name for one in grown} == {"round-3"}
+    assert len(sent) == len({*sent}) == len(rounds) * each
+    assert {one.name for one in (to / ".shadow").glob("*-[0-9]")} == {"round-4", "whole-3"}
+
+
+def test_a_round_compares_what_is_new_and_a_whole_one_measures_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ab, "Version", Here)
+    monkeypatch.setattr(shadow, "_WHOLE", 3)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Here.tasks, to, metrics = [], tmp_path / "shadow", tmp_path / "metrics.sql"
+    metrics.write_text(
+        '-- name: sold\nselect sum(cents) from outputs."totals"\n-- name: shops\nselect count(*) from states.Shop\n'
+    )
+    closed = ("self.cents -= 1", "ctx.clear()")
+    a = version(tmp_path, "shadow_of_closing", closed)
+    b = version(tmp_path, "shadow_closing", closed, (SOLD, f"{SOLD} + (event.cents == 7)"))
+    changed, keys, sales = list[set[str]](), list[int](), shops.sales(EACH)
+    for at_ms in (0, 1_000_000, 1_000_000, 2_000_000):
+        if at_ms:  # the shops of the partition that sold before are closed by then
+            content = msgspec.json.encode({"shop": "shop-1", "at": at_ms, "cents": 7})
+            sales = [Output("sales", b"shop-1", content, at_ms)]
+        lived.append(tmp_path, sales, {"sales": 2})
+        lived.live_on(tmp_path, "shadow_of_closing:app", ends=False)
+        one_round(tmp_path, b, to, a=a, metrics=str(metrics))
+        for file in (to / ".shadow").glob("round-*/compared/changed.parquet"):
+            changed.append({one["key_bytes"].decode() for one in parquet.read_table(file).to_pylist()})
+        grown = msgspec.json.decode((to / "report.json").read_bytes(), type=AbReport)
+        keys.append(grown.counts.keys)
+    assert (len(changed[0]) > 1, changed[1:]) == (True, [{"shop-1"}]), "the fourth round is a whole one"
+    assert keys[0] > keys[1] == keys[2] == keys[3]
+    report, *tables = comparison(monkeypatch, tmp_path, a, b, to=str(tmp_path / "ab"), metrics=str(metrics))
+    assert (grown.counts, grown.metrics, grown.noise) == (report.counts, report.metrics, [])
+    assert [table(to, name) for name in TABLES] == [table(tmp_path / "ab", name) for name in TABLES]
+    assert all(tables)
 
 
 def test_what_cannot_be_done_is_refused_in_a_sentence(

@@ -1,17 +1,21 @@
 """``tailrace run B --shadow A``: version B follows the tape of A, which runs, and the comparison of both grows.
 
-Theory. A *round* takes both versions from where the last one ended to the last commits of A: each is rebuilt along the tape from
-the snapshot of the round before, and what they have made is compared, as ``lab.ab`` does. A shadow only reads the log: it
-owns no task, writes to no topic, and runs at a low priority. What it has lies in a hidden folder of the results::
+Theory. A *round* takes both versions from where the last one ended to the last commits of A. The processes of both keep their
+stores open (``history.rebuilding.following``), so a round reads, compares and writes what is new: the keys that either version has
+written, and the outputs of the round. A *whole* round, the first and then one after every few others, also writes a full snapshot, compares all
+keys, and A with the rows of the service, and makes metrics and the tables of states. A shadow only reads the log: it owns no task, writes to
+no topic, and runs at a low priority. What it has lies in a hidden folder of the results::
 
-    step                                          killed before the next step
-    1  both versions rebuilt into ``round-N``     the round begins again, from the snapshots of the round before
-    2  tables and page written, each as a whole   the same; the files are replaced by equal ones
-    3  ``shadow.json`` names round N              the next round begins with N
-    4  snapshots of the round before removed      they are removed at the next start
+    step                                                   killed before the next step
+    1  both versions are taken along the tape: snapshots,  the round begins again, from the snapshots of the round before
+       in the folder ``whole-N`` of the last whole round
+    2  ``round-N/compared``: what differs by now           the same
+    3  tables and page written, each as a whole            the same; the files are replaced by equal ones
+    4  ``shadow.json`` names round N                       the next round begins with N
+    5  what earlier rounds needed is removed               it is removed at the next start
 
-So nothing is lost or doubled: outputs count if ``shadow.json`` names their round. The first event of a key is searched once, in
-the round at the end of which the key differs for the first time.
+So nothing is lost or doubled: what a round has found counts if ``shadow.json`` names it. The first event of a key is searched
+once, in the round at the end of which the key differs for the first time.
 """
 
 from __future__ import annotations
@@ -19,9 +23,7 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import ExitStack
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from filelock import FileLock, Timeout
@@ -29,13 +31,13 @@ from msgspec.structs import replace
 
 from tailrace.core.counting import counted, listed
 from tailrace.core.errors import BadRecordError, HandlerError, OptionError, ReplayDivergedError
-from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.lab.ab import NOT_ALONG_TAPE, AbReport, Comparison, KeyTrace, Say, Wanted, part_of
+from tailrace.lab.ab import NOT_ALONG_TAPE, AbReport, Comparison, Say, Wanted, part_of
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
 from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import fields_of, items_to_trace, keys_as_text, write_page, write_tables
 from tailrace.lab.trail import Cause, First, Item
 from tailrace.lab.upgrade.tasks import AboutVersion
+from tailrace.lab.versions import Version
 from tailrace.log.interface import Ends
 from tailrace.processes.signals import stop_signals
 from tailrace.state.snapshots.arrow import pa, parquet
@@ -43,8 +45,9 @@ from tailrace.state.snapshots.arrow import pa, parquet
 _HIDDEN = ".shadow"
 _SHOWN = 5
 _STORED = "the state that the service has stored"
-_MOST_PARTS = 32
-"""Rounds whose outputs lie in folders of their own; those of more are put together."""
+_NOT_STORED = "nothing: the service has run another version than A"
+_WHOLE = 10
+"""One of so many rounds is a whole one."""
 
 
 class Kept(msgspec.Struct):
@@ -56,12 +59,18 @@ class Kept(msgspec.Struct):
     """What the log notes of the topics of both."""
     round: int = 0
     made: list[Made] = []
-    """By A and by B: the last snapshot, and the folders of all outputs."""
+    """By A and by B: the last snapshot."""
+    sent: list[dict[int, int]] = msgspec.field(default_factory=lambda: [{}, {}])
+    """By A and by B: the number of the next output, by partition."""
     ends: Ends | None = None
     firsts: list[tuple[Item, Cause | None]] = []
     """Each key whose first event was searched."""
-    traces: list[KeyTrace] = []
-    part: str = ""
+    report: AbReport | None = None
+
+    @property
+    def whole(self) -> int:
+        """The last whole round, which this one may be."""
+        return self.round - (self.round - 1) % _WHOLE
 
 
 class _Stopped(BaseException):
@@ -154,57 +163,86 @@ class _Shadow:
             time.sleep(max(self._every_s - took_s, took_s))
 
     def _round(self) -> None:
-        kept, both, number = self._kept, self._both, self._kept.round + 1
-        folder = self._hidden / f"round-{number}"
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        kept, both = self._kept, self._both
+        kept.round += 1
+        folder = self._hidden / f"round-{kept.round}"
+        for left in (folder, *self._hidden.glob("whole-*/*/*/_work")):  # by a run that was killed
+            shutil.rmtree(left, ignore_errors=True)
         both.bases = dict(zip("AB", kept.made, strict=False))
-        made = self._rebuilt(folder)
-        before = kept.made or [replace(one.made, outputs=()) for one in made]
-        kept.made = [
-            _together(_following(old, new.made), folder / name / "outputs")
-            for name, old, new in zip("AB", before, made, strict=True)
-        ]
-        if number == 1:
-            kept.part = part_of(made)
-        kept.round, kept.ends = number, both.ends
-        report, results = self._compared(folder, made[0].report), folder / "results"
-        report.notes += [
-            f"{name}: {note}" for name, one in zip("AB", made, strict=True) for note in one.report.notes
-        ]
+        rebuilt, results = self._rebuilt(folder), folder / "results"
+        made = [one.made for one in rebuilt]
+        for one, sent in zip(made, kept.sent, strict=True):
+            _renumber(one, sent)
+        kept.ends, kept.made = both.ends, [replace(one, outputs=()) for one in made]
+        kept.report = report = self._compared(
+            folder, made, kept.report or replace(both.report, part=part_of(rebuilt))
+        )
+        tables = self._tables(made[1], folder)
+        self._measure(report, made, results)
+        of_a = rebuilt[0].report
+        if kept.whole == kept.round:
+            report.noise = [f"{counted(of_a.other_rows, 'row')} of A are not those of the service"][
+                : of_a.other_rows
+            ]
+            is_measured = of_a.same_rows + of_a.other_rows
+            report.noise_measured = _STORED if is_measured else _NOT_STORED
+        for name, side in zip("AB", rebuilt, strict=True):
+            report.notes += [f"{name}: {note}" for note in side.report.notes]
         write_page(report, results, refresh_s=self._every_s)
         (results / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-        self._publish(results, self._tables(made[1].made, folder))
+        self._publish(results, tables)
         file = self._hidden / "shadow.json"
         file.with_suffix(".new").write_bytes(msgspec.json.encode(kept))
         file.with_suffix(".new").replace(file)
         self._clean()
-        self._say(
-            f"round {number}: {report.counts.keys_differ:,} of {counted(report.counts.keys, 'key')} differ"
-        )
+        counts = report.counts
+        self._say(f"round {kept.round}: {counts.keys_differ:,} of {counted(counts.keys, 'key')} differ")
 
     def _rebuilt(self, folder: Path) -> list[Rebuilt]:
-        both = self._both
+        """Both versions at the last commits of A."""
+        kept = self._kept
+
+        def made(version: Version, *, as_the_service: bool = False) -> Rebuilt:
+            (into := folder / version.name).mkdir(parents=True)
+            uri = self._hidden / f"whole-{kept.whole}" / version.name
+            request = self._both.request(version, "tape", uri, as_the_service=as_the_service)
+            request = replace(request, to=replace(request.to, incremental=kept.whole < kept.round))
+            given = {"workers": self._wanted.workers, "followers": self._followers(version)}
+            return version.ask("make", Rebuilt, request=request, folder=str(into), **given)
+
         try:
-            one = both.make(both.a, "tape", folder / "A", as_the_service=True)
+            one = made(self._both.a, as_the_service=True)
         except (ReplayDivergedError, HandlerError, BadRecordError) as error:
             raise OptionError(
                 f"A is not the code that the service runs, or it is not deterministic: {error.what}",
                 hint="Name the version that runs as A, for example a revision; or compare them with tailrace ab.",
             ) from error
         try:
-            return [one, both.make(both.b, "tape", folder / "B")]
+            return [one, made(self._both.b)]
         except NOT_ALONG_TAPE as error:
             raise OptionError(
                 f"the tape of A does not lead B: {error.what}",
                 hint="Compare them with tailrace ab, which then runs both in canonical order.",
             ) from error
 
-    def _compared(self, folder: Path, stored: RebuildReport) -> AbReport:
-        """Compare all that both have made, into ``results``; keeps the first events that are new. ``stored``: of A."""
+    def _followers(self, version: Version) -> str:
+        return str(self._hidden / "followers" / version.name)
+
+    def _compared(self, folder: Path, made: list[Made], last: AbReport) -> AbReport:
+        """Compare what both have made in a round, into ``results``; keeps the first events that are new."""
         both, kept, results, compared = self._both, self._kept, folder / "results", folder / "compared"
         results.mkdir()
-        one, other = kept.made
-        counts = both.a.ask("compare", Counts, one=one, other=other, folder=str(compared))
+        compared.mkdir()
+        for version, one in zip((both.a, both.b), made, strict=True) if kept.whole < kept.round else ():
+            given = {"followers": self._followers(version), "file": str(compared / version.name)}
+            version.ask("write_changed_keys", type(None), made=made, snapshot=one.snapshot, **given)
+        before = self._hidden / f"round-{kept.round - 1}" / "compared"
+        given = {"folder": str(compared), "before": str(before) if kept.round > 1 else ""}
+        counts = both.a.ask("compare", Counts, one=made[0], other=made[1], **given)
+        counts.outputs = (
+            last.counts.outputs[0] + counts.outputs[0],
+            last.counts.outputs[1] + counts.outputs[1],
+        )
         known = dict(kept.firsts)
         items = [one for one in items_to_trace(compared, self._wanted.first_events) if one not in known]
         new = dict(both.first_events(items, "tape")) if items else {}
@@ -212,33 +250,41 @@ class _Shadow:
         kept.firsts = list(known.items())
         firsts: list[First] = [(item, cause) for item, cause in known.items() if cause is not None]
         write_tables(compared, firsts, results)
-        traces = [*kept.traces, *both.traces(compared, list(new.items()), "tape")]
+        traces = [*last.traces, *both.traces(compared, list(new.items()), "tape")]
         worst = [one for one in items_to_trace(compared, _SHOWN) if one.kind == "state"]
         shown = set(zip([one.name for one in worst], keys_as_text(compared, worst), strict=True))
-        kept.traces = [one for one in traces if (one.name, one.key) in shown]
         note = f"round {kept.round} of a shadow, {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC"
+        if kept.whole < kept.round:
+            note += (
+                f"; the comparison with the service, metrics and tables of states are of round {kept.whole}"
+            )
         return replace(
-            both.report,
-            part=kept.part,
+            last,
             order="tape",
-            noise=[f"{counted(stored.other_rows, 'row')} of A are not those of the service"][
-                : stored.other_rows
-            ],
-            noise_measured=_STORED
-            if stored.same_rows + stored.other_rows
-            else "nothing: the service has run another version than A",
             counts=counts,
             fields=fields_of(results),
-            metrics=both.measured(self._metrics, kept.made, results) if self._metrics else [],
-            traces=kept.traces,
+            traces=[one for one in traces if (one.name, one.key) in shown],
             notes=[note],
         )
 
     def _tables(self, made: Made, folder: Path) -> Path:
-        """The outputs of a round and the present state of B, as tables."""
-        tables = folder / "tables"
-        self._both.b.ask("tables", list[str], made=made, folder=str(tables))
+        """The outputs of a round, and in a whole one the present state of B, as tables."""
+        tables, is_whole = folder / "tables", self._kept.whole == self._kept.round
+        shown = made if is_whole else replace(made, snapshot="")
+        self._both.b.ask("tables", list[str], made=shown, folder=str(tables))
         return tables
+
+    def _measure(self, report: AbReport, made: list[Made], results: Path) -> None:
+        """In a whole round, measure what both have made so far. Metrics are of all outputs, which are kept for them."""
+        kept, so_far = self._kept, list[Made]()
+        for name, one in zip("AB", made if self._metrics else (), strict=False):
+            into = self._hidden / "outputs" / name
+            into.mkdir(parents=True, exist_ok=True)
+            for file in one.output_files():
+                file.replace(into / f"outputs-{partition_of_outputs(file):05d}-{kept.round:08d}.parquet")
+            so_far.append(replace(one, outputs=(str(into),)))
+        if so_far and kept.whole == kept.round:
+            report.metrics = self._both.measured(self._metrics, so_far, results)
 
     def _publish(self, results: Path, tables: Path) -> None:
         """Move tables and page into the folder of the results, the page last."""
@@ -247,24 +293,18 @@ class _Shadow:
                 into = self._to / "outputs" / file.parent.name
                 into.mkdir(parents=True, exist_ok=True)
                 file.replace(into / f"{self._kept.round:08d}-{file.name}")
-        shutil.rmtree(self._to / "states", ignore_errors=True)
-        (tables / "states").replace(self._to / "states")
+        if (tables / "states").exists():
+            shutil.rmtree(self._to / "states", ignore_errors=True)
+            (tables / "states").replace(self._to / "states")
         for file in sorted(results.iterdir(), key=lambda one: one.suffix != ".parquet"):
             file.replace(self._to / file.name)
 
     def _clean(self) -> None:
-        """Remove what no later round needs: all but the last snapshots, and the outputs that count."""
-        needed = [Path(one) for made in self._kept.made for one in made.outputs]
-        for folder in self._hidden.glob("round-*"):
-            last = folder.name == f"round-{self._kept.round}"
-            for one in [*folder.iterdir()]:
-                if one.name not in ("A", "B"):
-                    shutil.rmtree(one)
-                    continue
-                for each in one.iterdir():
-                    is_needed = any(each in (place, *place.parents) for place in needed)
-                    if not is_needed and not (last and each.name != "outputs"):
-                        shutil.rmtree(each) if each.is_dir() else each.unlink()
+        """Remove what no later round needs."""
+        needed = {f"round-{self._kept.round}", f"whole-{self._kept.whole}"}
+        for folder in (*self._hidden.glob("round-*"), *self._hidden.glob("whole-*")):
+            if folder.name not in needed:
+                shutil.rmtree(folder)
 
 
 def _earliest(item: Item, found: Cause | None, known: dict[Item, Cause | None]) -> Cause | None:
@@ -277,49 +317,18 @@ def _earliest(item: Item, found: Cause | None, known: dict[Item, Cause | None]) 
     return min([*causes, *([] if found is None else [found])], key=lambda one: one.time_ms, default=None)
 
 
-def _following(before: Made, new: Made) -> Made:
-    """The outputs of a round behind those of the rounds before: a round numbers its own from those of the service."""
-    if before.outputs:
-        last = {partition_of_outputs(file): file for file in before.output_files() if _rows(file)}
-        for partition, files in groupby(new.output_files(), partition_of_outputs):
-            found = [file for file in files if _rows(file)]
-            if not found:
-                continue
-            ends = _numbers(last[partition])[-1].as_py() + 1 if partition in last else 0
-            shift = ends - _numbers(found[0])[0].as_py()
-            for file in found if shift else ():
-                table = parquet.read_table(file)
-                moved = pa.array(
-                    [one + shift for one in table.column("number").to_pylist()], table.field("number").type
-                )
-                at = table.column_names.index("number")
-                parquet.write_table(
-                    table.set_column(at, table.field("number"), moved), file, compression="zstd"
-                )
-    return replace(new, outputs=(*before.outputs, *new.outputs))
-
-
-def _rows(file: Path) -> int:
-    found: int = parquet.read_metadata(file).num_rows
-    return found
-
-
-def _numbers(file: Path) -> Any:
-    return parquet.read_table(file, columns=["number"]).column(0)
-
-
-def _together(made: Made, folder: Path) -> Made:
-    """The same with all outputs in one folder, if they lie in many."""
-    if len(made.outputs) <= _MOST_PARTS:
-        return made
-    into = folder / "together"
-    into.mkdir(parents=True)
-    for number, files in groupby(made.output_files(), partition_of_outputs):
-        parts = [*map(parquet.ParquetFile, files)]
-        with parquet.ParquetWriter(
-            into / f"outputs-{number:05d}-all.parquet", parts[0].schema_arrow, compression="zstd"
-        ) as writer:
-            for part in parts:
-                for batch in part.iter_batches():
-                    writer.write_batch(batch)
-    return replace(made, outputs=(str(into),))
+def _renumber(made: Made, sent: dict[int, int]) -> None:
+    """Let the outputs of a round follow those before: a round numbers its own from those of the service. ``sent``: see ``Kept``."""
+    for file in made.output_files():
+        numbers = parquet.read_table(file, columns=["number"]).column(0)
+        partition = partition_of_outputs(file)
+        if not len(numbers):
+            continue
+        first = numbers[0].as_py()
+        shift = sent.get(partition, first) - first
+        sent[partition] = first + shift + len(numbers)
+        if shift:
+            table = parquet.read_table(file)
+            at = table.column_names.index("number")
+            moved = pa.array([one + shift for one in numbers.to_pylist()], table.field(at).type)
+            parquet.write_table(table.set_column(at, table.field(at), moved), file, compression="zstd")

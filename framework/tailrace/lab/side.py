@@ -33,6 +33,7 @@ from tailrace.history.reading.app_topics import internal_topics
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.following import followers_in
 from tailrace.history.rebuilding.output_files import PARQUET, read_outputs
 from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.report import RebuildReport
@@ -41,7 +42,7 @@ from tailrace.history.rebuilding.results import Failure
 from tailrace.history.rebuilding.trial import trial
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
-from tailrace.lab.differences import Made, compare, partition_of_outputs
+from tailrace.lab.differences import Made, compare, partition_of_outputs, write_changed_keys
 from tailrace.lab.files import TableWriter
 from tailrace.lab.key_traces import key_traces
 from tailrace.lab.python_metrics import metric_names, python_metrics
@@ -106,14 +107,17 @@ class Rebuilt(msgspec.Struct):
     """The snapshot that its history begins with, if any."""
 
 
-def make(plan: Plan, request: Request, workers: int | None, folder: str) -> Rebuilt:
-    """Rebuild, unless ``folder`` holds the result of the same code and request."""
+def make(
+    plan: Plan, request: Request, workers: int | None, folder: str, followers: str | None = None
+) -> Rebuilt:
+    """Rebuild, unless ``folder`` holds the result of the same code and request. ``followers``: the stores stay open, in this folder."""
     code, file = _digest((request, sorted(code_of(request.app, plan).items()))), Path(folder) / "rebuilt.json"
     if file.is_file():
         done = msgspec.json.decode(file.read_bytes(), type=Rebuilt)
         if done.code == code:
             return done
-    report = rebuild(request, LocalEngine(workers))
+    kept = None if followers is None else followers_in(Path(followers))
+    report = rebuild(request, LocalEngine(workers, kept))
     outputs = Path(Place.at(request.to.outputs.removeprefix(PARQUET)).path) / plan.app / report.snapshot
     outputs.mkdir(parents=True, exist_ok=True)
     cuts = [
@@ -141,13 +145,15 @@ def outputs_as_stored(plan: Plan, request: Request, made: Made) -> int:
 
 
 def tables(plan: Plan, made: Made, folder: str) -> list[str]:
-    """Write the tables for metrics: the states as ``tailrace export`` has them, and the outputs to each topic likewise. Returns notes."""
+    """Write the tables for metrics: the states of the snapshot, if one is named, as ``tailrace export`` has them, and the outputs
+    to each topic likewise. Returns notes.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     states, outputs = Path(folder) / "states", Path(folder) / "outputs"
-    states.mkdir(parents=True)
-    outputs.mkdir()
-    view = View.of_snapshot(Snapshots(made.uri, plan.app).open(made.snapshot))
-    write_state(plan, view, states)
+    outputs.mkdir(parents=True)
+    if made.snapshot:
+        states.mkdir()
+        write_state(plan, View.of_snapshot(Snapshots(made.uri, plan.app).open(made.snapshot)), states)
     found = [TopicTable(plan, name) for name in plan.outputs if name in plan.topics]
     topics = [(one, TableWriter(outputs, one.topic, one.columns)) for one in found]
     for file in made.output_files():
@@ -211,6 +217,7 @@ TASKS: dict[str, Callable[..., Any]] = {
         about,
         make,
         outputs_as_stored,
+        write_changed_keys,
         compare,
         tables,
         first_events,

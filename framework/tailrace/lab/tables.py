@@ -6,6 +6,7 @@ The page is one file, without network, of bounded size.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,6 +21,7 @@ from tailrace.state.snapshots.arrow import pa, parquet
 
 jinja2: Any = ExtraModule("jinja2", "comparisons of versions", "lab")
 Kind = Literal["state", "output"]
+_database = cache(connected)
 _STEPS = 20
 """Bars of a histogram."""
 _DIFFERENCE: Final = "case when isfinite(try_cast(b as double) - try_cast(a as double)) then try_cast(b as double) - try_cast(a as double) end"
@@ -115,13 +117,13 @@ def items_to_trace(compared: Path, limit: int) -> list[Item]:
 def keys_as_text(compared: Path, items: Sequence[Item]) -> list[str]:
     """The texts of the keys of actors."""
     query = f"select any_value(key) from {quoted(compared / 'states')} where actor = ? and key_bytes = ?"  # noqa: S608
-    database = connected()
+    database = _database()
     return [str(database.execute(query, [one.name, one.key]).fetchall()[0][0]) for one in items]
 
 
 def rows_of(query: str) -> list[tuple[Any, ...]]:
     """The rows of a query over files."""
-    rows: list[tuple[Any, ...]] = connected().execute(query).fetchall()
+    rows: list[tuple[Any, ...]] = _database().execute(query).fetchall()
     return rows
 
 
@@ -189,9 +191,7 @@ def write_page(report: Any, folder: Path, *, refresh_s: float | None = None) -> 
         found = rows_of(_QUERY.format(what=what, first=_FIRST_SHOWN, file=quoted(folder / name), rows=_ROWS))
         rows = [[_short(text) for text in row[:4]] for row in found]
         tables.append((title, f"{name}.parquet", found[0][4] if found else 0, rows))
-    loader = jinja2.PackageLoader("tailrace.lab")
-    page = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    text = page.get_template("report.html").render(
+    text = _template().render(
         report=report,
         notes=[*report.counts.notes, *report.notes],
         tables=tables,
@@ -203,6 +203,13 @@ def write_page(report: Any, folder: Path, *, refresh_s: float | None = None) -> 
         g=number,
     )
     (folder / "report.html").write_text(text, encoding="utf-8")
+
+
+@cache
+def _template() -> Any:
+    loader = jinja2.PackageLoader("tailrace.lab")
+    page = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    return page.get_template("report.html")
 
 
 def _short(text: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine import tape
@@ -13,6 +14,9 @@ from tailrace.history.comparing import cut_differences
 from tailrace.history.comparing.differences import SHOWN, Difference
 from tailrace.history.comparing.matched_rows import MatchedKey, Readers, Row, matched_keys, readers_of
 from tailrace.state.snapshots import Snapshot
+
+ComparedKey: TypeAlias = tuple[MatchedKey, Readers, bool]
+"""A key, what reads its rows, and whether it differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +73,26 @@ def compare_states(plan: Plan, one: Side, other: Side) -> Comparison:
     actors = {actor.name: actor for actor in plan.actors}
     for number in range(plan.partitions):
         _compare_cuts(number, one, other, found)
-        for key, readers in differing_keys(number, one, other, found):
-            if len(found.shown) < SHOWN:
+        for key, readers, differs in compared_keys(number, one, other, found):
+            if differs and len(found.shown) < SHOWN:
                 names = one.name, other.name
                 found.shown.append(_difference(number, names, actors.get(key.actor), key, readers))
     return found
 
 
-def differing_keys(
-    number: int, one: Side, other: Side, found: Comparison
-) -> Iterator[tuple[MatchedKey, Readers]]:
-    """The keys of a partition that differ, with what reads their rows. Counts all keys in ``found``."""
+def compared_keys(
+    number: int, one: Side, other: Side, found: Comparison, keys: Iterable[MatchedKey] | None = None
+) -> Iterator[ComparedKey]:
+    """The keys of a partition, or some of them. Counts them in ``found``."""
     readers = readers_of(one.schema(number), other.schema(number))
     found.as_read |= bool(readers)
     _compare_defaults(one, other, readers, found)
-    for key in matched_keys(one.rows(number), other.rows(number)):
+    for key in matched_keys(one.rows(number), other.rows(number)) if keys is None else keys:
         found.keys += 1
         found.rows = (found.rows[0] + len(key.was), found.rows[1] + len(key.now))
-        if key.differs(readers):
-            found.count += 1
-            yield key, readers
+        differs = key.differs(readers)
+        found.count += differs
+        yield key, readers, differs
 
 
 def _compare_defaults(one: Side, other: Side, readers: Readers, found: Comparison) -> None:

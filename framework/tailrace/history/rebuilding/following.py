@@ -15,6 +15,7 @@ has published, and by the same code.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -127,3 +128,20 @@ class Followers:
     def keep(self, job: Job, number: int, follower: Follower) -> None:
         """Keep a follower that stands at the end of a job."""
         self._kept[number] = _Stands(job.snapshot, job.code, follower)
+
+    def rows(self, snapshot: str, number: int, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """The rows of a key. Raises UsageError: the follower does not stand at this snapshot."""
+        if (found := self._kept[number]).snapshot != snapshot:
+            raise UsageError(f"partition {number} stands at the snapshot {found.snapshot}, not at {snapshot}")
+        return [*found.follower.store.scan(prefix, rows.prefix_end(prefix))]
+
+
+_followers: dict[Path, Followers] = {}
+
+
+def followers_in(folder: Path) -> Followers:
+    """The followers of this process whose stores are in a folder. What a killed process has left there is removed."""
+    if folder not in _followers:
+        shutil.rmtree(folder, ignore_errors=True)
+        _followers[folder] = Followers(folder)
+    return _followers[folder]

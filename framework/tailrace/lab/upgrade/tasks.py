@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +18,7 @@ from tailrace.history.reading.beginnings import check_not_edited, taped_beginnin
 from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine, Where, opened_engine
-from tailrace.history.rebuilding.following import Followers
+from tailrace.history.rebuilding.following import followers_in
 from tailrace.history.rebuilding.planning import RebuildPlan, plan_rebuild
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Request
@@ -71,19 +70,12 @@ def about_version(plan: Plan, reference: str) -> AboutVersion:
     )
 
 
-_followers: dict[str, Followers] = {}
-"""By folder, those of this process."""
-
-
 def advance(plan: Plan, request: Request, where: Where, followers: str) -> RebuildReport:
     """Rebuild. An incremental round keeps the stores of its tasks open in this process, in the folder ``followers``."""
     if not request.to.incremental:
         with opened_engine(where) as engine:
             return rebuild(_ordered(plan, request), engine)
-    if followers not in _followers:
-        shutil.rmtree(followers, ignore_errors=True)  # what a killed process has left
-        _followers[followers] = Followers(Path(followers))
-    return rebuild(request, LocalEngine(1, _followers[followers]))
+    return rebuild(request, LocalEngine(1, followers_in(Path(followers))))
 
 
 def planned(plan: Plan, request: Request, workers: int | None) -> RebuildPlan:
