@@ -8,7 +8,17 @@ from benchmarks.kafka import gap as kafka_gap
 from benchmarks.kafka import latency as kafka_latency
 from benchmarks.kafka import state as kafka_state
 from benchmarks.kafka import throughput as kafka
-from benchmarks.served import answers, growth, latency, memory, recovery, replaying, splitting, throughput
+from benchmarks.served import (
+    answers,
+    growth,
+    latency,
+    memory,
+    recovery,
+    replaying,
+    shadowing,
+    splitting,
+    throughput,
+)
 from benchmarks.spark import rebuilds, starts
 
 CASES: dict[str, Case] = {
@@ -40,6 +50,7 @@ CASES: dict[str, Case] = {
     "growth-served": growth.growth_served,
     "burst": memory.burst,
     "answers": answers.answers,
+    "shadow": shadowing.shadowing,
 }
 
 KAFKA: dict[str, Case] = {
