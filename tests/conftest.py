@@ -8,11 +8,12 @@ every n-th seed, so that they take at most about a second with 100 seeds. These 
 mutation: the laws (`tests/proof/laws.py`) always run 10 to 80 seeds of each property, and of 274 mutations six need more than 100.
 """
 
+import gc
 import logging
 import os
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -82,6 +83,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """See ``FailuresAtOnce``; the workers of pytest-xdist report to the main process, which has them all."""
     if "PYTEST_XDIST_WORKER" not in os.environ and os.environ.get("CI"):
         config.pluginmanager.register(FailuresAtOnce(config))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage meanwhile, and never look again at what is there then: tests and modules, which stay. It saves a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
