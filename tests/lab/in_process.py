@@ -11,8 +11,9 @@ import pytest
 
 from tailrace.history.rebuilding.request import Source
 from tailrace.history.rebuilding.results import Failure
-from tailrace.lab import ab
-from tailrace.lab.ab import AbReport, Wanted, compare_versions
+from tailrace.lab import comparison as both
+from tailrace.lab.ab import compare_versions
+from tailrace.lab.comparison import AbReport, Wanted
 from tailrace.lab.side import answer
 from tailrace.lab.versions import Place
 from tailrace.state.snapshots.arrow import parquet
@@ -44,6 +45,9 @@ class Here:
             raise error
         return msgspec.json.decode(value, type=expected)
 
+    def kill(self) -> None:
+        """What it does ends by itself."""
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -52,7 +56,7 @@ def comparison(
     monkeypatch: pytest.MonkeyPatch, folder: Path, a: str, b: str, **options: Any
 ) -> tuple[AbReport, list[dict[str, Any]], list[dict[str, Any]]]:
     """Compare two versions over the log of a folder: the report, and the rows of both tables."""
-    monkeypatch.setattr(ab, "Version", Here)
+    monkeypatch.setattr(both, "Version", Here)
     Here.tasks = []
     to = Path(options.pop("to", folder / f"ab-{sum(1 for _ in folder.glob('ab-*'))}"))
     source = options.pop("source", Source(log=str(folder / "log")))

@@ -18,7 +18,7 @@ from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Failures, Request, Source
 from tailrace.lab import side
-from tailrace.lab.ab import AbReport
+from tailrace.lab.comparison import AbReport
 from tailrace.lab.tables import fields_of, write_page
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.state.snapshots.arrow import pa, parquet

@@ -18,8 +18,9 @@ from tailrace.core.errors import OptionError
 from tailrace.core.records import Output
 from tailrace.history.rebuilding import following
 from tailrace.history.rebuilding.request import Source
-from tailrace.lab import ab, shadow
-from tailrace.lab.ab import AbReport, Wanted
+from tailrace.lab import comparison as both
+from tailrace.lab import shadow
+from tailrace.lab.comparison import AbReport, Wanted
 from tailrace.lab.shadow import follow
 from tailrace.state.snapshots.arrow import parquet
 from tests.cli.commands import run
@@ -87,7 +88,7 @@ def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
     emits: str, each: int, part: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it is killed within a round, and if B emits more or less than A."""
-    monkeypatch.setattr(ab, "Version", Here)
+    monkeypatch.setattr(both, "Version", Here)
     Here.tasks, to = [], tmp_path / "shadow"
     wrong = "".join(
         f"\n        if event.at == {at}:\n            self.cents += {at}" for at in (1_300, 1_900)
@@ -152,7 +153,7 @@ def test_a_round_compares_what_is_new_and_a_whole_one_measures_all(
 def test_what_cannot_be_done_is_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ab, "Version", Here)
+    monkeypatch.setattr(both, "Version", Here)
     Here.tasks = []
     lived.append(tmp_path, [], {"sales": 2})
     narrow = version(tmp_path, "shadow_narrow", ("partitions=2", "partitions=3"))
@@ -184,7 +185,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(
 def test_a_version_that_sends_itself_other_records_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ab, "Version", Here)
+    monkeypatch.setattr(both, "Version", Here)
     Here.tasks = []
     lived.append(tmp_path, payments.outputs(payments.payments(60)), {"paid": 2})
     lived.live_on(tmp_path, PAYMENTS)
@@ -198,7 +199,7 @@ def test_a_version_that_sends_itself_other_records_is_refused(
 def test_a_folder_of_another_command_or_code_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ab, "Version", Here)
+    monkeypatch.setattr(both, "Version", Here)
     Here.tasks, to = [], tmp_path / "shadow"
     grow(tmp_path, 0)
     one_round(tmp_path, SELLING, to)

@@ -12,7 +12,8 @@ from tailrace.cli.commands import Command
 from tailrace.cli.console import progress
 from tailrace.cli.rebuild_options import failure_options, source_options
 from tailrace.core.counting import counted, number
-from tailrace.lab.ab import AbReport, Wanted, compare_versions
+from tailrace.lab.ab import compare_versions
+from tailrace.lab.comparison import AbReport, Wanted
 
 EXCEEDED, NOISY = 1, 2
 
@@ -53,7 +54,7 @@ EXCEEDED, NOISY = 1, 2
     help="Exit 1 if a number of keys, outputs or a metric's difference exceeds this: keys>0.1%; may be repeated.",
 )
 @click.option("--noisy", is_flag=True, help="Exit 0 even if A differs from itself or from the service.")
-@workers_option(None, "Processes of this machine.")
+@workers_option(None, "Processes of this machine, half of them for each version.")
 @json_option
 def ab(*, noisy: bool, as_json: bool, **of_wanted: Any) -> int:
     """Rebuild versions A and B of an app from the same history, and compare states and outputs.

@@ -59,7 +59,7 @@ def run_shadow(app: str, folder: Path | str, shadow: Shadow) -> None:
     """Follow until SIGTERM or Ctrl-C. Raises click.UsageError: an option of the command line is for services."""
     # A service does not wait for what only a comparison needs.
     from tailrace.history.rebuilding.request import Source  # noqa: PLC0415  # see above
-    from tailrace.lab.ab import Wanted  # noqa: PLC0415  # see above
+    from tailrace.lab.comparison import Wanted  # noqa: PLC0415  # see above
     from tailrace.lab.shadow import follow  # noqa: PLC0415  # see above
 
     context = click.get_current_context()

@@ -31,7 +31,8 @@ from msgspec.structs import replace
 
 from tailrace.core.counting import counted, listed
 from tailrace.core.errors import BadRecordError, HandlerError, OptionError, ReplayDivergedError
-from tailrace.lab.ab import NOT_ALONG_TAPE, AbReport, Comparison, Say, Wanted, part_of
+from tailrace.lab.ab import NOT_ALONG_TAPE, part_of
+from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
 from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import fields_of, items_to_trace, keys_as_text, write_page, write_tables

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
@@ -48,7 +49,19 @@ from tailrace.lab.key_traces import key_traces
 from tailrace.lab.python_metrics import metric_names, python_metrics
 from tailrace.lab.state_tables import View, write_state
 from tailrace.lab.topic_tables import TopicTable
-from tailrace.lab.trail import AllParted, Fields, First, Item, Step, Tracer, watched_keys
+from tailrace.lab.trail import (
+    AllParted,
+    Compared,
+    Fields,
+    First,
+    Item,
+    Sent,
+    Tracer,
+    compared_in,
+    firsts,
+    sent_to,
+    watched_keys,
+)
 from tailrace.lab.upgrade.corrections import corrections
 from tailrace.lab.upgrade.draining import drain
 from tailrace.lab.upgrade.generation import write_generation
@@ -67,7 +80,6 @@ from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Place, Snapshots
 
 _AT_ONCE = 20_000
-_TRAIL = msgspec.msgpack.Decoder(list[tuple[Item, list[Step]]])
 
 
 class About(msgspec.Struct):
@@ -175,33 +187,32 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
 
 
 def first_events(
-    plan: Plan, request: Request, items: list[Item], both: Fields, trail: str, second: bool
+    plan: Plan, request: Request, items: list[Item], both: Fields, folder: str, compares: bool
 ) -> list[First]:
-    """Run the keys of items again. The first side writes its ``trail``; the second returns what it finds by that."""
-    firsts: list[First] = []
-    Path(trail).mkdir(exist_ok=True)
+    """Run the keys of items again, at the same time as the other side, with which it shares ``folder``. The side that
+    compares returns what it finds.
+    """
     store: StoreKind = "memory" if request.order == "tape" else "rocks"  # of some keys, or perhaps of all
     to, execution = replace(request.to, outputs="none"), Execution(store=store)
-    with trial(replace(request, to=to, execution=execution), WorkFolder) as (job, _, run):
+    with ExitStack() as stack:
+        side: Sent | Compared
+        if compares:
+            side = stack.enter_context(compared_in(Path(folder), items, plan.partitions))
+        else:
+            side = stack.enter_context(sent_to(Path(folder)))
+        job, _, run = stack.enter_context(trial(replace(request, to=to, execution=execution), WorkFolder))
         whole, count = job.delivers_sends, plan.partitions
         for number in (0,) if whole else range(count):
             here = [one for one in items if whole or partition_of(one.key, count) == number]
-            if not here:
+            if not here or side.is_over:
                 continue
-            file = Path(trail) / str(number)
-            other = _TRAIL.decode(file.read_bytes()) if second else None
-            tracer = Tracer(
-                plan, here, None if whole else number, both, None if other is None else dict(other)
-            )
+            tracer = Tracer(plan, here, None if whole else number, both, side)
             try:
                 run(number, Watch(tracer, watched_keys(plan, here)))
                 tracer.end()
             except AllParted:
                 pass
-            firsts += tracer.firsts()
-            if not second:
-                file.write_bytes(msgspec.msgpack.encode(list(tracer.trail.items())))
-    return firsts
+        return firsts(items, side.parted) if isinstance(side, Compared) else []
 
 
 # --- the process

@@ -1,18 +1,27 @@
-"""The first events from which two versions part: both run again, of the keys that differ alone.
+"""The first events from which two versions part: both run again at once, of the keys that differ alone.
 
-Each side keeps a trail: for each key, the causes of its calls in their order, each with a digest of the key's
-rows after it (a sum over the rows, so that a call costs what it may have changed) and of what the calls have emitted. Of an output's key, the causes are those that emitted it; the
-versions part before that if they do in the state of an actor with this key, such as a window that is open. The
-first side writes its trail. The second compares its own with that as it goes, and stops when every key has
-parted. State is compared as each version reads it.
+Each side makes a trail: for each key, the causes of its calls in their order, each with a digest of the key's rows
+after it (a sum over the rows, so that a call costs what it may have changed) and of what the calls have emitted. Of an
+output's key, the causes are those that emitted it; the versions part before that if they do in the state of an actor
+with this key, such as a window that is open. State is compared as each version reads it.
+
+A sends its steps to B through a pipe as it goes. B compares each of its own with that of A, and waits for it; steps
+of A that come first wait in B. So neither has to wait for a step that the other makes only later, even if one runs the
+partitions one by one and the other all as one. When all keys have parted, B closes the pipe, which ends A's run. When
+those of one partition have, B says so by a file, for which A looks with each frame: its run of this partition ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import errno
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import msgspec
 
@@ -55,33 +64,161 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     """What a key was after a cause, and all that was sent."""
 
     cause: Cause
-    state: bytes
+    state: int
     sent: bytes
 
 
-Trail: TypeAlias = dict[Item, list[Step]]
 First: TypeAlias = tuple[Item, Cause]
+_Frame: TypeAlias = list[tuple[Item, Step | None]]
+"""Steps of A. None: the item has no more."""
+
+_AT_ONCE = 500
+_PIPE = "pipe"
+_FRAME = msgspec.msgpack.Decoder(_Frame)
 
 
 class AllParted(BaseException):
     """Ends a run: nothing is left to find."""
 
 
-class Tracer(Observer):
-    """The observer of a run of one partition, or of all of them together (``partition`` is None then).
+class Sent:
+    """The steps of A, on their way to B."""
 
-    ``other``: the trail of the other side, to compare with.
+    def __init__(self, pipe: BinaryIO, folder: Path) -> None:
+        self.pipe, self._folder, self._steps = pipe, folder, list[tuple[Item, Step | None]]()
+        self.is_over = False
+        """Whether B has all that it wants."""
+
+    def add(self, item: Item, step: Step | None, partition: int | None) -> bool:
+        """Send a step. Raises AllParted: B needs no more, of this partition at least. Returns whether the item has parted."""
+        self._steps.append((item, step))
+        if len(self._steps) >= _AT_ONCE:
+            self.flush()
+            if self.is_over or (partition is not None and (self._folder / f"parted-{partition}").exists()):
+                raise AllParted
+        return False
+
+    def flush(self) -> None:
+        """Send what waits."""
+        frame, self._steps = msgspec.msgpack.encode(self._steps), []
+        try:
+            self.pipe.write(len(frame).to_bytes(4) + frame)
+            self.pipe.flush()
+        except BrokenPipeError:
+            self.is_over = True
+
+
+class Compared:
+    """The steps of B, compared with those of A. ``wanted``: what is searched, on ``partitions`` partitions."""
+
+    def __init__(self, pipe: BinaryIO, folder: Path, wanted: Sequence[Item], partitions: int) -> None:
+        self._pipe, self._folder, self._partitions = pipe, folder, partitions
+        self._wanted = {*wanted}
+        self._left = Counter(self._partition(one) for one in self._wanted)
+        self._done = set[int]()
+        """The partitions of which all have parted."""
+        self._waiting: dict[Item, deque[Step | None]] = {}
+        self.parted: dict[Item, Cause] = {}
+        self.is_over = False
+        """Whether all have parted."""
+
+    def add(self, item: Item, step: Step | None, partition: int | None) -> bool:
+        """Compare a step, or the end, with that of A. Returns whether the item has parted. Raises AllParted."""
+        if item in self.parted or (self._done and self._partition(item) in self._done):
+            return True
+        other = self._next(item)
+        if step == other:
+            return False
+        self.parted[item] = min(
+            (one.cause for one in (other, step) if one is not None), key=attrgetter("time_ms")
+        )
+        self._waiting.pop(item, None)
+        if item in self._wanted:
+            self._count(self._partition(item), partition)
+        return True
+
+    def flush(self) -> None:
+        """Nothing waits: each step is compared at once."""
+
+    def _count(self, number: int, partition: int | None) -> None:
+        self._left[number] -= 1
+        if not self._left[number]:
+            self._done.add(number)
+            (self._folder / f"parted-{number}").touch()
+        self.is_over = not self._left.total()
+        if self.is_over or (partition is not None and not self._left[number]):
+            raise AllParted
+
+    def _next(self, item: Item) -> Step | None:
+        waiting = self._waiting.setdefault(item, deque())
+        while not waiting:
+            size = int.from_bytes(self._pipe.read(4))
+            if not size:  # A has ended, or failed
+                return None
+            for one, step in _FRAME.decode(self._pipe.read(size)):
+                if one not in self.parted:
+                    self._waiting.setdefault(one, deque()).append(step)
+        return waiting.popleft()
+
+    def _partition(self, item: Item) -> int:
+        return partition_of(item.key, self._partitions)
+
+
+def open_pipe(folder: Path) -> tuple[int, int]:
+    """Create the pipe of both sides in ``folder``. Returns the ends to read and to write, which the caller closes as soon as the
+    side has ended that reads, and writes: so a side that has failed, or was killed, ends the other.
     """
+    os.mkfifo(folder / _PIPE)
+    reading = os.open(folder / _PIPE, os.O_RDONLY | os.O_NONBLOCK)
+    return reading, os.open(folder / _PIPE, os.O_WRONLY)
+
+
+@contextmanager
+def sent_to(folder: Path) -> Generator[Sent]:
+    """The end of A."""
+    pipe = _opened(folder, os.O_WRONLY)
+    steps = Sent(pipe or Path(os.devnull).open("wb"), folder)  # noqa: SIM115  # closed below
+    steps.is_over = pipe is None
+    try:
+        yield steps
+        steps.flush()
+    finally:
+        with suppress(BrokenPipeError):
+            steps.pipe.close()
+
+
+@contextmanager
+def compared_in(folder: Path, wanted: Sequence[Item], partitions: int) -> Generator[Compared]:
+    """The end of B."""
+    pipe = _opened(folder, os.O_RDONLY)
+    assert pipe is not None  # only a writer needs the other side
+    with pipe:
+        yield Compared(pipe, folder, wanted, partitions)
+
+
+def _opened(folder: Path, how: int) -> BinaryIO | None:
+    """An end of the pipe, without waiting for the other; None if the reader has ended already."""
+    try:
+        number = os.open(folder / _PIPE, how | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
+    os.set_blocking(number, True)
+    return os.fdopen(number, "wb" if how == os.O_WRONLY else "rb")
+
+
+class Tracer(Observer):
+    """The observer of a run of one partition, or of all of them together (``partition`` is None then)."""
 
     def __init__(
-        self, plan: Plan, items: Sequence[Item], partition: int | None, both: Fields, other: Trail | None
+        self, plan: Plan, items: Sequence[Item], partition: int | None, both: Fields, side: Sent | Compared
     ) -> None:
-        self._plan, self._partition, self._other = plan, partition, other
-        self._wanted = items
+        self._plan, self._partition, self._side = plan, partition, side
         emitted = {one.key for one in items if one.kind == "output"}
         self._open = {*items, *(Item("state", actor, key) for actor in both for key in emitted)}
-        self.trail: Trail = {one: [] for one in self._open}
-        self._parted: dict[Item, Cause] = {}
+        self._last: dict[Item, Step] = {}
+        """The last step of each item, which is not complete: the next call may have the same cause."""
         self._content = {one.name: Contents(one, both.get(one.name)) for one in plan.actors}
 
     def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
@@ -92,64 +229,41 @@ class Tracer(Observer):
             and (item := Item("state", actor.name, actor.key_codec.encode(key))) in self._open
         ):
             self._take(item, call, self._content[actor.name].now(call.cells, key), outputs)
-        sent_to: dict[Item, list[RawOutput]] = {}
+        sent: dict[Item, list[RawOutput]] = {}
         for one in outputs:
             if one[1] is not None:
-                sent_to.setdefault(Item("output", one[0], one[1]), []).append(one)
-        for item, sent in sent_to.items():
+                sent.setdefault(Item("output", one[0], one[1]), []).append(one)
+        for item, some in sent.items():
             if item in self._open:
-                self._take(item, call, None, sent)
+                self._take(item, call, 0, some)
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
         """See ``Observer``."""
         self._content[actor.name].expired(moment.key, what)
 
-    def firsts(self) -> list[First]:
-        """The first event of each key that has parted."""
-        by_key: dict[bytes, list[Cause]] = {}
-        for one, cause in self._parted.items():
-            if one.kind == "state":
-                by_key.setdefault(one.key, []).append(cause)
-        found: list[First] = []
-        for item in self._wanted:
-            causes = [self._parted[item]] if item in self._parted else []
-            causes += by_key.get(item.key, ()) if item.kind == "output" else ()
-            if causes:
-                found.append((item, min(causes, key=attrgetter("time_ms"))))
-        return found
-
     def end(self) -> None:
-        """Compare the last steps, and the first that only the other side has."""
-        for item in [*self._open]:
-            count = len(self.trail[item])
-            for at in range(max(count - 1, 0), count + 1):
-                self._compare(item, at)
+        """The run has ended: the last steps are complete, and no others follow."""
+        for item in sorted(self._open, key=lambda one: (one.kind, one.name, one.key)):
+            if item in self._last:
+                self._complete(item)
+            if item in self._open:
+                self._side.add(item, None, self._partition)
+        self._side.flush()
 
-    def _take(self, item: Item, call: Call, content: object, sent: Sequence[RawOutput]) -> None:
+    def _take(self, item: Item, call: Call, content: int, sent: Sequence[RawOutput]) -> None:
         """Add a step; calls of one cause are one step."""
-        cause, steps, digest = self._cause(item, call), self.trail[item], b""
-        if steps and steps[-1].cause == cause:
-            digest = steps.pop().sent
-        elif steps:
-            self._compare(item, len(steps) - 1)
+        cause, before, digest = self._cause(item, call), self._last.get(item), b""
+        if before is not None and before.cause == cause:
+            digest = before.sent
+        elif before is not None:
+            self._complete(item)
         for one in sent:
             digest = _hash((digest, *one[:4]))
-        steps.append(Step(cause, _hash(content), digest))
+        self._last[item] = Step(cause, content, digest)
 
-    def _compare(self, item: Item, at: int) -> None:
-        """Compare a step that is complete with that of the other side."""
-        if self._other is None or item not in self._open:
-            return
-        one, other = (
-            some[at] if at < len(some) else None for some in (self.trail[item], self._other.get(item, ()))
-        )
-        if one != other:
+    def _complete(self, item: Item) -> None:
+        if self._side.add(item, self._last.pop(item), self._partition):
             self._open.discard(item)
-            self._parted[item] = min(
-                (each.cause for each in (other, one) if each is not None), key=attrgetter("time_ms")
-            )
-            if self._open.isdisjoint(self._wanted):
-                raise AllParted
 
     def _cause(self, item: Item, call: Call) -> Cause:
         moment, actor = call.moment, call.actor
@@ -160,6 +274,21 @@ class Tracer(Observer):
         if moment.input == TIMER:
             return Cause("" if actor is None else actor.name, number, None, moment.timer or "", moment.at)
         return Cause(self._plan.inputs[moment.input].name, number, moment.at, None, moment.event_time)
+
+
+def firsts(wanted: Iterable[Item], parted: Mapping[Item, Cause]) -> list[First]:
+    """The first event of each that has parted."""
+    by_key: dict[bytes, list[Cause]] = {}
+    for one, cause in parted.items():
+        if one.kind == "state":
+            by_key.setdefault(one.key, []).append(cause)
+    found: list[First] = []
+    for item in wanted:
+        causes = [parted[item]] if item in parted else []
+        causes += by_key.get(item.key, ()) if item.kind == "output" else ()
+        if causes:
+            found.append((item, min(causes, key=attrgetter("time_ms"))))
+    return found
 
 
 class Contents:

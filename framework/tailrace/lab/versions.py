@@ -129,7 +129,11 @@ class Version:
             raise error
         return msgspec.json.decode(value, type=answer)
 
+    def kill(self) -> None:
+        """End the process: who waits for its answer gets a WorkerLostError."""
+        self._process.kill()
+
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
+        self.kill()
         self._process.communicate()

@@ -1,0 +1,311 @@
+"""The settings of a comparison of two versions, its report, and the processes of both with what they do for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from tailrace.core.counting import counted
+from tailrace.core.declare.topic import OnError
+from tailrace.core.engine.replay import Limits
+from tailrace.core.errors import OptionError, TailraceError
+from tailrace.history.reading.generations import changelog_in
+from tailrace.history.reading.same_topics import note_of_topics
+from tailrace.history.rebuilding.checked_request import checked
+from tailrace.history.rebuilding.output_files import PARQUET
+from tailrace.history.rebuilding.past import open_source
+from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
+from tailrace.lab.differences import Counts, Made
+from tailrace.lab.key_traces import Paragraph
+from tailrace.lab.metrics import Measured, Metric, measure, measured, read_metrics
+from tailrace.lab.python_metrics import Numbers
+from tailrace.lab.side import About, Rebuilt
+from tailrace.lab.tables import Field, items_to_trace, keys_as_text, write_metrics
+from tailrace.lab.trail import First, Item, open_pipe
+from tailrace.lab.versions import Place, Version, placed
+from tailrace.log.interface import Ends, OneCommitLog
+
+T = TypeVar("T")
+U = TypeVar("U")
+Say = Callable[[str], None]
+_TRACED = 5
+"""Number of keys that are traced."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be compared, and how."""
+
+    a: str
+    b: str
+    source: Source
+    to: str
+    order: Order = "auto"
+    failures: Failures = Failures()
+    """What a rebuild does about failures that the service did not have."""
+    python_b: str | None = None
+    workers: int | None = None
+    """Processes, half of them for each version (default: number of cores)."""
+    first_events: int = 1000
+    """Number of differing keys, and of output keys, whose first event is searched."""
+    metrics: str | None = None
+    """A file of metrics: SQL, or Python if its name ends in ``.py``."""
+    limits: tuple[str, ...] = ()
+
+
+class KeyTrace(msgspec.Struct):
+    """What happens in both versions to a key around the first event from which they part."""
+
+    name: str
+    """Of its actor."""
+    key: str
+    a: list[Paragraph]
+    b: list[Paragraph]
+
+
+class AbReport(msgspec.Struct, kw_only=True):
+    """The result of a comparison of versions."""
+
+    app: str
+    a: str
+    b: str
+    part: str = ""
+    """What is compared, if that is nothing or a part of history."""
+    order: Order = "auto"
+    """The order that both were rebuilt in."""
+    why: str = ""
+    """Why the order is not that of the tape."""
+    noise: list[str] = []
+    """How A differs from itself, or from the service; empty if it does not."""
+    noise_measured: str = ""
+    """What A was compared with."""
+    counts: Counts = msgspec.field(default_factory=Counts)
+    fields: list[Field] = []
+    metrics: list[Measured] = []
+    traces: list[KeyTrace] = []
+    """Of the keys that differ most."""
+    exceeded: list[str] = []
+    """The limits that are exceeded."""
+    unanswered: list[str] = []
+    """Why a limit is neither kept nor exceeded."""
+    folder: str
+    notes: list[str] = []
+    seconds: float = 0.0
+
+
+class Comparison:
+    """The processes of both versions, and what they do for a comparison, in the folder ``work``.
+
+    ``ends``: up to where history goes; ``bases``: the snapshots with which a version begins, by its name, if not with nothing.
+    """
+
+    def __init__(self, wanted: Wanted, work: Path, stack: ExitStack, say: Say) -> None:
+        self._wanted, self._work, self._say = wanted, work, say
+        self._stack, self._versions = stack, list[Version]()
+        self._workers = max(1, (wanted.workers or len(os.sched_getaffinity(0))) // 2)
+        self._places = [placed(one, stack) for one in (wanted.a, wanted.b)]
+        self.a = self._started("A", self._places[0])
+        self.b = self._started("B", self._places[1], wanted.python_b or sys.executable)
+        self.about = [one.ask("about", About) for one in (self.a, self.b)]
+        one, other = (each.app for each in self.about)
+        if one != other:
+            raise OptionError(
+                f"A and B are not versions of one app: the app is {one!r} in A, {other!r} in B",
+                hint="An app under another name is compared as module:app@name.",
+            )
+        self.ends = self.present()
+        self.bases: Mapping[str, Made] = {}
+        self.report = AbReport(
+            app=one,
+            a=f"{wanted.a} ({self._places[0].note})",
+            b=f"{wanted.b} ({self._places[1].note}{f', with {wanted.python_b}' if wanted.python_b else ''})",
+            folder=wanted.to,
+        )
+
+    def _started(self, name: str, place: Place, python: str = sys.executable, seed: int = 0) -> Version:
+        version = Version(name, place, python, hash_seed=seed)
+        self._stack.callback(version.close)
+        self._versions.append(version)
+        return version
+
+    def at_once(self, one: Callable[[], T], other: Callable[[], U]) -> tuple[T, U]:
+        """Have different versions do these at the same time. Of two errors, that of the first is raised."""
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                later = pool.submit(other)
+                return one(), later.result()
+            except TailraceError:
+                raise
+            except BaseException:
+                for version in self._versions:
+                    version.kill()
+                raise
+
+    def present(self) -> Ends:
+        """Where the topics of both end now."""
+        with closing(open_source(self._wanted.source)) as log:
+            return log.ends(self._topics_in(log))
+
+    def note_of_topics(self) -> bytes:
+        """Of which log the topics of both are: another note means that it, or one of them, was deleted and created again."""
+        with closing(open_source(self._wanted.source)) as log:
+            return log.identity + note_of_topics(log, self._topics_in(log))
+
+    def _topics_in(self, log: OneCommitLog) -> list[str]:
+        names = {one for each in self.about for one in (*each.topics, changelog_in(log, each.app))}
+        return sorted(names & log.topics().keys())
+
+    def make(self, version: Version, order: Order, folder: Path | None = None, **how: Any) -> Rebuilt:
+        """Rebuild a version."""
+        self._say(f"rebuilding {version.name}")
+        folder = (
+            folder or self._work / f"{version.name}-{order}{'-strict' * how.get('as_the_service', False)}"
+        )
+        request = self.request(version, order, folder, **how)
+        given = {"request": request, "workers": self._workers, "folder": str(folder)}
+        return version.ask("make", Rebuilt, **given)
+
+    def request(
+        self,
+        version: Version,
+        order: Order,
+        folder: Path,
+        *,
+        as_the_service: bool = False,
+        until: Limits | None = None,
+    ) -> Request:
+        """The rebuild of a version."""
+        given, source = self._wanted.failures, replace(self._wanted.source, ends=self.ends)
+        if (base := self.bases.get(version.name)) is not None:
+            source = replace(source, base=base.uri, base_id=base.snapshot)
+        on_error: OnError = "stop" if as_the_service else given.on_error
+        return checked(
+            Request(
+                app=version.place.reference,
+                source=source,
+                to=Destination(uri=str(folder), outputs=f"{PARQUET}{folder / 'outputs'}"),
+                order=order,
+                until=until or Limits(),
+                failures=replace(given, on_error=on_error, lenient=not as_the_service),
+            )
+        )
+
+    def measure_by_service(self, one: Rebuilt) -> None:
+        """Compare A along the tape with what the service has stored, if its rows were."""
+        report, rows = self.report, one.report
+        if not rows.same_rows + rows.other_rows:
+            return
+        self._say("comparing A with the service")
+        report.noise_measured = "what the service has stored"
+        request = self.request(self.a, "tape", self._work)
+        outputs = self.a.ask("outputs_as_stored", int, request=request, made=one.made)
+        for count, what in ((rows.other_rows, "row"), (outputs, "output")):
+            if count:
+                report.noise.append(f"{counted(count, what)} of A are not those of the service")
+
+    def metrics(self) -> list[Metric]:
+        """The metrics of a comparison. Raises OptionError: some cannot be read, or the versions have other ones."""
+        if self._wanted.metrics is None:
+            return []
+        if not is_python(self._wanted):
+            return read_metrics(Path(self._wanted.metrics))
+        file = str(Path(self._wanted.metrics).absolute())
+        one, other = (
+            each.ask("metric_names", list[tuple[str, bool]], file=file) for each in (self.a, self.b)
+        )
+        if one != other:
+            raise OptionError(
+                f"the metrics in {self._wanted.metrics!r} are others in A than in B",
+                hint="Define them in both in the same way.",
+            )
+        return [Metric(name, file, "unit" if has_unit else None) for name, has_unit in one]
+
+    def measured(self, metrics: Sequence[Metric], made: Sequence[Made], into: Path) -> list[Measured]:
+        """Measure what both have made, and write ``metrics.parquet``."""
+        self._say("measuring")
+        if is_python(self._wanted):
+
+            def ask(version: Version, one: Made) -> Numbers:
+                return version.ask("python_metrics", Numbers, file=metrics[0].query, made=one)
+
+            numbers = self.at_once(partial(ask, self.a, made[0]), partial(ask, self.b, made[1]))
+            found = [
+                measured(one, {name: dict(each[one.name]) for name, each in zip("AB", numbers, strict=True)})
+                for one in metrics
+            ]
+        else:
+            folders = {name: self._work / f"tables-{name}" for name in "AB"}
+
+            def write(version: Version, one: Made) -> list[str]:
+                return version.ask("tables", list[str], made=one, folder=str(folders[version.name]))
+
+            notes = self.at_once(partial(write, self.a, made[0]), partial(write, self.b, made[1]))
+            self.report.notes += [
+                f"{name}: {note}" for name, each in zip("AB", notes, strict=True) for note in each
+            ]
+            found = measure(metrics, folders)
+        write_metrics(found, into)
+        return found
+
+    # --- the first events
+
+    def first_events(self, items: Sequence[Item], order: Order) -> list[First]:
+        """The first events of keys that differ."""
+        one, other = self.about
+        both = {
+            name: None
+            if one.schemas[name] == other.schemas[name]
+            else sorted({*one.fields[name]} & {*other.fields[name]})
+            for name in sorted(one.fields.keys() & other.fields.keys())
+        }
+        self._say("finding first events")
+        shared = self._work / "first-events"
+        shutil.rmtree(shared, ignore_errors=True)
+        shared.mkdir()
+
+        def side(version: Version, end: int) -> list[First]:
+            request = self.request(version, order, shared / version.name)
+            given = {"request": request, "items": items, "both": both, "folder": str(shared)}
+            try:
+                return version.ask("first_events", list[First], **given, compares=version is self.b)
+            finally:
+                os.close(end)
+
+        # As long as both ends are open here, neither version meets a pipe that the other has not opened yet.
+        ends = open_pipe(shared)
+        return self.at_once(partial(side, self.a, ends[1]), partial(side, self.b, ends[0]))[1]
+
+    def traces(self, compared: Path, firsts: Sequence[First], order: Order) -> list[KeyTrace]:
+        """The traces of the keys that differ most, of those that have first events."""
+        by_item = dict(firsts)
+        worst = [
+            item for item in items_to_trace(compared, _TRACED) if item.kind == "state" and item in by_item
+        ]
+        if not worst:
+            return []
+        self._say("tracing")
+
+        def traced(version: Version) -> list[list[Paragraph]]:
+            folder = self._work / f"traces-{version.name}"
+            shutil.rmtree(folder, ignore_errors=True)
+            request = self.request(version, order, folder)
+            given = [(one, by_item[one]) for one in worst]
+            return version.ask("key_traces", list[list[Paragraph]], request=request, firsts=given)
+
+        found = self.at_once(partial(traced, self.a), partial(traced, self.b))
+        names = [one.name for one in worst]
+        return list(map(KeyTrace, names, keys_as_text(compared, worst), *found))
+
+
+def is_python(wanted: Wanted) -> bool:
+    """Whether the metrics are Python."""
+    return wanted.metrics is not None and wanted.metrics.endswith(".py")
