@@ -17,7 +17,7 @@ ITEMS = [Item("state", "Shop", key) for key in KEYS]
 
 def step(at: int, state: int = 0) -> Step:
     """What a key was after the event at this offset."""
-    return Step(Cause("sales", 0, at, None, 10 * at), state, b"")
+    return Step(Cause("sales", 0, at, None, 10 * at), state, b"", (at + 1, 0))
 
 
 def test_a_side_that_writes_ends_at_once_if_the_other_has_ended(tmp_path: Path) -> None:
@@ -71,5 +71,5 @@ def test_both_runs_stop_soon_after_all_keys_have_parted(as_one: bool, tmp_path: 
     os.close(reading)
     os.close(writing)
     writer.join()
-    assert {item: cause.offset for item, cause in compared.parted.items()} == dict.fromkeys(ITEMS, 100)
+    assert {item: one.cause.offset for item, one in compared.parted.items()} == dict.fromkeys(ITEMS, 100)
     assert max(written.values()) < 20_000

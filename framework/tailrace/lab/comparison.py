@@ -267,6 +267,7 @@ class Comparison:
             else sorted({*one.fields[name]} & {*other.fields[name]})
             for name in sorted(one.fields.keys() & other.fields.keys())
         }
+        every = order == "canonical" and one.sends and other.sends
         self._say("finding first events")
         shared = self._work / "first-events"
         shutil.rmtree(shared, ignore_errors=True)
@@ -274,7 +275,7 @@ class Comparison:
 
         def side(version: Version, end: int) -> list[First]:
             request = self.request(version, order, shared / version.name)
-            given = {"request": request, "items": items, "both": both, "folder": str(shared)}
+            given = {"request": request, "items": items, "both": both, "folder": str(shared), "every": every}
             try:
                 return version.ask("first_events", list[First], **given, compares=version is self.b)
             finally:

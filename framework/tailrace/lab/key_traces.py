@@ -66,7 +66,8 @@ class _Pages:
         same = (
             (moment.timer or "", time_ms) == (cause.timer, cause.time_ms)
             if is_timer
-            else (self._plan.inputs[moment.input].name, moment.at) == (cause.topic, cause.offset)
+            else (self._plan.inputs[moment.input].name, time_ms) == (cause.topic, cause.time_ms)
+            and cause.offset in (None, moment.at)
         )
         has_parted = same or (cause.offset is None and time_ms > cause.time_ms)
         if self._left[item] == _FROM and not has_parted:

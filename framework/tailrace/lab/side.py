@@ -90,6 +90,8 @@ class About(msgspec.Struct):
     """The topics that it reads or writes."""
     inputs: list[str]
     """Those that it reads from outside."""
+    sends: bool
+    """Whether it reads what it sends itself: in canonical order all of its keys run as one."""
     fields: dict[str, list[str]]
     """By actor."""
     schemas: dict[str, str]
@@ -104,6 +106,7 @@ def about(plan: Plan) -> About:
         app=plan.app,
         topics=[*read, *plan.outputs, *internal_topics(plan)],
         inputs=[one for one in read if one not in own],
+        sends=bool(own),
         fields={one.name: [field.name for field in one.schema.fields] for one in plan.actors},
         schemas={one.name: _digest(one.schema) for one in plan.actors},
     )
@@ -187,10 +190,10 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
 
 
 def first_events(
-    plan: Plan, request: Request, items: list[Item], both: Fields, folder: str, compares: bool
+    plan: Plan, request: Request, items: list[Item], both: Fields, folder: str, compares: bool, every: bool
 ) -> list[First]:
     """Run the keys of items again, at the same time as the other side, with which it shares ``folder``. The side that
-    compares returns what it finds.
+    compares returns what it finds. ``every``: see ``Tracer``.
     """
     store: StoreKind = "memory" if request.order == "tape" else "rocks"  # of some keys, or perhaps of all
     to, execution = replace(request.to, outputs="none"), Execution(store=store)
@@ -206,7 +209,7 @@ def first_events(
             here = [one for one in items if whole or partition_of(one.key, count) == number]
             if not here or side.is_over:
                 continue
-            tracer = Tracer(plan, here, None if whole else number, both, side)
+            tracer = Tracer(plan, here, None if whole else number, both, side, every=every)
             try:
                 run(number, Watch(tracer, watched_keys(plan, here)))
                 tracer.end()

@@ -1,9 +1,17 @@
 """The first events from which two versions part: both run again at once, of the keys that differ alone.
 
-Each side makes a trail: for each key, the causes of its calls in their order, each with a digest of the key's rows
-after it (a sum over the rows, so that a call costs what it may have changed) and of what the calls have emitted. Of an
-output's key, the causes are those that emitted it; the versions part before that if they do in the state of an actor
-with this key, such as a window that is open. State is compared as each version reads it.
+Each side makes a trail: for each key, the causes that had an effect, in their order, each with a digest of the key's
+rows after it (a sum over the rows, so that a call costs what it may have changed) and of what its calls have emitted.
+Of the outputs of a key, the causes are those of this key that emitted them; the versions part before that if they do in
+the state of an actor with this key, such as a window that is open. State is compared as each version reads it.
+
+Of two causes, that comes first which was handled first, and not the one with the lower event time. Both sides have the
+same records from outside in the same order, but each its own timers and messages. So the *order* of a cause is the
+number of records from outside that its key has had (all keys, if both run all as one), and what came after the last of
+them, counted.
+
+A message that is delivered without a record, as in canonical order, has no offset: its running number depends on what
+other keys were sent.
 
 A sends its steps to B through a pipe as it goes. B compares each of its own with that of A, and waits for it; steps
 of A that come first wait in B. So neither has to wait for a step that the other makes only later, even if one runs the
@@ -27,6 +35,7 @@ import msgspec
 
 from tailrace.core.declare.plan import ActorPlan, Plan
 from tailrace.core.engine.as_read import ReadAs
+from tailrace.core.engine.delivery import BEYOND, own_inputs
 from tailrace.core.engine.instance_cache import InstanceCache
 from tailrace.core.engine.observer import Call, Moment, Observer, changed_now, key_now
 from tailrace.core.engine.units import TIMER
@@ -50,7 +59,9 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """Why a handler was called: a record, or a timer (then ``topic`` is its actor, ``offset`` is None)."""
+    """Why a handler was called: a record, or a timer (then ``topic`` is its actor). ``offset`` is None for a timer, and for
+    a message that is not recorded.
+    """
 
     topic: str
     partition: int
@@ -60,12 +71,30 @@ class Cause(msgspec.Struct, frozen=True):
     """Its event time."""
 
 
+Order: TypeAlias = tuple[int, int]
+"""Of a cause among those of its key: the number of records from outside, and that of the cause after the last of them."""
+
+
 class Step(msgspec.Struct, frozen=True, array_like=True):
     """What a key was after a cause, and all that was sent."""
 
     cause: Cause
     state: int
     sent: bytes
+    order: Order
+
+    def is_like(self, other: Step | None) -> bool:
+        """Whether it is the same step of the other side. Its order may be another, as it counts what has had no effect."""
+        return other is not None and (self.cause, self.state, self.sent) == (
+            other.cause,
+            other.state,
+            other.sent,
+        )
+
+    @property
+    def place(self) -> tuple[Order, int]:
+        """The lowest is the first."""
+        return self.order, self.cause.time_ms
 
 
 First: TypeAlias = tuple[Item, Cause]
@@ -74,6 +103,7 @@ _Frame: TypeAlias = list[tuple[Item, Step | None]]
 
 _AT_ONCE = 500
 _PIPE = "pipe"
+_NOTHING_YET: tuple[Order, Cause | None] = (0, 0), None
 _FRAME = msgspec.msgpack.Decoder(_Frame)
 
 
@@ -118,7 +148,8 @@ class Compared:
         self._done = set[int]()
         """The partitions of which all have parted."""
         self._waiting: dict[Item, deque[Step | None]] = {}
-        self.parted: dict[Item, Cause] = {}
+        self.parted: dict[Item, Step] = {}
+        """By item, the first step that the sides do not share."""
         self.is_over = False
         """Whether all have parted."""
 
@@ -127,11 +158,15 @@ class Compared:
         if item in self.parted or (self._done and self._partition(item) in self._done):
             return True
         other = self._next(item)
-        if step == other:
+        if step is None:
+            parted = other
+        elif step.is_like(other):
             return False
-        self.parted[item] = min(
-            (one.cause for one in (other, step) if one is not None), key=attrgetter("time_ms")
-        )
+        else:
+            parted = step if other is None else min(step, other, key=attrgetter("place"))
+        if parted is None:
+            return False
+        self.parted[item] = parted
         self._waiting.pop(item, None)
         if item in self._wanted:
             self._count(self._partition(item), partition)
@@ -209,33 +244,58 @@ def _opened(folder: Path, how: int) -> BinaryIO | None:
 
 
 class Tracer(Observer):
-    """The observer of a run of one partition, or of all of them together (``partition`` is None then)."""
+    """The observer of a run of one partition, or of all of them together (``partition`` is None then).
+
+    ``every``: both sides run all keys as one, so that calls of any key count for the outputs of another.
+    """
 
     def __init__(
-        self, plan: Plan, items: Sequence[Item], partition: int | None, both: Fields, side: Sent | Compared
+        self,
+        plan: Plan,
+        items: Sequence[Item],
+        partition: int | None,
+        both: Fields,
+        side: Sent | Compared,
+        *,
+        every: bool,
     ) -> None:
-        self._plan, self._partition, self._side = plan, partition, side
+        self._plan, self._partition, self._side, self._every = plan, partition, side, every
         emitted = {one.key for one in items if one.kind == "output"}
         self._open = {*items, *(Item("state", actor, key) for actor in both for key in emitted)}
         self._last: dict[Item, Step] = {}
         """The last step of each item, which is not complete: the next call may have the same cause."""
+        self._state: dict[Item, int] = {}
+        """The state after the last step that is complete."""
+        self._own = frozenset(own_inputs(plan))
+        self._at: dict[Any, tuple[Order, Cause | None]] = {}
+        """By key, or by None for all together, the last cause with its order; None: a record whose call has not come yet."""
         self._content = {one.name: Contents(one, both.get(one.name)) for one in plan.actors}
+        self._codecs = {one.name: one.key_codec for one in plan.topics.values()}
+
+    def meets(self, key: Any, number: int, /) -> None:
+        """See ``Observer``."""
+        if self._plan.inputs[number].name not in self._own:
+            counted = None if self._every else key
+            (records, _), _ = self._at.get(counted, _NOTHING_YET)
+            self._at[counted] = (records + 1, 0), None
 
     def returned(self, call: Call, outputs: Sequence[RawOutput], /) -> None:
         """See ``Observer``."""
         actor, key = call.actor, call.moment.key
+        cause = self._cause(call)
+        order = self._ordered(key, cause)
         if (
             actor is not None
             and (item := Item("state", actor.name, actor.key_codec.encode(key))) in self._open
         ):
-            self._take(item, call, self._content[actor.name].now(call.cells, key), outputs)
+            self._take(item, order, cause, self._content[actor.name].now(call.cells, key), outputs)
         sent: dict[Item, list[RawOutput]] = {}
         for one in outputs:
             if one[1] is not None:
                 sent.setdefault(Item("output", one[0], one[1]), []).append(one)
         for item, some in sent.items():
-            if item in self._open:
-                self._take(item, call, 0, some)
+            if item in self._open and (self._every or self._is_of(item, key)):
+                self._take(item, order, cause, 0, some)
 
     def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
         """See ``Observer``."""
@@ -250,44 +310,66 @@ class Tracer(Observer):
                 self._side.add(item, None, self._partition)
         self._side.flush()
 
-    def _take(self, item: Item, call: Call, content: int, sent: Sequence[RawOutput]) -> None:
+    def _ordered(self, key: Any, cause: Cause) -> Order:
+        counted = None if self._every else key
+        (records, after), last = self._at.get(counted, _NOTHING_YET)
+        if cause != last:
+            is_record = cause.offset is not None and cause.topic not in self._own
+            self._at[counted] = (records, 0 if is_record else after + 1), cause
+        return self._at[counted][0]
+
+    def _take(self, item: Item, order: Order, cause: Cause, content: int, sent: Sequence[RawOutput]) -> None:
         """Add a step; calls of one cause are one step."""
-        cause, before, digest = self._cause(item, call), self._last.get(item), b""
+        before, digest = self._last.get(item), b""
         if before is not None and before.cause == cause:
             digest = before.sent
         elif before is not None:
             self._complete(item)
         for one in sent:
             digest = _hash((digest, *one[:4]))
-        self._last[item] = Step(cause, content, digest)
+        self._last[item] = Step(cause, content, digest, order)
 
     def _complete(self, item: Item) -> None:
-        if self._side.add(item, self._last.pop(item), self._partition):
-            self._open.discard(item)
+        step = self._last.pop(item)
+        if step.sent or step.state != self._state.get(item, 0):
+            self._state[item] = step.state
+            if self._side.add(item, step, self._partition):
+                self._open.discard(item)
 
-    def _cause(self, item: Item, call: Call) -> Cause:
+    def _is_of(self, item: Item, key: Any) -> bool:
+        """Whether an output's key is that of the call."""
+        try:
+            return self._codecs[item.name].encode(key) == item.key
+        except (KeyError, TailraceError, TypeError, ValueError):
+            return False
+
+    def _cause(self, call: Call) -> Cause:
         moment, actor = call.moment, call.actor
         number = self._partition
         if number is None:
-            key = item.key if actor is None else actor.key_codec.encode(moment.key)
-            number = partition_of(key, self._plan.partitions)
+            key = b"" if moment.record is None else moment.record.key or b""
+            number = partition_of(
+                key if actor is None else actor.key_codec.encode(moment.key), self._plan.partitions
+            )
         if moment.input == TIMER:
             return Cause("" if actor is None else actor.name, number, None, moment.timer or "", moment.at)
-        return Cause(self._plan.inputs[moment.input].name, number, moment.at, None, moment.event_time)
+        name = self._plan.inputs[moment.input].name
+        offset = None if moment.at >= BEYOND and name in self._own else moment.at
+        return Cause(name, number, offset, None, moment.event_time)
 
 
-def firsts(wanted: Iterable[Item], parted: Mapping[Item, Cause]) -> list[First]:
+def firsts(wanted: Iterable[Item], parted: Mapping[Item, Step]) -> list[First]:
     """The first event of each that has parted."""
-    by_key: dict[bytes, list[Cause]] = {}
-    for one, cause in parted.items():
+    by_key: dict[bytes, list[Step]] = {}
+    for one, step in parted.items():
         if one.kind == "state":
-            by_key.setdefault(one.key, []).append(cause)
+            by_key.setdefault(one.key, []).append(step)
     found: list[First] = []
     for item in wanted:
-        causes = [parted[item]] if item in parted else []
-        causes += by_key.get(item.key, ()) if item.kind == "output" else ()
-        if causes:
-            found.append((item, min(causes, key=attrgetter("time_ms"))))
+        steps = [parted[item]] if item in parted else []
+        steps += by_key.get(item.key, ()) if item.kind == "output" else ()
+        if steps:
+            found.append((item, min(steps, key=attrgetter("place")).cause))
     return found
 
 

@@ -130,7 +130,7 @@ class Version:
         return msgspec.json.decode(value, type=answer)
 
     def kill(self) -> None:
-        """End the process: who waits for its answer gets a WorkerLostError."""
+        """End the process. An ``ask`` of another thread that waits for its answer raises WorkerLostError."""
         self._process.kill()
 
     def close(self) -> None:

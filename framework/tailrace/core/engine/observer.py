@@ -64,6 +64,9 @@ class Call:
 class Observer:
     """Receives the calls of a watched task. What is not overridden does nothing, and calls the handler."""
 
+    def meets(self, key: Any, number: int, /) -> None:
+        """A record of this key has come, of the input with this number, whether a handler takes it or not."""
+
     def begins(self, call: Call, /) -> None:
         """A handler is about to be called; the handler has not touched the key yet."""
 
@@ -194,6 +197,8 @@ class _WatchedUnits(Units):
             return
         if keys is not None:
             self._watch.met.add(key)
+        if self._watch.observer is not None:
+            self._watch.observer.meets(key, number)
         self._input, self._at, self._event, self._timer = number, offset, event, (None, rows.EVENT_TIME)
         self._record = record
         if not to and self._watch.observer is not None:

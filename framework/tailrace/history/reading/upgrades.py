@@ -13,6 +13,9 @@ which processes may run. ``old`` and ``new`` are versions (``App(version=)``); a
     done          refused                          run                        new runs
     given up      run                              run; those that waited end old runs
 
+A version that an earlier upgrade has replaced is refused all the time, unless the upgrade that is open leads to it, or a later one has
+led back to it: each record has the list.
+
 Invariants: nobody may commit between ``fenced`` and ``ready``; ``snapshot`` stands at the last commit of ``old``; from
 ``ready`` on there is no way back but another upgrade. Corrections of outputs are in the same commit as ``ready``. A record
 is written by the command alone, under the transactional id of the topic: a second command fences the first.
@@ -55,6 +58,8 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     """The generation of the changelog that has the state of ``old``; see ``reading.generations``."""
     generation: int
     """The one that has the state of ``new``."""
+    replaced: tuple[str, ...] = ()
+    """The versions that earlier upgrades have replaced."""
     snapshot: str = ""
     """From ``ready`` on: the state of ``new``, and that of ``old`` at the same moment."""
     kept: str = ""
@@ -67,7 +72,22 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def current(self) -> int:
         """The generation of the changelog that has the state of the app now."""
-        return self.generation if self.step in ("ready", "done") else self.before
+        return self.generation if self._has_led else self.before
+
+    @property
+    def version(self) -> str:
+        """The version that has the state of the app now."""
+        return self.new if self._has_led else self.old
+
+    @property
+    def replaced_now(self) -> tuple[str, ...]:
+        """The versions that must not run any more."""
+        found = {*self.replaced, self.old} if self._has_led else {*self.replaced}
+        return tuple(sorted(found - {self.version}))
+
+    @property
+    def _has_led(self) -> bool:
+        return self.step in ("ready", "done")
 
 
 def last_upgrade(log: Log, app: str, step: UpgradeStep | None = None) -> Upgrade | None:
@@ -98,7 +118,7 @@ def note_upgrade(writer: Writer, app: str, upgrade: Upgrade) -> None:
 
 def check_version(plan: Plan, found: Upgrade | None) -> None:
     """Check that the present version may run, or begin, by the last record. Raises ReplacedVersionError."""
-    if found is None or found.step in ("begun", "given up") or plan.version == found.new:
+    if found is None or (found.is_open and plan.version == found.new):
         return
     if found.step in ("fenced", "ready"):
         raise ReplacedVersionError(
@@ -107,8 +127,8 @@ def check_version(plan: Plan, found: Upgrade | None) -> None:
             hint=f"Everything is committed. Start version {found.new!r}; it waits until it may run. If the upgrade was interrupted, "
             "run the same 'tailrace upgrade' again, or give it up with --cancel.",
         )
-    if plan.version == found.old:
+    if plan.version in found.replaced_now:
         raise ReplacedVersionError(
-            f"version {found.new!r} of the app {plan.app!r} has replaced version {found.old!r}, which this is",
-            hint="Start the new version, or return to this one with 'tailrace upgrade ... --rollback'.",
+            f"version {found.version!r} of the app {plan.app!r} has replaced version {plan.version!r}, which this is",
+            hint="Start the new version, or return to this one with 'tailrace upgrade'.",
         )

@@ -232,8 +232,14 @@ class Upgrading:
             code=new.code,
             before=current,
             generation=used + 1,
+            replaced=() if found is None else found.replaced_now,
         )
         if found is None or not found.is_open:
+            if mine.old in mine.replaced:
+                raise OptionError(
+                    f"version {mine.old!r} of {self.app!r} is not the one that runs: an upgrade has replaced it",
+                    hint="Name the version that runs as the old one.",
+                )
             if self._previous() is None:
                 self._sides.new.ask("check_beginning", type(None), log=self._wanted.log)
             return mine
