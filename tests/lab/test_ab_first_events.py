@@ -12,6 +12,16 @@ from tailrace.core.records import Output
 from tests.history.rebuilding import lived
 from tests.lab.in_process import comparison
 
+
+class Post(msgspec.Struct):
+    """As the app has it."""
+
+    author: str
+    at: int
+    words: int
+    reader: str
+
+
 _APP = """
 import msgspec
 
@@ -62,11 +72,10 @@ def versions(
     app: str = _APP,
 ) -> tuple[str, list[dict[str, Any]], list[dict[str, Any]]]:
     """The order of a comparison of two handlers over posts (author, second, words, reader), and its tables."""
-    fields = "author", "at", "words", "reader"
-    made = [dict(zip(fields, (author, at * 1000, *rest), strict=True)) for author, at, *rest in posts]
+    made = [Post(author, at * 1000, words, reader) for author, at, words, reader in posts]
     lived.append(
         folder,
-        [Output("posts", one["author"].encode(), msgspec.json.encode(one), one["at"]) for one in made],
+        [Output("posts", one.author.encode(), msgspec.json.encode(one), one.at) for one in made],
         {"posts": 1, "notes": 1},
     )
     names = [f"{name}_of_{folder.name}" for name in "ab"]

@@ -120,7 +120,7 @@ def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
 def test_a_round_compares_what_is_new_and_a_whole_one_measures_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ab, "Version", Here)
+    monkeypatch.setattr(both, "Version", Here)
     monkeypatch.setattr(shadow, "_WHOLE", 3)
     monkeypatch.syspath_prepend(str(tmp_path))
     Here.tasks, to, metrics = [], tmp_path / "shadow", tmp_path / "metrics.sql"

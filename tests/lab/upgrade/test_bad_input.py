@@ -326,3 +326,26 @@ def test_a_table_for_corrections_that_is_missing_is_refused(producer: Producer, 
     with ExitStack() as stack, pytest.raises(UnknownTopicError, match=r"no topic 'more'.*topics apply"):
         Upgrading(asked, stack).run()
     assert step_of(asked.log) == ""
+
+
+def test_a_table_that_the_app_reads_itself_is_not_corrected(producer: Producer, tmp_path: Path) -> None:
+    """It would handle each correction as one more event."""
+    lines = (
+        "@app.actor",
+        "class Reader(tr.Actor):",
+        "    count: int = 0",
+        "    @tr.process(seen)",
+        "    def read(self, event: Seen, ctx: tr.Context[str]) -> None:",
+        "        self.count += 1",
+        "@app.actor",
+        "class User(",
+    )
+    reads = "\n".join(lines)
+    old = "tests.lab.upgrade.summing:app"
+    new = corrected(tmp_path, ("@app.actor\nclass User(", reads), of=summing, number=next(NUMBERS))
+    with closing(open_log(tmp_path / "log")) as log:
+        log.create_topic("sums", TopicSettings(2, compacted=True))
+    asked = replace(wanted_in(tmp_path, new), old=old, outputs="correct")
+    with ExitStack() as stack, pytest.raises(OptionError, match=r"reads its own 'sums'.*--outputs keep"):
+        Upgrading(asked, stack).run()
+    assert step_of(asked.log) == ""

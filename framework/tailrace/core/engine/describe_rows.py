@@ -132,8 +132,12 @@ def _entry(actor: ActorPlan, rest: bytes, value: bytes) -> Picture:
     plans: tuple[CollectionPlan, ...] = actor.maps if rest[:1] == b"m" else actor.lists
     plan = next((one for one in plans if one.name.encode() == stored), None)
     try:
-        if plan is None:
-            return {f"{stored.decode()}[{name!r}]": repr(value)}
+        if plan is None:  # declared by another version: without its types
+            if rest[:1] == b"l" and not name:
+                return {}
+            value = msgspec.msgpack.decode(rows.unpack_entry(value)[0])
+            shown = int.from_bytes(name, "big") - _HALF if rest[:1] == b"l" else name.decode()
+            return {f"{stored.decode()}[{shown!r}] (not declared)": repr(value)}
         encoded, expiry = rows.unpack_entry(value)
         expires = "" if expiry is None else f", expires {instant(expiry.time_ms)}"
         if isinstance(plan, MapPlan):

@@ -224,4 +224,4 @@ def _from_beginning(
 
 def other_version(version: str, here: str) -> str:
     """The note for a report if other code has run a part of the history."""
-    return f"some of it was run by version {version!r} of the app; this is {here!r}"
+    return f"some of it was run by version {version!r} of the app; the results are those of this code, version {here!r}"

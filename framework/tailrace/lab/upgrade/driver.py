@@ -140,6 +140,11 @@ class Upgrading:
                 f"{self.app!r} writes to {' and '.join(map(repr, others))}, which keep every event, so a correction would count twice",
                 hint="Only tables can be corrected (app.table): declare them so, or upgrade with --outputs keep.",
             )
+        if read := sorted({*new.tables} & {*new.own}):
+            raise OptionError(
+                f"{self.app!r} reads its own {' and '.join(map(repr, read))}, so it would handle each correction as one more event",
+                hint="Upgrade with --outputs keep. In the new version, declare the table under another name, which is then written from the beginning.",
+            )
         if missing := sorted({*new.tables} - self._sides.log.topics().keys()):
             raise UnknownTopicError(
                 f"the log has no topic {' and no '.join(map(repr, missing))}, to which corrections would go",

@@ -42,6 +42,8 @@ class AboutVersion(msgspec.Struct):
     """The topics that it reads from outside."""
     sends: bool
     """Whether it sends records to itself."""
+    own: list[str]
+    """The topics that it reads and may write."""
     timers: bool
     """Whether an actor has timers."""
     fields: dict[str, dict[str, str]]
@@ -63,6 +65,7 @@ def about_version(plan: Plan, reference: str) -> AboutVersion:
         partitions=plan.partitions,
         inputs=[one.name for one in plan.inputs if one.name not in own],
         sends=bool(own),
+        own=sorted(own),
         timers=any(one.schema.timers for one in plan.actors),
         fields={one.name: {each.name: str(each) for each in one.schema.fields} for one in plan.actors},
         tables=[name for name in written if known[name].is_table],
