@@ -309,13 +309,13 @@ class _Shadow:
 
 
 def _earliest(item: Item, found: Cause | None, known: dict[Item, Cause | None]) -> Cause | None:
-    """The first event of an item: of outputs that of the state of an actor with the same key, if that is earlier."""
+    """The first event of an item: of outputs that of the state of an actor with the same key, if a round before has it."""
     causes = [
         cause
         for one, cause in known.items()
         if item.kind == "output" and (one.kind, one.key) == ("state", item.key) and cause is not None
     ]
-    return min([*causes, *([] if found is None else [found])], key=lambda one: one.time_ms, default=None)
+    return min(causes, key=lambda one: one.time_ms, default=found)  # a round before is earlier
 
 
 def _renumber(made: Made, sent: dict[int, int]) -> None:
