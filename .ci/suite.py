@@ -100,6 +100,7 @@ NOT_QUICK = (
     "tests/lab/test_ab.py",
     "tests/lab/test_ab_command.py",
     "tests/lab/test_ab_messages.py",
+    "tests/lab/test_ab_planted.py",
     "tests/lab/test_ab_random.py",
     "tests/lab/upgrade",
     "tests/log/embedded",
