@@ -45,9 +45,7 @@ from tailrace.state.snapshots import Manifest, Snapshots
 from tests.cli.commands import done
 from tests.docs.page import ROOT
 from tests.history.depots import Step, drawn, expected, found, make_app, outputs
-from tests.history.rebuilding.test_random_lives import lived
 from tests.kafka.killed_move import RESHAPING
-from tests.proof.seeds import told
 
 OFTEN = WorkerSettings(slice_records=7, partition=PartitionSettings(commit_interval_ms=1))
 EVENTS = drawn(Random(1), 0, 200)
@@ -471,30 +469,3 @@ def test_tables_topics_keyed_again_and_topics_of_the_app_itself_go_along(
         replay(life.plan, life.log, ReplayOptions())
         rmtree(folder)
     assert left
-
-
-@pytest.mark.one_seed_in(60)  # one takes a second
-def test_random_lives_keep_every_row_and_are_replayed(seeds: range, tmp_path: Path) -> None:
-    kept = 0
-    for seed in seeds:
-        trace: list[str] = []
-        with told(seed, trace):
-            plan = lived(seed, tmp_path / str(seed), trace).plan()
-            life = Life.__new__(Life)
-            life.folder, life.plan, life.stores, life.logs = tmp_path / str(seed), plan, {}, 0
-            life.log = EmbeddedLog(life.folder / "log")
-            before = life.rows()
-            if not any(AppHistory(plan, life.log).committed(number).cut for number in range(plan.partitions)):
-                continue
-            partitions = Random(seed).choice([one for one in range(1, 6) if one != plan.partitions])
-            new = EmbeddedLog(life.folder / "new")
-            reshape(plan, life.log, new, str(life.folder / "snapshots"), partitions)
-            life.log.close()
-            life.log, life.plan = new, replace(plan, partitions=partitions)
-            assert life.rows() == before
-            kept += len(before)
-            life.run(to_the_end=True)
-            replay(life.plan, new, ReplayOptions(any_environment=True))
-            new.close()
-        rmtree(life.folder)
-    assert kept
