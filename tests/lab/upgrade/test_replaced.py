@@ -1,4 +1,4 @@
-"""Which versions may run, after any chain of upgrades: only the one that has the state now, and those that never had it."""
+"""Chains of upgrades: which versions may run, only the one that has the state now, and those that never had it; and the way back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.core.errors import OptionError, ReplacedVersionError
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, check_version
 from tailrace.lab.upgrade.driver import Upgrading
 from tests.lab.upgrade import test_bad_input as bad
-from tests.lab.upgrade.stage import OLD, Producer, module_of, wanted_in
+from tests.lab.upgrade.stage import BUG, OLD, Producer, check, module_of, wanted_in
 
 begun, producer = bad.begun, bad.producer
 STEPS: tuple[UpgradeStep, ...] = ("begun", "fenced", "ready", "done")
@@ -83,3 +83,25 @@ def test_it_is_refused_while_another_upgrade_is_open_and_after_it_was_given_up(
     with pytest.raises(ReplacedVersionError, match="has replaced version '1'"):
         bad.serve(OLD, tmp_path)
     bad.serve(module_of(second), tmp_path, ends=True)
+
+
+def test_the_second_upgrade_can_be_rolled_back(producer: Producer, tmp_path: Path) -> None:
+    """It was made in canonical order, so its state stands at another time of the clock than the one that was kept."""
+    second = bad.new_version(tmp_path)
+    third = bad.new_version(tmp_path, ("if True:", BUG))
+    chain = [
+        wanted_in(tmp_path, second),
+        replace(wanted_in(tmp_path, third), old=second),
+        replace(wanted_in(tmp_path, third, rollback=True), old=second),
+        replace(wanted_in(tmp_path, third), old=second),
+        replace(wanted_in(tmp_path, third, rollback=True), old=second),
+    ]
+    for asked in chain:
+        bad.upgrade(asked)
+        producer.more(200)
+        runs = second if asked.rollback else module_of(asked.new)
+        bad.serve(module_of(runs), tmp_path)
+        with ExitStack() as stack:
+            assert Upgrading(asked, stack).run().done
+    bad.serve(module_of(second), tmp_path, ends=True)
+    check(asked.log, producer.clicks, "onononon"[: len(chain) + 1])

@@ -154,6 +154,7 @@ def _begun(history: AppHistory, entry: TaskEntry) -> TaskEntry:
     cut = replace(
         mine,
         positions={name: begun.positions.get(name, at) for name, at in mine.positions.items()},
+        now=begun.now,  # the tape has the differences of the clock
         lineage=begun.lineage,
         totals=begun.totals,
         tape=begun.tape,
