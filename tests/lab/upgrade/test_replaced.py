@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections import Counter
+from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
 
@@ -12,8 +13,10 @@ from msgspec.structs import replace
 import tailrace as tr
 from tailrace.core.declare.plan import Plan
 from tailrace.core.errors import OptionError, ReplacedVersionError
+from tailrace.history.dead_letters.outcomes import letters_with_outcomes
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, check_version
-from tailrace.lab.upgrade.driver import Upgrading
+from tailrace.lab.upgrade.driver import Upgrading, Wanted
+from tailrace.log.opening import open_log
 from tests.lab.upgrade import test_bad_input as bad
 from tests.lab.upgrade.stage import BUG, OLD, Producer, check, module_of, wanted_in
 
@@ -105,3 +108,31 @@ def test_the_second_upgrade_can_be_rolled_back(producer: Producer, tmp_path: Pat
             assert Upgrading(asked, stack).run().done
     bad.serve(module_of(second), tmp_path, ends=True)
     check(asked.log, producer.clicks, "onononon"[: len(chain) + 1])
+
+
+def test_a_rollback_opens_the_dead_letters_again_that_the_new_version_has_handled(
+    producer: Producer, tmp_path: Path
+) -> None:
+    """They are of events that the old version has not handled, and its state is the one that was kept."""
+    late = max(one.at for one in producer.clicks)
+    fails = f"if {late} < event.at <= {late + 500} and event.amount % 5 == 0:\n            raise ValueError\n        if True:"
+    letters = ("partitions=2", 'partitions=2, on_error="dead-letter-all"')
+    second = bad.new_version(tmp_path, letters, ("if True:", fails))
+    third = bad.new_version(tmp_path, letters)
+    log = tmp_path / "log"
+
+    def go(asked: Wanted, runs: str) -> Counter[str]:
+        bad.upgrade(asked)
+        bad.serve(module_of(runs), tmp_path)
+        with ExitStack() as stack:
+            assert Upgrading(asked, stack).run().done
+        producer.more(50)
+        bad.serve(module_of(runs), tmp_path)
+        with closing(open_log(log)) as opened:
+            return Counter(outcome.state for _, outcome in letters_with_outcomes(opened, "clicking"))
+
+    failed = go(wanted_in(tmp_path, second), second)
+    assert failed["pending"] > 3
+    asked = replace(wanted_in(tmp_path, third), old=second)
+    assert go(asked, third) == Counter(rebuilt=failed["pending"])
+    assert go(replace(asked, rollback=True), second) == failed

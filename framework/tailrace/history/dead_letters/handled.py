@@ -4,6 +4,9 @@ Theory. A rebuild in canonical order handles failed records in their original pl
 them (``TaskEntry.handled``). They stay in the app's dead letters until the app is started from the snapshot:
 then the commit that starts a task notes their letters in ``<app>.redriven``, as a redrive would.
 
+If an upgrade began with the snapshot, and is rolled back, the state is again one that has not handled them: their notes are
+deleted, in the commit that ends the running version (``reopen_letters``), and they wait again.
+
 They may be redriven between the rebuild and the start. If a task that starts from the snapshot would still
 read the redriven record, it would handle it a second time: the snapshot is refused.
 """
@@ -62,3 +65,10 @@ def settle_letters(log: Log, writer: Writer, app: str, entry: TaskEntry, snapsho
             origin = entry.partition, place[1]
             note = Note(place[0], origin=origin, snapshot=snapshot, letters=of)
             writer.append([Output(redriven_of(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
+
+
+def reopen_letters(log: Log, writer: Writer, app: str, snapshot: str, now_ms: int) -> int:
+    """Append to the open transaction that the letters wait again that a start from this snapshot has settled. Returns their number."""
+    found = [id_ for id_, note in notes(log, app).items() if note.snapshot == snapshot]
+    writer.append([Output(redriven_of(app), id_.encode(), None, now_ms) for id_ in found])
+    return len(found)

@@ -195,8 +195,11 @@ def notes(log: Log, app: str, on_hidden: OnHidden | None = None) -> dict[str, No
     for record in scan(log, topic, 0, on_hidden=on_hidden):
         if record.key is None:
             continue
+        if record.value is None:  # it waits again
+            found.pop(record.key.decode(errors="replace"), None)
+            continue
         try:
-            note = msgspec.json.decode(record.value or b"", type=Note)
+            note = msgspec.json.decode(record.value, type=Note)
             if is_there(note.letters):
                 found[record.key.decode()] = msgspec.structs.replace(note, at_ms=record.timestamp_ms)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
