@@ -79,5 +79,6 @@ def _shadow(house: House) -> Generator[int]:
         _caught_up(house)
         yield process.pid
     finally:
+        process.send_signal(signal.SIGCONT)  # a process that is paused does not end
         process.terminate()
         process.wait()
