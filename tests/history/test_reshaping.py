@@ -95,7 +95,9 @@ class Life:
         """Of all tasks together."""
         end, history = rows.prefix_end(rows.STATE), AppHistory(self.plan, self.log)
         some = (history.committed(number, with_rows=True).rows for number in range(self.plan.partitions))
-        return {row: value for one in some if one is not None for row, value in one.scan(rows.STATE, end)}
+        found = [pair for one in some if one is not None for pair in one.scan(rows.STATE, end)]
+        assert len({row for row, _ in found}) == len(found), "a row is in two tasks"
+        return dict(found)
 
 
 def rest(life: Life) -> list[int]:
