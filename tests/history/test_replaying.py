@@ -11,6 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.engine.describe_rows import picture
+from tailrace.core.engine.observer import Observer
 from tailrace.core.engine.replay import Limits
 from tailrace.core.engine.tape import decode_cut, encode
 from tailrace.core.errors import (
@@ -178,7 +179,7 @@ def tr_output(topic: str, record: InputRecord) -> Any:
     return Output(topic, record.key, record.value, record.timestamp_ms, record.headers)
 
 
-class Recorder:
+class Recorder(Observer):
     """Writes down what it is shown."""
 
     def __init__(self) -> None:
