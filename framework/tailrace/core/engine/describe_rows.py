@@ -73,13 +73,26 @@ def changes(before: Picture, after: Picture) -> list[Change]:
 def describe_changes(
     actor: ActorPlan | None, before: Mapping[bytes, bytes], after: Mapping[bytes, bytes]
 ) -> tuple[Change, ...]:
-    """The differences between two states of a key: fields, entries, timers; bytes if texts are equal."""
+    """The differences between two states of a key: fields, entries, timers; seeds of timers, or bytes, if texts are equal."""
     found = [] if actor is None else changes(picture(actor, before), picture(actor, after))
-    return tuple(found) or tuple(
-        Change(f"the bytes of {rest!r}", *(ABSENT if value is None else value.hex() for value in both))
-        for rest in sorted(before.keys() | after.keys())
-        if (both := (before.get(rest), after.get(rest)))[0] != both[1]
+    if found:
+        return tuple(found)
+    was, now = rows.spread(before), rows.spread(after)
+    return tuple(
+        _hidden(actor, rest, was.get(rest), now.get(rest))
+        for rest in sorted(was.keys() | now.keys())
+        if was.get(rest) != now.get(rest)
     )
+
+
+def _hidden(actor: ActorPlan | None, rest: bytes, before: bytes | None, after: bytes | None) -> Change:
+    """What differs in a row that reads the same."""
+    if actor is not None and rest[:1] == b"t" and before and after:
+        seeds = [str(rows.decode_timer(one).seed) for one in (before, after)]
+        if seeds[0] != seeds[1]:
+            return Change(f"the seed of {next(iter(_timer(actor, rest, before)))}", *seeds)
+    texts = (ABSENT if value is None else value.hex() for value in (before, after))
+    return Change(f"the bytes of {rest!r}", *texts)
 
 
 def shown_key(actor: ActorPlan | None, key: bytes) -> str:
