@@ -17,6 +17,9 @@ _UPGRADE = "tests/lab/upgrade/test_bad_input.py"
 _FAILS = (f"{_UPGRADE} -k fails_on_history",)
 _OTHER_MOMENT = (f"{_UPGRADE} -k where_the_old_version_ended",)
 _LONG_DONE = (f"{_UPGRADE} -k 'long_done and round'",)
+_CHAINS = "tests/lab/upgrade/test_replaced.py"
+_REPLACED = (f"{_CHAINS} -k leads_back",)
+_FIRSTS = "tests/lab/test_ab_first_events.py"
 _OF_OTHERS = (f"{_UPGRADE} -k others_have_written",)
 
 MUTATIONS = {
@@ -110,12 +113,31 @@ MUTATIONS = {
         "lab.upgrade.driver:Upgrading._state", "found.code != new.code", "False", law=10, tests=_FAILS
     ),
     "a-version-that-runs-after-it-was-replaced": Mutation(
-        "history.reading.upgrades:check_version", "plan.version == found.old", "False", law=10, tests=_FAILS
+        "history.reading.upgrades:check_version", "plan.version in found.replaced_now", "False", law=10, tests=_REPLACED
+    ),
+    "a-version-that-runs-after-a-later-upgrade": Mutation(
+        "history.reading.upgrades:Upgrade.replaced_now", "{*self.replaced, self.old}", "{self.old}", law=10, tests=_REPLACED
+    ),
+    "a-rollback-with-the-clock-of-the-kept-state": Mutation(
+        "lab.upgrade.tasks:_begun", "now=begun.now", "now=mine.now", law=10, tests=(f"{_CHAINS} -k rolled_back",)
+    ),
+    "dead-letters-lost-by-a-rollback": Mutation(
+        "lab.upgrade.steps:Steps._cut_over", "self._before is not None", "False", law=10, tests=(f"{_CHAINS} -k letters",)
     ),
     "values-of-others-corrected": Mutation(
         "lab.upgrade.corrections:_may_correct", "origin_of(record, app.encode()) is not None", "True", law=10, tests=_OF_OTHERS
     ),
     "what-an-old-version-alone-has-written-kept": Mutation(
         "lab.upgrade.corrections:corrections", "record.value is not None and _may_correct(record, plan.app)", "False", law=10, tests=_OF_OTHERS
+    ),
+    # comparisons of versions
+    "a-first-event-by-its-time": Mutation(
+        "lab.trail:Step.place", "(self.order, self.cause.time_ms)", "((0, 0), self.cause.time_ms)", law=10, tests=(f"{_FIRSTS} -k out_of_order",)
+    ),
+    "messages-to-other-keys-that-count": Mutation(
+        "lab.trail:Tracer._cause", "moment.at >= BEYOND and name in self._own", "False", law=10, tests=(f"{_FIRSTS} -k no_events_of_a_key",)
+    ),
+    "calls-of-some-other-keys-that-count": Mutation(
+        "lab.trail:Tracer._is_of", "self._codecs[item.name].encode(key) == item.key", "True", law=10, tests=(f"{_FIRSTS} -k another_have_one",)
     ),
 }  # fmt: skip
