@@ -119,6 +119,10 @@ def test_messages_to_other_keys_are_no_events_of_a_key(
         ("Reader", "q"): ("posting.inbox", None, 10),
         ("Reader", "p"): ("posting.inbox", None, 40),
     }
+    assert (
+        "posting.inbox partition 0, 1970-01-01 00:00:40.000"
+        in (tmp_path / "ab-0" / "report.html").read_text()
+    )
 
 
 @pytest.mark.parametrize("messages", [False, True])

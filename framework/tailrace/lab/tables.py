@@ -170,7 +170,7 @@ def fields_of(folder: Path) -> list[Field]:
 
 _ROWS, _CHARACTERS, _FIELDS_PLOTTED = 50, 200, 12
 _FIRST_SHOWN = """coalesce(case when first_timer is null
-        then first_topic || ' partition ' || first_partition || ' offset ' || first_offset
+        then first_topic || ' partition ' || first_partition || coalesce(' offset ' || first_offset, '')
         else 'timer ' || first_timer || ' of ' || first_topic end || ', ' || strftime(first_time, '%Y-%m-%d %H:%M:%S.%g'), '')"""
 _ON_PAGE = (
     ("Keys that differ most", "differences", "actor || ' ' || key || ': ' || field"),
