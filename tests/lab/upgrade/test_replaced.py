@@ -18,7 +18,7 @@ from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, check_versio
 from tailrace.lab.upgrade.driver import Upgrading, Wanted
 from tailrace.log.opening import open_log
 from tests.lab.upgrade import test_bad_input as bad
-from tests.lab.upgrade.stage import BUG, OLD, Producer, check, module_of, wanted_in
+from tests.lab.upgrade.stage import BUG, OLD, Producer, check, last_totals, module_of, outputs, wanted_in
 
 begun, producer = bad.begun, bad.producer
 STEPS: tuple[UpgradeStep, ...] = ("begun", "fenced", "ready", "done")
@@ -136,3 +136,9 @@ def test_a_rollback_opens_the_dead_letters_again_that_the_new_version_has_handle
     asked = replace(wanted_in(tmp_path, third), old=second)
     assert go(asked, third) == Counter(rebuilt=failed["pending"])
     assert go(replace(asked, rollback=True), second) == failed
+    assert go(asked, third) == Counter(rebuilt=failed["pending"])
+    fourth = bad.new_version(tmp_path, letters)
+    assert go(replace(wanted_in(tmp_path, fourth), old=third), fourth) == Counter(rebuilt=failed["pending"])
+    bad.serve(module_of(fourth), tmp_path, ends=True)
+    last = {one.user: one.total for part in outputs(log, "later") for one in part}
+    assert last == last_totals(producer.clicks, forgets=False)
