@@ -107,7 +107,7 @@ def test_the_second_upgrade_can_be_rolled_back(producer: Producer, tmp_path: Pat
         with ExitStack() as stack:
             assert Upgrading(asked, stack).run().done
     bad.serve(module_of(second), tmp_path, ends=True)
-    check(asked.log, producer.clicks, "onononon"[: len(chain) + 1])
+    check(tmp_path / "log", producer.clicks, "onononon"[: len(chain) + 1])
 
 
 def test_a_rollback_opens_the_dead_letters_again_that_the_new_version_has_handled(
