@@ -271,7 +271,7 @@ class Steps:
         self._await_nobody()
         self.report.stopped_s = -time.monotonic()
         made, last = self._made(), self._named("last")
-        if made[-1].source == "canonical" and self._sides.old_is.sends and made[-1].name != last:
+        if made[-1].source == "canonical" and self._sides.old_is.own and made[-1].name != last:
             self._old("drain", type(None), reference=self._sides.old.place.reference)
         self._round(last, made)
         self._write_state()

@@ -40,10 +40,8 @@ class AboutVersion(msgspec.Struct):
     partitions: int
     inputs: list[str]
     """The topics that it reads from outside."""
-    sends: bool
-    """Whether it sends records to itself."""
     own: list[str]
-    """The topics that it reads and may write."""
+    """The topics that it reads and may write: what it sends to itself."""
     timers: bool
     """Whether an actor has timers."""
     fields: dict[str, dict[str, str]]
@@ -64,7 +62,6 @@ def about_version(plan: Plan, reference: str) -> AboutVersion:
         code=hashlib.sha256(code).hexdigest(),
         partitions=plan.partitions,
         inputs=[one.name for one in plan.inputs if one.name not in own],
-        sends=bool(own),
         own=sorted(own),
         timers=any(one.schema.timers for one in plan.actors),
         fields={one.name: {each.name: str(each) for each in one.schema.fields} for one in plan.actors},
