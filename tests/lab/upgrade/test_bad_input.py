@@ -317,35 +317,36 @@ def test_values_that_others_have_written_to_a_table_are_not_corrected(
     assert table(where / "log") == wanted
 
 
-def test_a_table_for_corrections_that_is_missing_is_refused(producer: Producer, tmp_path: Path) -> None:
-    old = "tests.lab.upgrade.summing:app"
-    new = corrected(tmp_path, ('"sums"', '"more"'), of=summing, number=next(NUMBERS))
-    with closing(open_log(tmp_path / "log")) as log:
-        log.create_topic("sums", TopicSettings(2, compacted=True))
-    asked = replace(wanted_in(tmp_path, new), old=old, outputs="correct")
-    with ExitStack() as stack, pytest.raises(UnknownTopicError, match=r"no topic 'more'.*topics apply"):
-        Upgrading(asked, stack).run()
-    assert step_of(asked.log) == ""
+USER = "@app.actor\nclass User("
+READS = f"""@app.actor
+class Reader(tr.Actor):
+    count: int = 0
+
+    @tr.process(seen)
+    def read(self, event: Seen, ctx: tr.Context[str]) -> None:
+        self.count += 1
 
 
-def test_a_table_that_the_app_reads_itself_is_not_corrected(producer: Producer, tmp_path: Path) -> None:
-    """It would handle each correction as one more event."""
-    lines = (
-        "@app.actor",
-        "class Reader(tr.Actor):",
-        "    count: int = 0",
-        "    @tr.process(seen)",
-        "    def read(self, event: Seen, ctx: tr.Context[str]) -> None:",
-        "        self.count += 1",
-        "@app.actor",
-        "class User(",
-    )
-    reads = "\n".join(lines)
-    old = "tests.lab.upgrade.summing:app"
-    new = corrected(tmp_path, ("@app.actor\nclass User(", reads), of=summing, number=next(NUMBERS))
+{USER}"""
+"""It would handle each correction as one more event."""
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        pytest.param(('"sums"', '"more"'), UnknownTopicError, r"no topic 'more'.*topics apply", id="missing"),
+        pytest.param(
+            (USER, READS), OptionError, r"reads its own 'sums'.*--outputs keep", id="read-by-the-app"
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_corrected_is_refused(
+    producer: Producer, tmp_path: Path, change: tuple[str, str], error: type[TailraceError], said: str
+) -> None:
+    new = corrected(tmp_path, change, of=summing, number=next(NUMBERS))
     with closing(open_log(tmp_path / "log")) as log:
         log.create_topic("sums", TopicSettings(2, compacted=True))
-    asked = replace(wanted_in(tmp_path, new), old=old, outputs="correct")
-    with ExitStack() as stack, pytest.raises(OptionError, match=r"reads its own 'sums'.*--outputs keep"):
+    asked = replace(wanted_in(tmp_path, new), old="tests.lab.upgrade.summing:app", outputs="correct")
+    with ExitStack() as stack, pytest.raises(error, match=said):
         Upgrading(asked, stack).run()
     assert step_of(asked.log) == ""
