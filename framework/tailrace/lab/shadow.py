@@ -73,6 +73,11 @@ class Kept(msgspec.Struct):
         """The last whole round, which this one may be."""
         return self.round - (self.round - 1) % _WHOLE
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether this round is a whole one."""
+        return self.whole == self.round
+
 
 class _Stopped(BaseException):
     """Ends a shadow, at any moment."""
@@ -181,7 +186,7 @@ class _Shadow:
         tables = self._tables(made[1], folder)
         self._measure(report, made, results)
         of_a = rebuilt[0].report
-        if kept.whole == kept.round:
+        if kept.is_whole:
             report.noise = [f"{counted(of_a.other_rows, 'row')} of A are not those of the service"][
                 : of_a.other_rows
             ]
@@ -207,7 +212,7 @@ class _Shadow:
             (into := folder / version.name).mkdir(parents=True)
             uri = self._hidden / f"whole-{kept.whole}" / version.name
             request = self._both.request(version, "tape", uri, as_the_service=as_the_service)
-            request = replace(request, to=replace(request.to, incremental=kept.whole < kept.round))
+            request = replace(request, to=replace(request.to, incremental=not kept.is_whole))
             given = {"workers": self._wanted.workers, "followers": self._followers(version)}
             return version.ask("make", Rebuilt, request=request, folder=str(into), **given)
 
@@ -234,7 +239,7 @@ class _Shadow:
         both, kept, results, compared = self._both, self._kept, folder / "results", folder / "compared"
         results.mkdir()
         compared.mkdir()
-        for version, one in zip((both.a, both.b), made, strict=True) if kept.whole < kept.round else ():
+        for version, one in zip((both.a, both.b), made, strict=True) if not kept.is_whole else ():
             given = {"followers": self._followers(version), "file": str(compared / version.name)}
             version.ask("write_changed_keys", type(None), made=made, snapshot=one.snapshot, **given)
         before = self._hidden / f"round-{kept.round - 1}" / "compared"
@@ -255,7 +260,7 @@ class _Shadow:
         worst = [one for one in items_to_trace(compared, _SHOWN) if one.kind == "state"]
         shown = set(zip([one.name for one in worst], keys_as_text(compared, worst), strict=True))
         note = f"round {kept.round} of a shadow, {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC"
-        if kept.whole < kept.round:
+        if not kept.is_whole:
             note += (
                 f"; the comparison with the service, metrics and tables of states are of round {kept.whole}"
             )
@@ -270,7 +275,7 @@ class _Shadow:
 
     def _tables(self, made: Made, folder: Path) -> Path:
         """The outputs of a round, and in a whole one the present state of B, as tables."""
-        tables, is_whole = folder / "tables", self._kept.whole == self._kept.round
+        tables, is_whole = folder / "tables", self._kept.is_whole
         shown = made if is_whole else replace(made, snapshot="")
         self._both.b.ask("tables", list[str], made=shown, folder=str(tables))
         return tables
@@ -284,7 +289,7 @@ class _Shadow:
             for file in one.output_files():
                 file.replace(into / f"outputs-{partition_of_outputs(file):05d}-{kept.round:08d}.parquet")
             so_far.append(replace(one, outputs=(str(into),)))
-        if so_far and kept.whole == kept.round:
+        if so_far and kept.is_whole:
             report.metrics = self._both.measured(self._metrics, so_far, results)
 
     def _publish(self, results: Path, tables: Path) -> None:

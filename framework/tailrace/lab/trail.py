@@ -275,7 +275,7 @@ class Tracer(Observer):
     def meets(self, key: Any, number: int, /) -> None:
         """See ``Observer``."""
         if self._plan.inputs[number].name not in self._own:
-            counted = None if self._every else key
+            counted = self._counted(key)
             (records, _), _ = self._at.get(counted, _NOTHING_YET)
             self._at[counted] = (records + 1, 0), None
 
@@ -310,8 +310,12 @@ class Tracer(Observer):
                 self._side.add(item, None, self._partition)
         self._side.flush()
 
+    def _counted(self, key: Any) -> Any:
+        """With what the causes of a key are counted."""
+        return None if self._every else key
+
     def _ordered(self, key: Any, cause: Cause) -> Order:
-        counted = None if self._every else key
+        counted = self._counted(key)
         (records, after), last = self._at.get(counted, _NOTHING_YET)
         if cause != last:
             is_record = cause.offset is not None and cause.topic not in self._own
