@@ -41,7 +41,7 @@ MUTATIONS = {
         "library.panes:_Sessions.add", "time_ms - start <= self.longest_ms", "True", tests=_ORACLE
     ),
     "a-result-that-fails-and-ends-all-others": Mutation(
-        "core.engine.quarantine:give_up",
+        "core.engine.firing:Firing._give_up",
         "route is None or route.failed is None",
         "True",
         tests=("tests/library/test_failed_results.py -k alone",),

@@ -116,22 +116,6 @@ def test_a_window_whose_result_is_refused_is_lost_alone(how: str, kind: str, see
             assert not h.replay().differences.count
 
 
-def test_a_window_that_was_dropped_from_quarantine_is_lost_alone() -> None:
-    app = make_app("operator", "tumbling", 0, "quarantine")
-    events, given = app.topics["events"], app.topics["given"]
-    with Harness(app) as h:
-        h.send(events, *(Event("a", at) for at in range(0, 40, 3)))
-        (letter,) = h.dead_letters()
-        assert h.emitted(given) == [Given("a", 0, 3)]
-        h.crash()
-        h.release(letter, drop=True)
-        h.advance_watermark(100)
-        h.release(h.dead_letters()[-1], drop=True)
-        assert [one.start for one in h.emitted(given)] == [0, 14, 21, 35]
-        assert h.keys(any_(app.actors["sums"])) == []
-        assert not h.replay().differences.count
-
-
 def test_an_early_result_by_the_clock_that_is_refused_is_not_the_last() -> None:
     app = tr.App("failing", partitions=1, on_error="dead-letter")
     events, given = app.topic("events", Event), app.topic("given", Given)

@@ -7,7 +7,6 @@ from tests.proof.mutating import Mutation
 
 _ORACLE = ("tests/oracle/test_oracle.py -k whatever",)
 _REBUILDS = ("tests/oracle/test_rebuilds.py",)
-_QUARANTINE = ("tests/quarantine/test_quarantine.py",)
 _MAPS = ("tests/core/test_map_ranges.py",)
 _ON_THE_LOG = ("tests/oracle/test_oracle.py -k embedded",)
 
@@ -115,30 +114,5 @@ MUTATIONS = {
     ),
     "a-scan-that-costs-what-is-pending": Mutation(
         "core.handling.entries:Entries._changed", "order is None", "True", law=9, tests=_MAPS, first="test_a_scan_reads_what_is_in_its_range"
-    ),
-    # Quarantine
-    "a-waiting-key-whose-events-go-on": Mutation(
-        "core.engine.task:Task._take", "if units.waits.keys:", "if False:", law=9, tests=_QUARANTINE
-    ),
-    "a-waiting-key-whose-changes-are-not-undone": Mutation(
-        "core.engine.quarantine:Quarantine._change", "self._cells.undo.append((keys, one, keys.get(one, MISSING)))", "pass", law=9, tests=_QUARANTINE
-    ),
-    "timers-of-a-waiting-key-that-fire": Mutation(
-        "core.engine.firing:Firing._next", "self.waits.put_aside(self)", "pass", law=9, tests=_QUARANTINE
-    ),
-    "timers-that-fire-after-all-events-that-waited": Mutation(
-        "core.engine.quarantine:Quarantine.release", "None if kept is None else kept.watermark", "None if kept is None else -1", law=9, tests=_QUARANTINE
-    ),
-    "timers-that-fire-before-all-events-that-waited": Mutation(
-        "core.engine.quarantine:Quarantine.release", "None if kept is None else kept.watermark", "None", law=9, tests=_QUARANTINE
-    ),
-    "a-failure-in-a-release-that-loses-its-event": Mutation(
-        "core.engine.quarantine:Quarantine.fail", "replace(before or Waiting(number),", "replace(before or Waiting(number), start=0 if before is None else before.start + 1,", law=9, tests=_QUARANTINE
-    ),
-    "a-decision-about-a-failure-that-is-past": Mutation(
-        "core.engine.quarantine:Quarantine.decide", "waiting.failure == decision.failure", "True", law=9, tests=_QUARANTINE
-    ),
-    "the-others-of-a-failed-record-left-out": Mutation(
-        "core.engine.task:Task._take", "self._without_failed(number, record, watermark, own, before)", "units.waits.keep(units, number, record, to, key)", law=9, tests=_QUARANTINE
     ),
 }  # fmt: skip

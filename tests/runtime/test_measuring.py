@@ -134,29 +134,6 @@ def test_the_time_of_handlers_is_about_the_time_that_they_take(tmp_path: Path) -
         assert "Worker.later" not in {labels[-1] for labels in found}
 
 
-def test_keys_in_quarantine_and_dropped_events_are_counted(tmp_path: Path) -> None:
-    name, log = "tests.runtime.waits:bank", ("--log", tmp_path / "log")
-
-    def found() -> Metrics:
-        return Metrics(port, app="bank")
-
-    with service(tmp_path, name) as running:
-        port = port_of(running)
-        wait_until(lambda: ask(port, "/readyz").status == 200, "it is ready")
-        lines = [
-            b'{"who": "%s", "at": %d}' % (who, at) for at, who in enumerate([b"bad"] * 5 + [b"good"] * 2)
-        ]
-        done("log", "append", "bookings", "--app", name, *log, stdin=b"\n".join(lines))
-        wait_until(lambda: found().total("tailrace_quarantined_events") == 5, "they wait")
-        assert found().total("tailrace_quarantined_keys") == 1
-        assert found().samples["tailrace_dead_letters_total", "quarantined"] == 1
-        (letter,) = done("dead-letters", "list", name, *log, "--json").lines
-        done("dead-letters", "drop", name, *log, "--id", letter["id"], "--all-that-waits")
-        wait_until(lambda: found().samples["tailrace_dead_letters_total", "dropped"] == 5, "they are dropped")
-        wait_until(lambda: found().total("tailrace_quarantined_events") == 0, "no key waits")
-        assert found().total("tailrace_failed_units_total") == 1
-
-
 def test_the_documentation_lists_all_metrics_with_their_types_and_labels(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "operating.md").read_text("utf-8")
     lines = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
@@ -183,9 +160,6 @@ def test_the_documentation_lists_all_metrics_with_their_types_and_labels(tmp_pat
         if family.name.startswith("tailrace_"):
             name = f"{family.name}_total" if family.type == "counter" else family.name
             kept = [dict(one.labels) for one in family.samples if not one.name.endswith("_created")]
-            if "quarantined" in name:
-                assert not kept, "no key waits"
-                kept = [{"partition": "0", "operator": "Walker"}]
             assert kept, f"{name} has no sample"
             labels = [label for label in kept[0] if label not in ("app", "le")]
             scraped[name] = (family.type, labels)

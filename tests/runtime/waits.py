@@ -1,4 +1,4 @@
-"""Two apps whose events wait: for their turn, and in quarantine. Together they have a sample of every metric."""
+"""An app whose events wait for their turn. It has a sample of every metric."""
 
 from __future__ import annotations
 
@@ -23,15 +23,3 @@ class Walker(tr.Actor, order="event-time"):
     @tr.process(steps)
     def step(self, event: Step, ctx: tr.Context[str]) -> None:
         time.sleep(0.5)  # long enough for a sample
-
-
-bank = tr.App("bank", partitions=1, on_error="quarantine")
-bookings = bank.topic("bookings", Step, key="who", event_time="at", ahead_of_clock=None)
-
-
-@bank.actor
-class Account(tr.Actor):
-    @tr.process(bookings)
-    def booked(self, event: Step, ctx: tr.Context[str]) -> None:
-        if event.who == "bad":
-            raise ValueError("it cannot be booked")

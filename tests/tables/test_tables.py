@@ -200,37 +200,6 @@ def test_a_deletion_that_fails_is_undone_and_is_a_dead_letter_without_a_value() 
         h.replay()
 
 
-def test_a_key_that_waits_in_quarantine_gets_its_deletions_in_order() -> None:
-    app = tr.App("waits", partitions=1, on_error="quarantine")
-    table = app.table("stocks", Stock)
-    broken = [True]
-
-    @app.actor
-    class Waits(tr.Actor):
-        said: list[int] = tr.field(default_factory=list)
-
-        @tr.process(table)
-        def set(self, event: Stock, ctx: tr.Context[str]) -> None:
-            if broken[0]:
-                raise ValueError("broken")
-            self.said.append(event.left)
-
-        @tr.on_delete(table)
-        def gone(self, ctx: tr.Context[str]) -> None:
-            self.said.append(-1)
-
-    with Harness(app) as h:
-        h.send(table, Stock("a", 1))
-        h.delete(table, "a")
-        h.send(table, Stock("a", 2))
-        assert h.state(Waits, "a") is None
-        broken[0] = False
-        h.release(h.dead_letters()[0])
-        one = h.state(Waits, "a")
-        assert one is not None
-        assert one.said == [1, -1, 2]
-
-
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [

@@ -1,4 +1,4 @@
-"""An app with traces: a topic, a stream, messages, timers, and a key that waits."""
+"""An app with traces: a topic, a stream, messages, timers, and an event that fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Note(msgspec.Struct, frozen=True):
     at: int
 
 
-app = tr.App("traced", partitions=2, on_error="quarantine", tracing=True)
+app = tr.App("traced", partitions=2, on_error="dead-letter", tracing=True)
 orders = app.topic("orders", Order, key="key", event_time="at")
 shipped = app.topic("shipped", Order, key="key", event_time="at", watermark=False)
 billed = app.topic("billed", Order, key="key", event_time="at", watermark=False)

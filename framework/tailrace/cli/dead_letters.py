@@ -17,7 +17,7 @@ from tailrace.cli.arguments import any_log_option, app_argument, json_option, na
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
 from tailrace.core.counting import counted
-from tailrace.core.errors import DROPPED, QUARANTINED, RecordError, UnknownAppError, UnknownTopicError
+from tailrace.core.errors import RecordError, UnknownAppError, UnknownTopicError
 from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
@@ -75,7 +75,7 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
         found = [
             (letter, outcome)
             for letter, outcome in letters_with_outcomes(log, name, _wanted((), reasons, set()), say_hidden)
-            if not (pending and outcome.state not in {"pending", "timer", "foreign", "waits"})
+            if not (pending and outcome.state not in {"pending", "timer", "foreign"})
         ]
     with piped():
         if as_json:
@@ -149,12 +149,7 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
 @app_argument
 @id_option
 @reason_option
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="All dead letters that were not redriven yet, without those that were dropped.",
-)
+@click.option("--all", "everything", is_flag=True, help="All dead letters that were not redriven yet.")
 @click.option("--dry-run", is_flag=True, help="Show what would be redriven, without doing it.")
 @json_option
 @any_log_option
@@ -168,7 +163,7 @@ def redrive(
     as_json: bool,
     folder: Path | str,
 ) -> None:
-    """Append the records of dead letters to their topics again, each once. A key that waits in quarantine is released.
+    """Append the records of dead letters to their topics again, each once.
 
     Records that were redriven before are left out, so the command can be repeated. Each record has a header,
     tailrace-redriven, that names its dead letter.
@@ -177,8 +172,6 @@ def redrive(
         raise click.UsageError("Name the dead letters: --id, --reason, or --all.")
     name = name_of(app)
     seen: set[str] = set()
-    if everything:  # without what was dropped on purpose
-        reasons = (*(one for one in letters.REASONS if one != DROPPED), letters.FOREIGN)
     with _opened(folder, name) as log:
         outcome = letters.redrive(
             log,
@@ -194,43 +187,6 @@ def redrive(
         _tell(outcome, dry_run=dry_run, as_json=as_json)
 
 
-@dead_letters.command(short_help="Release keys that wait in quarantine, without what has failed.")
-@app_argument
-@id_option
-@click.option(
-    "--all-that-waits", is_flag=True, help="Also without all records that have waited behind it. Timers stay."
-)
-@json_option
-@any_log_option
-def drop(*, app: str, ids: tuple[str, ...], all_that_waits: bool, as_json: bool, folder: Path | str) -> None:
-    """Release keys that wait in quarantine (on_error="quarantine"), without what has failed.
-
-    What is dropped goes to the dead letters with the reason "dropped", and can be redriven. A decision about a failure
-    that is not the last one of its key does nothing.
-    """
-    name, seen = name_of(app), set[str]()
-    wanted = _wanted(ids, (QUARANTINED,), seen)
-    if not ids:
-        raise click.UsageError("Name the dead letters of the failures: --id.")
-    with _opened(folder, name) as log:
-        outcome = letters.redrive(
-            log,
-            name,
-            wanted,
-            now_ms=time.time_ns() // 1_000_000,
-            action="drop-all" if all_that_waits else "drop",
-            on_hidden=say_hidden,
-        )
-    if missing := sorted(set(ids) - seen):
-        raise _missing(name, missing)
-    if set(ids) - {*outcome.sent, *outcome.before, *outcome.rebuilt}:
-        raise click.UsageError(
-            "Only a dead letter with the reason 'quarantined' can be dropped: its key waits."
-        )
-    with piped():
-        _tell(outcome, dry_run=False, as_json=as_json, verb="dropped")
-
-
 @contextmanager
 def _opened(folder: Path | str, app: str) -> Generator[Log]:
     """The log. If it has no dead letters of the app, the app is unknown there."""
@@ -243,18 +199,15 @@ def _opened(folder: Path | str, app: str) -> Generator[Log]:
             raise UnknownAppError(error.what, hint=error.hint) from None
 
 
-def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool, verb: str = "redriven") -> None:
+def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode({**outcome._asdict(), "dry_run": dry_run}))
         return
     would = "would be" if dry_run else "were" if len(outcome.sent) != 1 else "was"
     timers = f"{_some(outcome.without_record)}. {_OF_TIMERS}"
     lines = [
-        (outcome.sent, f"{would} {verb}."),
-        (
-            outcome.before,
-            "had been redriven before." if verb == "redriven" else "had been decided about before.",
-        ),
+        (outcome.sent, f"{would} redriven."),
+        (outcome.before, "had been redriven before."),
         (outcome.rebuilt, "handled by a rebuild that the app was started from."),
         (outcome.foreign, f"written by another program: {_some(outcome.foreign)}. Find it and stop it."),
         (outcome.of_tables, f"came from tables, as old values: {_some(outcome.of_tables)}. Set them again."),
@@ -288,7 +241,7 @@ def _missing(app: str, ids: list[str]) -> RecordError:
 
 
 def _was_redriven(outcome: Outcome) -> bool:
-    return outcome.state not in {"pending", "timer", "rebuilt", "foreign", "waits"}
+    return outcome.state not in {"pending", "timer", "rebuilt", "foreign"}
 
 
 def _became(outcome: Outcome, *, hint: bool = False) -> str:
@@ -297,14 +250,10 @@ def _became(outcome: Outcome, *, hint: bool = False) -> str:
         return f"a timer has no record to redrive. {_OF_TIMERS}" if hint else "cannot be redriven: a timer"
     if outcome.state in {"pending", "foreign"}:
         return ""
-    if outcome.state == "waits":
-        return "its key waits: redrive it, or drop it" if hint else "its key waits"
     at = "before" if outcome.redriven_ms is None else showing.instant(outcome.redriven_ms)
     if outcome.state == "rebuilt":
         return f"handled by a rebuild: snapshot {outcome.snapshot}"
     then = {"failed": f"failed again: {outcome.failed_as}", "unread": "not read yet", "handled": "handled"}
-    if outcome.state == "dropped":
-        return f"dropped {at}"
     return ", ".join(one for one in (f"redriven {at}", then.get(outcome.state)) if one)
 
 

@@ -13,7 +13,6 @@ from msgspec import UNSET
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped
 from tailrace.cli.commands import Command
 from tailrace.cli.showing import instant, printable
-from tailrace.core.counting import counted
 from tailrace.processes.app_loading import find_app
 from tailrace.serve.answers import Answer, Questions
 from tailrace.serve.from_log import answer_from_log
@@ -77,10 +76,6 @@ def _lines(answer: Answer) -> list[str]:
         + ("" if one.payload is UNSET else f", {_text(one.payload)}")
         for one in answer.timers or ()
     ]
-    if answer.quarantined_events is not UNSET:
-        lines.append(
-            f"it waits in quarantine, with {counted(answer.quarantined_events, 'event')}: this is its state before"
-        )
     if answer.cut_short:
         lines.append(f"not shown: further entries of {', '.join(answer.cut_short)} (limit=N shows more)")
     return lines

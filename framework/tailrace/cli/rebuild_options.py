@@ -18,7 +18,7 @@ from tailrace.cli.arguments import (
     workers_option,
 )
 from tailrace.cli.settings import Setting
-from tailrace.core.declare.topic import ON_ERROR_OF_TOPIC
+from tailrace.core.declare.topic import ON_ERROR
 from tailrace.history.rebuilding.engines import Engine, Where, opened_engine
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Source
 from tailrace.state.snapshots import LATEST, which_where
@@ -75,7 +75,7 @@ failure_options = packed(
     Failures,
     click.option(
         "--on-error",
-        type=click.Choice(ON_ERROR_OF_TOPIC),
+        type=click.Choice(ON_ERROR),
         default="stop",
         show_default=True,
         help="What to do with a failure that the service did not have: of a handler, or of decoding a "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shlex
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from tailrace.cli.arguments import (
     app_argument,
     log_format_option,
     new_topics_options,
-    opened_log,
     outside_of_log,
     refuse_new_topics_options,
     state_option,
@@ -35,9 +33,7 @@ from tailrace.cli.settings import Setting
 from tailrace.cli.shadow import Shadow, run_shadow, shadow_options
 from tailrace.core.counting import counted
 from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.quarantine import QUARANTINE
-from tailrace.core.errors import QUARANTINED, SetAsideError, TailraceError
-from tailrace.history.status.inspection import inspect_app
+from tailrace.core.errors import SetAsideError, TailraceError
 from tailrace.log.options import NewTopics
 from tailrace.processes import logs
 from tailrace.processes.app_loading import find_app
@@ -194,21 +190,6 @@ def _check_places(plan: Plan, log: Path | str, state_folder: Path, workers: int)
         outside_of_log(state_folder, log, "--state")
 
 
-def _check_waiting(options: ServiceOptions, plan: Plan) -> None:
-    """Raise SetAsideError if events wait in quarantine, also those of earlier runs."""
-    with opened_log(options.log, options=options.log_options) as log:
-        report = inspect_app(plan, log, time.time_ns() // 1_000_000, lambda _: None)
-    found = [one for task in report.tasks for one in task.operators if one.quarantined_keys]
-    if found:
-        keys = counted(sum(one.quarantined_keys for one in found), "key")
-        events = counted(sum(one.quarantined_events for one in found), "event")
-        raise SetAsideError(
-            f"{keys} with {events} wait in quarantine",
-            hint=f"See `tailrace dead-letters list {plan.app} --reason {QUARANTINED} --log {shlex.quote(str(options.log))}`; "
-            "with --allow-dead-letters the exit code is 0.",
-        )
-
-
 def _serve(options: ServiceOptions, plan: Plan, *, allow_dead_letters: bool) -> None:
     """Run the service until it stops. Its last line has the format of its logs."""
     handler = logs.configure(options.log_format)
@@ -220,8 +201,6 @@ def _serve(options: ServiceOptions, plan: Plan, *, allow_dead_letters: bool) -> 
                 hint=f"See `tailrace dead-letters list {plan.app} --log {shlex.quote(str(options.log))}`; "
                 "with --allow-dead-letters the exit code is 0.",
             )
-        if options.is_bounded and plan.on_error == QUARANTINE and not allow_dead_letters:
-            _check_waiting(options, plan)
     except TailraceError as error:
         if not isinstance(handler.formatter, logs.JsonFormatter):
             raise

@@ -138,11 +138,6 @@ def _operator(some: list[tuple[int, OperatorReport]]) -> Iterator[str]:
     yield f"{first.kind} {first.name}"
     if first.feedback:
         yield from wrapped(f"feedback, not waited for: {', '.join(first.feedback)}")
-    if keys := sum(one.quarantined_keys for _, one in some):
-        events = counted(sum(one.quarantined_events for _, one in some), "event")
-        yield from wrapped(
-            f"quarantine: {counted(keys, 'key')} with {events} wait; see 'tailrace dead-letters list'"
-        )
     if stored := [one.stored for _, one in some if one.stored is not None]:
         sums = ", ".join(f"{sum(getattr(one, of) for one in stored):,} {of}" for of in _STORED)
         names = dict.fromkeys(name for one in stored for name in one.open)

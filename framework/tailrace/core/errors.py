@@ -24,10 +24,6 @@ FROM_THE_FUTURE: Final[BadReason] = "from-the-future"
 """The event time is further ahead of the clock than ``ahead_of_clock``. The tape has these refusals."""
 HANDLER_FAILED: Final = "handler-failed"
 """The value of that header for a failed handler: no record was refused."""
-QUARANTINED: Final = "quarantined"
-"""The same, with ``on_error="quarantine"``: the key waits."""
-DROPPED: Final = "dropped"
-"""The same, for an event that has waited and was dropped by a decision."""
 
 
 class Place(TypedDict, total=False):
@@ -333,10 +329,6 @@ class SnapshotUnavailableError(SnapshotError):
 
 
 # --- The log or another process is in the way: retry, restart or look there ---
-
-
-class QuarantineFullError(TailraceError):
-    """As many events of a key wait in quarantine as may: release or drop them, then start again."""
 
 
 class LogUnavailableError(TailraceError):

@@ -51,11 +51,6 @@ def dead_letters_of(app: str) -> str:
     return f"{app}.dead-letters"
 
 
-def quarantine_of(app: str) -> str:
-    """The topic with the decisions about keys that wait in quarantine."""
-    return f"{app}.quarantine"
-
-
 def redriven_of(app: str) -> str:
     """The topic that notes which dead letters were redriven."""
     return f"{app}.redriven"

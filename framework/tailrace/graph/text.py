@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from tailrace.graph.model import Edge, Graph, Node
 
-_AT_AN_ERROR = {"stop": "stops at an error", "quarantine": "a key that fails waits"}
-
 
 def as_text(graph: Graph) -> str:
     """The graph as lines for people. Ends with a newline."""
@@ -20,7 +18,7 @@ def _lines(graph: Graph) -> Iterator[str]:
     for app in graph.apps:
         yield (
             f"app {app.name}: version {app.version}, {app.partitions} partitions, "
-            + _AT_AN_ERROR.get(app.on_error, "what fails goes to the dead letters")
+            + ("stops at an error" if app.on_error == "stop" else "what fails goes to the dead letters")
         )
         yield f"    keeps for itself: {', '.join(app.own_topics)}"
     for node in graph.nodes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.declare.user_metrics import Measurement
@@ -22,26 +22,18 @@ DELAY: Final = "delay"
 """The same: its name is an input, its value the seconds from the timestamp of a record to its commit."""
 
 
-class Taken(Protocol):
-    """An input, with the first record that was taken of it since the last commit."""
-
-    first: InputRecord | None
-
-
 class CommitMeasures:
     """Of one task, from one commit to the next. ``totals`` are those of the task, which it counts up."""
 
     def __init__(self, totals: Totals, plan: Plan) -> None:
         self._totals, self._topic = totals, plan.dead_letters_topic
-        self._decisions = None if plan.decisions is None else plan.decisions.index
         self._known = totals.failed + totals.refused
         self._reasons = Counter[str]()
 
-    def sent(self, outputs: Iterable[RawOutput], inputs: Sequence[Taken]) -> None:
-        """Count the dead letters among outputs. They are looked at only if there are any, or may be by decisions (``quarantine``)."""
-        decided = self._decisions is not None and inputs[self._decisions].first is not None
+    def sent(self, outputs: Iterable[RawOutput]) -> None:
+        """Count the dead letters among outputs. They are looked at only if there are any."""
         known = self._totals.failed + self._totals.refused
-        if decided or known != self._known:
+        if known != self._known:
             self._known = known
             letters = [dict(headers) for topic, *_, headers in outputs if topic == self._topic]
             self._reasons.update(one[REASON_HEADER].decode() for one in letters if REASON_HEADER in one)

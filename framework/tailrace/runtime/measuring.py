@@ -31,7 +31,7 @@ from tailrace.core.declare.user_metrics import KINDS, Measurement
 from tailrace.core.durations import is_instant
 from tailrace.core.engine.tape import Cut, Totals, decode_cut
 from tailrace.core.engine.task import CommitBatch
-from tailrace.core.errors import DROPPED, HANDLER_FAILED, QUARANTINED, BadReason
+from tailrace.core.errors import HANDLER_FAILED, BadReason
 from tailrace.runtime.commit_measures import DEAD_LETTER, DELAY
 from tailrace.runtime.companions import Companion
 from tailrace.runtime.handler_watch import HandlerWatch, Stuck
@@ -109,7 +109,7 @@ class Measuring(Companion):
         self._cuts: dict[int, Cut] = {}
         self._committed_s: dict[int, float] = {}
         self._own = UserMetrics()
-        self._letters = dict.fromkeys((HANDLER_FAILED, QUARANTINED, DROPPED, *get_args(BadReason)), 0.0)
+        self._letters = dict.fromkeys((HANDLER_FAILED, *get_args(BadReason)), 0.0)
         self._delays: dict[str, Histogram] = {}
         self._assigned = 0
         self._published_s = 0.0
@@ -267,20 +267,6 @@ _PARTS: Final[
             for operator, one in sorted(cut.ordered.items())
             for topic, (_, count, _) in sorted(one.lows.items())
         ],
-    ),
-    (
-        "gauge",
-        "tailrace_quarantined_keys",
-        "Keys that wait in quarantine.",
-        ("operator",),
-        lambda cut: [(operator, keys) for operator, (keys, _) in sorted(cut.quarantined.items())],
-    ),
-    (
-        "gauge",
-        "tailrace_quarantined_events",
-        "Events of keys that wait in quarantine.",
-        ("operator",),
-        lambda cut: [(operator, events) for operator, (_, events) in sorted(cut.quarantined.items())],
     ),
 )
 """Metrics of parts of a task, by its last cut."""

@@ -39,13 +39,12 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine.merge import TOLERANCE_MS, Merge
 from tailrace.core.engine.task import CommitBatch, Task, TaskSettings
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.errors import InputEndedError, LogUnavailableError, QuarantineFullError
+from tailrace.core.errors import InputEndedError, LogUnavailableError
 from tailrace.core.records import FOR_OTHERS, Head, InputRecord, Output, RecordMark
 from tailrace.history.reading.upstream_watermarks import Upstream
 from tailrace.log.interface import Log, Reader, Writer
 from tailrace.log.routing import keep_partitions
 from tailrace.runtime.clocks import READ_EVERY_MS, check_start
-from tailrace.runtime.commit_first import CommitFirst
 from tailrace.runtime.commit_measures import CommitMeasures
 from tailrace.runtime.passed_offsets import PassedOffsets
 from tailrace.runtime.published_watermarks import PublishedWatermarks
@@ -116,7 +115,7 @@ class Slices:
     """The task of a partition with all that feeds it, from a restore on. Dropped as a whole when something fails."""
 
     __slots__ = (
-        "_clocked", "_commit_first", "_committed_at", "_cut_headers", "_drained", "_end_begun",
+        "_clocked", "_committed_at", "_cut_headers", "_drained", "_end_begun",
         "_end_due", "_followed", "_inputs", "_left", "_log", "_marks", "_measures", "_merge", "_moved",
         "_phase", "_reader", "_settings", "_topics_match", "_unchecked", "_upstream", "contents",
         "elapsed_ms", "now_ms", "passed", "published", "task", "trouble", "writer",
@@ -157,7 +156,6 @@ class Slices:
         self.elapsed_ms = self._committed_at = elapsed_ms
         self._moved = 0
         self._drained = self._end_due = self._end_begun = False
-        self._commit_first = CommitFirst(task)
         self._measures = CommitMeasures(task.totals, task.plan)
         self._phase = 0
         """That of the end of input; see ``progress``."""
@@ -179,17 +177,6 @@ class Slices:
 
     def slice(self, now_ms: int, elapsed_ms: int, most: int) -> bool:
         """Bring up to ``most`` records to the task, and what else there is; whether there was anything."""
-        try:
-            return self._slice(now_ms, elapsed_ms, most)
-        except QuarantineFullError:
-            if not self._commit_first.ask():
-                raise
-            if self._left is not None:
-                self._took(self._left, self._commit_first.taken(*self._left))
-            self._send()
-            return True
-
-    def _slice(self, now_ms: int, elapsed_ms: int, most: int) -> bool:
         self.now_ms, self.elapsed_ms = now_ms, elapsed_ms
         self.trouble = None
         task = self.task
@@ -230,8 +217,7 @@ class Slices:
         """Whether there is something to commit, and it is time or there is much of it."""
         settings, task = self._settings, self.task
         return self.dirty and (
-            self._commit_first.is_due
-            or self.elapsed_ms - self._committed_at >= settings.commit_interval_ms
+            self.elapsed_ms - self._committed_at >= settings.commit_interval_ms
             or self._moved >= settings.commit_records
             or task.dirty_count >= settings.commit_entries
         )
@@ -264,7 +250,6 @@ class Slices:
         for one in self._inputs:
             one.first = one.last = None
         self._measures.committed()
-        self._commit_first.committed()
         self._committed_at = self.elapsed_ms
         self._moved = 0
         self._drained = False
@@ -379,11 +364,7 @@ class Slices:
         if task.draining:
             return 0
         number, heads, start = self._left
-        return self._took(self._left, task.run(number, heads, start))
-
-    def _took(self, run: _Run, stop: int) -> int:
-        """Note that the present run was taken up to ``stop``. Returns how many of its records that are."""
-        number, heads, start = run
+        stop = task.run(number, heads, start)
         self._left = None if stop == len(heads) else _Run(number, heads, stop)
         if stop > start:
             one = self._inputs[number]
@@ -477,4 +458,4 @@ class Slices:
             self._moved += len(outputs)
             stay = self._topics_match and self.task.own_keys
             self.writer.append(outputs, self.task.partition if stay else None)
-            self._measures.sent(outputs, self._inputs)
+            self._measures.sent(outputs)

@@ -16,7 +16,6 @@ from tailrace.core.errors import DefinitionError
 from tailrace.core.values.event_fields import kind_of
 from tailrace.core.values.key_paths import members_of, stored_path
 from tailrace.core.values.types import spell
-from tailrace.schemas.lock import declared_topics
 
 _CONTENT: Final = {"msgpack": "application/vnd.msgpack", "avro": "avro/binary"}
 _KAFKA: Final = "0.5.0"
@@ -74,7 +73,7 @@ def formatted(document: Document) -> bytes:
 
 def _members(plan: Plan) -> dict[str, tuple[Any, ...]]:
     """The classes of each topic's events, by name of topic."""
-    return {name: members_of(plan.topics[name].type) for name in declared_topics(plan)}
+    return {name: members_of(plan.topics[name].type) for name in sorted(plan.topics)}
 
 
 def _schemas(plan: Plan, at: str) -> tuple[Mapping[Any, Document], Document]:

@@ -65,12 +65,7 @@ def shape_of(plan: Plan) -> AppShape:
         for actor in plan.actors
         if actor.messages
     }
-    return AppShape({name: _topic(plan.topics[name]) for name in declared_topics(plan)}, messages)
-
-
-def declared_topics(plan: Plan) -> list[str]:
-    """The names of the topics that an app declares, without that of decisions about its quarantine."""
-    return sorted(name for name in plan.topics if plan.decisions is None or name != plan.decisions.name)
+    return AppShape({name: _topic(plan.topics[name]) for name in sorted(plan.topics)}, messages)
 
 
 def _topic(topic: Topic[Any, Any]) -> TopicShape:

@@ -14,9 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tailrace.core import rows
-from tailrace.core.counting import counted
 from tailrace.core.declare.plan import ActorPlan, Plan
-from tailrace.core.declare.quarantine import QUARANTINE
 from tailrace.core.durations import is_instant
 from tailrace.core.engine import tape
 from tailrace.core.engine.query import QueryReader
@@ -68,8 +66,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = UNSET
     cut_short: list[str] | UnsetType = UNSET
     """The maps and lists of which more entries exist than are shown."""
-    quarantined_events: int | UnsetType = UNSET
-    """The key waits in quarantine with so many events. This is its state before the failure."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -143,14 +139,9 @@ class Answering:
         self._judge_by(cut, now_ms)
         actor = question.actor
         instance = self._reader.instance(actor.cls, question.key)
-        waiting = self._waiting(actor, question.key)
         if instance is None:
             raise Unanswered(
-                "there is no instance of this key",
-                status=NOT_FOUND,
-                hint="" if waiting is UNSET else f"It waits in quarantine, with {counted(waiting, 'event')}.",
-                actor=actor.name,
-                key=question.key,
+                "there is no instance of this key", status=NOT_FOUND, actor=actor.name, key=question.key
             )
         watermark_ms = self._rows.watermark_of(actor.name)
         answer = Answer(
@@ -162,18 +153,8 @@ class Answering:
             age_ms=age_ms,
             watermark_ms=watermark_ms if is_instant(watermark_ms) else None,
             judged_at_ms=self._rows.now_ms,
-            quarantined_events=waiting,
         )
         return msgspec.structs.replace(answer, **self._content(question, instance))
-
-    def _waiting(self, actor: ActorPlan, key: Any) -> int | UnsetType:
-        """How many events of a key wait in quarantine, if it does."""
-        if self._plan.decisions is None:
-            return UNSET
-        kept: Any = next(one.cls for one in self._plan.actors if one.name == QUARANTINE)
-        found = self._reader.instance(kept, actor.key_codec.encode(key))
-        waiting = None if found is None else found.waiting.get(actor.name)
-        return UNSET if waiting is None else waiting.stop - waiting.start
 
     def _judge_by(self, cut: bytes, now_ms: int) -> None:
         schema = self._state.get(rows.SCHEMA_ROW)

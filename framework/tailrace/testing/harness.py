@@ -22,15 +22,10 @@ from typing import Literal, Unpack
 
 from tailrace.core.declare.app import App
 from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.quarantine import Decision
-from tailrace.core.engine.quarantine import FAILURE_HEADER, KEY_HEADER
 from tailrace.core.engine.task import TaskSettings
-from tailrace.core.errors import QUARANTINED, UsageError
-from tailrace.core.names import quarantine_of
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.testing import faults
 from tailrace.testing.driver import Driver
-from tailrace.testing.emitted import DeadLetter, Emitted
 from tailrace.testing.exploring.exploration import ExploreOptions, explore_or_raise
 from tailrace.testing.exploring.feed import feed_of, feed_of_log
 from tailrace.testing.exploring.report import ExploreReport
@@ -121,29 +116,6 @@ class Harness(Driver, View):
             )
             feed = feed_of(self.plan, chain.from_iterable(sent))
         return explore_or_raise(self.plan, feed, self._now_ms, **options)
-
-    def release(self, letter: DeadLetter, *, drop: bool = False) -> Emitted:
-        """Release the key that waits in quarantine after the failure of a dead letter, as ``tailrace dead-letters
-        redrive`` does; with ``drop`` without what has failed. See ``docs/quarantine.md``.
-
-        Nothing happens if it is not the last failure of its key.
-
-        Raises:
-            UsageError: No key waits after this failure.
-        """
-        headers = letter.headers
-        if letter.reason != QUARANTINED:
-            raise UsageError(
-                f"no key waits after this failure: its reason is {letter.reason!r}",
-                hint='Only an app with on_error="quarantine" lets keys wait.',
-            )
-        decision = Decision(
-            bytes.fromhex(headers[KEY_HEADER].decode()),
-            headers["tailrace-actor"].decode(),
-            int(headers[FAILURE_HEADER]),
-            "drop" if drop else "release",
-        )
-        return self.send(self.plan.topics[quarantine_of(self.plan.app)], decision)
 
     def snapshot(self) -> HarnessSnapshot:
         """Take a snapshot of state, timers and undelivered messages. Uncommitted work is committed first.

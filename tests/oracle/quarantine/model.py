@@ -1,4 +1,4 @@
-"""A model of quarantine, to test its theory before the engine has it (docs/adr/0029). It is no part of the framework.
+"""A model of quarantine, which tests its theory (docs/adr/0029). It is no part of the framework.
 
 One actor, one task, two inputs: events and commands. It has what can go wrong in the engine: state that is committed and lost by a kill,
 a drain that is left after any unit, a queue that has to be found again after a start, and a tape along which a second run must come to

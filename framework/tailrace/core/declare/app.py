@@ -19,7 +19,6 @@ from tailrace.core.declare.emissions import check_emits
 from tailrace.core.declare.event_marks import KeyedType
 from tailrace.core.declare.handlers import Handler, ProcessRole, QueryRole, check_edges, check_shape, place_of
 from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.quarantine import QUARANTINE, check_quarantine, with_quarantine
 from tailrace.core.declare.run_options import RunOptions
 from tailrace.core.declare.tables import Tables
 from tailrace.core.declare.topic import ON_ERROR, ORDERS, Edge, Order, Stream, Topic, TopicOptions
@@ -50,9 +49,7 @@ class App(Tables):
     - ``on_error``: what happens when a record cannot be decoded or a handler raises. ``"stop"`` (the default)
       stops the task. ``"dead-letter"`` sends the event to the app's dead letters with the reason, and
       continues; a mistake in the code (NameError, AttributeError, TypeError, ``tr.UsageError``) still stops
-      the task. ``"dead-letter-all"`` continues after those, too. ``"quarantine"`` lets the key of an actor wait with
-      all that follows for it, until the failure is released or dropped; see ``docs/quarantine.md``. A topic may have
-      one of the first three as its own.
+      the task. ``"dead-letter-all"`` continues after those, too. A topic may have its own.
     - ``version``: recorded with the history. Change it when a change of the code changes results.
     - ``code_files``: data files that handlers or their modules read, relative to the folder of the app's
       module (``["rates.csv"]``). An interrupted rebuild is resumed only if code and files are unchanged.
@@ -71,7 +68,7 @@ class App(Tables):
         name: str,
         *,
         partitions: int = 4,
-        on_error: Literal["stop", "dead-letter", "dead-letter-all", "quarantine"] = "stop",
+        on_error: Literal["stop", "dead-letter", "dead-letter-all"] = "stop",
         version: str = "1",
         code_files: Sequence[str] = (),
         tracing: bool = False,
@@ -451,9 +448,5 @@ class App(Tables):
             DurableTypeError: A field has a type that cannot be stored and read back unchanged.
         """
         if self._plan is None:
-            waits = self.on_error == QUARANTINE
-            plan = planner.make_plan(with_quarantine(self) if waits else self)
-            self._plan = dataclasses.replace(plan, tracing=self.tracing)
-            if waits:
-                check_quarantine(self._plan)
+            self._plan = dataclasses.replace(planner.make_plan(self), tracing=self.tracing)
         return self._plan

@@ -21,7 +21,6 @@ to operators without a source, in this order:
 1. An operator takes the sources of its circle.
 2. A circle without sources follows the events of its topics.
 3. Any other operator (of an app that reads only reference data) takes the sources of the whole app.
-   The actor of a quarantine has none.
 
 A *level* is the longest way from the sources to an operator, where a circle counts as one. Timers of one
 instant fire in the order of levels, and at the end of input the levels rise one after the other.
@@ -33,7 +32,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.core.declare.quarantine import Decision
 from tailrace.core.declare.topic import Edge, WatermarkKind
 from tailrace.core.records import CHANNEL
 
@@ -187,13 +185,8 @@ class _Finder:
         everything = frozenset[str]().union(*found.values()) - {
             one.edge.name for one in self._inputs.values() if one.is_broadcast
         }
-        decides = {
-            one.name for one in self._operators.values() if any(to.type is Decision for to in one.takes)
-        }
         return {
-            name: own
-            or frozenset[str]().union(*(found[one] for one in self._circle(name)))
-            or (frozenset() if name in decides else everything)
+            name: own or frozenset[str]().union(*(found[one] for one in self._circle(name))) or everything
             for name, own in found.items()
         }
 

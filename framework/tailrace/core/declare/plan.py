@@ -131,8 +131,6 @@ class InputPlan:
     """The app itself writes the topic: all of its tasks publish a watermark for it."""
     rank: int = 0
     """Its place among the app's inputs in the order of their declaration; messages come last."""
-    decides: bool = False
-    """Its records are decisions about the app's quarantine."""
     is_table: bool = False
     """A record without a value deletes a key: some of the routes take these, the others the events."""
     repartitioned: bool = False
@@ -246,11 +244,6 @@ class Plan:
     """What is emitted and sent carries the trace of its record; see ``engine.trace``."""
     located: bool = False
     """Whether ``changelog_topic`` was chosen for a log; see ``history.reading.generations``."""
-
-    @property
-    def decisions(self) -> InputPlan | None:
-        """The input with the decisions about its quarantine; None if nothing can wait."""
-        return next((one for one in self.inputs if one.decides), None)
 
     @property
     def written(self) -> frozenset[str]:

@@ -26,7 +26,6 @@ from tailrace.core.declare.plan import (
     Route,
     TtlPlan,
 )
-from tailrace.core.declare.quarantine import Decision
 from tailrace.core.declare.schema import describe
 from tailrace.core.declare.topic import Edge, Topic
 from tailrace.core.errors import DefinitionError
@@ -315,7 +314,6 @@ def _input(app: Declarations, index: int, read: _Read, flow: Flow, operators: li
         moves=tuple(number for number, one in enumerate(operators) if name in flow.sources[one.name]),
         touches=_touched(operators, routes),
         own=follows,
-        decides=topic.type is Decision,
         is_table=topic.is_table,
         repartitioned=repartitioned,
         broadcast=settings.broadcast,

@@ -25,9 +25,7 @@ from tailrace.core.values.types import is_immutable, spell
 E = TypeVar("E")
 K = TypeVar("K", default=Any)
 
-TopicOnError = Literal["stop", "dead-letter", "dead-letter-all"]
-ON_ERROR_OF_TOPIC: Final = get_args(TopicOnError)
-OnError = Literal["stop", "dead-letter", "dead-letter-all", "quarantine"]
+OnError = Literal["stop", "dead-letter", "dead-letter-all"]
 ON_ERROR: Final = get_args(OnError)
 Order = Literal["event-time", "arrival"]
 ORDERS: Final = get_args(Order)
@@ -77,7 +75,7 @@ class TableOptions(TypedDict, Generic[E], total=False):
     watermark: bool | Literal["upstream"]
     idle_after: str | int | timedelta
     ahead_of_clock: str | int | timedelta | None
-    on_error: TopicOnError | None
+    on_error: OnError | None
     format: Literal["json", "msgpack"] | RecordFormat
     time_range: tuple[int | datetime, int | datetime]
 
@@ -109,7 +107,7 @@ class TopicDeclaration:
     idle_after_ms: int
     ahead_of_clock_ms: int | None
     """How far an event time may be ahead of the clock; None: any time."""
-    on_error: TopicOnError | None
+    on_error: OnError | None
     repartition: bool
     time_min_ms: int
     time_max_ms: int

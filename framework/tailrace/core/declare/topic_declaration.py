@@ -13,7 +13,7 @@ from tailrace.core.declare.event_codec import RecordFormat
 from tailrace.core.declare.event_marks import keyed_type, marked_event_time, marked_key
 from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource
 from tailrace.core.declare.topic import (
-    ON_ERROR_OF_TOPIC,
+    ON_ERROR,
     Table,
     TimeKind,
     Topic,
@@ -248,7 +248,7 @@ def _settings(where: str, type: Any, key: Any, options: TopicOptions[Any]) -> To
             where, "idle_after", options.get("idle_after", 0 if broadcast else IDLE_AFTER)
         ),
         ahead_of_clock_ms=None if ahead is None else _duration(where, "ahead_of_clock", ahead),
-        on_error=one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR_OF_TOPIC)),
+        on_error=one_of(where, "on_error", options.get("on_error"), (None, *ON_ERROR)),
         repartition=repartition,
         broadcast=broadcast,
         time_min_ms=time_min_ms,

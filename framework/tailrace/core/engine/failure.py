@@ -7,8 +7,7 @@ would fail event after event, so it stops the task. The exception tells the caus
     NameError, AttributeError, TypeError    a mistake, wherever they were raised
     any other                               the event
 
-With ``"dead-letter-all"`` mistakes go to the dead letters, too, and with ``"quarantine"`` a key waits after any failure of
-its actor (see ``quarantine``); a failure of a function stops the task.
+With ``"dead-letter-all"`` mistakes go to the dead letters, too.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from tailrace.core.errors import (
     HandlerError,
     IncompatibleStateError,
     LogUnavailableError,
-    QuarantineFullError,
     RecordError,
     RegistryError,
     ReplayDivergedError,
@@ -53,7 +51,6 @@ _NOT_ITS_FAULT = (
     RegistryError,
     FencedError,
     ReplayDivergedError,
-    QuarantineFullError,
     MemoryError,
 )
 MISTAKES = (UsageError, DefinitionError, NameError, AttributeError, TypeError)
@@ -69,7 +66,6 @@ _MISTAKE_HINT: dict[OnError, str] = {
     "dead-letter": 'The task stops in spite of on_error="dead-letter": this is a mistake in the code, not a '
     f"fault of the event. All changes of the handler are undone. Fix the code and start again. {_ALL}",
     "dead-letter-all": "All of its changes are undone. Fix the code.",
-    "quarantine": "All of its changes are undone. Fix the code, then release the key.",
 }
 
 
@@ -80,8 +76,6 @@ def is_handlers_fault(error: Exception) -> bool:
 
 def must_stop(policy: OnError, error: Exception) -> bool:
     """Whether a failure stops its task under ``policy``. See the head of this file."""
-    if policy == "quarantine":  # what can wait has begun to wait
-        return not isinstance(error, WrongPartitionError)
     return policy == "stop" or (policy == "dead-letter" and isinstance(error, MISTAKES))
 
 

@@ -15,14 +15,14 @@ watermark of its outputs, and more outputs will come.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from tailrace.core import rows
 from tailrace.core.declare.plan import Route
-from tailrace.core.declare.quarantine import PendingTimer
 from tailrace.core.declare.schema import timer_family
 from tailrace.core.durations import INSTANT_LIMIT_MS, NO_WATERMARK, is_instant
 from tailrace.core.engine.actor_table import Table
-from tailrace.core.engine.quarantine import failure_of, give_up
 from tailrace.core.engine.timers import FOREVER, Entry, TimerQueue
 from tailrace.core.engine.units import TIMER, Units
 from tailrace.core.engine.watermarks import Watermarks
@@ -54,14 +54,12 @@ class Firing:
         "rises",
         "stop_after",
         "units",
-        "waits",
     )
 
     def __init__(
         self, units: Units, marks: Watermarks, events: Sequence[TimerQueue], processing: Sequence[TimerQueue]
     ) -> None:
         self.units = units
-        self.waits = units.waits
         self.marks = marks
         self.events = events
         self.processing = processing
@@ -75,7 +73,7 @@ class Firing:
     def is_due(self) -> bool:
         """Whether any timer is due; ``take_next`` then fires it."""
         self._found = self._next()
-        return self._found is not None or (bool(self.waits.keys) and self.waits.released() is not None)
+        return self._found is not None
 
     def clock_due_ms(self) -> int:
         """No clock reading before this time makes a timer due."""
@@ -115,10 +113,7 @@ class Firing:
             found[1].pop()
 
     def take_next(self) -> None:
-        """Fire the next due timer, or do the next unit of a key that is released from quarantine."""
-        if self.waits.keys and (released := self.waits.released()) is not None:
-            self.waits.release(self, released)
-            return
+        """Fire the next due timer."""
         assert self._found is not None
         domain, queue, table = self._found
         entry = queue.pop()
@@ -130,8 +125,6 @@ class Firing:
 
     def _next(self) -> tuple[int, TimerQueue, Table] | None:
         """The queue whose first entry fires next, with its domain and table."""
-        if self.waits.keys:
-            self.waits.put_aside(self)
         of_operator, tables, now = self.marks.of_operator, self.units.cells.tables, self.units.context.now
         first: Entry | None = None
         found: tuple[int, TimerQueue, Table] | None = None
@@ -180,30 +173,34 @@ class Firing:
         mark, fired = len(unit.outputs), units.totals.fired
         try:
             skipped = units.timer_skip(fired, table, time_ms) if units.skips else None
-            if skipped is not None and (failure := failure_of(skipped)) is not None:
+            if skipped is not None:
                 units.skip(TIMER, fired, None, skipped)
-                pending = PendingTimer(domain, name, time_ms)
-                self.waits.fail(units, (table.plan.index, key), failure, pending)
-                self.waits.put((table.plan.index, key), (domain, entry))
-            elif skipped is not None:
-                units.skip(TIMER, fired, None, skipped)
-                give_up(units, table, key, PendingTimer(domain, name, time_ms))
+                self._give_up(table, key, domain, time_ms, name)
             else:
                 units.invoke_timer(self._route(table, domain, family), table, instance, (domain, name))
                 if unit.chained:
                     units.deliver_chained(key)
         except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
-            pending = PendingTimer(domain, name, time_ms)
-            units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms), pending)
+            units.failed(error, mark, TIMER, fired, None, (table.plan, context.timer_name, time_ms))
             # Undoing the handler's changes has also restored the timer.
-            if self.waits.has_failed:
-                self.waits.has_failed = False
-                self.waits.put((table.plan.index, key), (domain, entry))
-            else:
-                give_up(units, table, key, pending)
+            self._give_up(table, key, domain, time_ms, name)
         finally:
             unit.fired, unit.depth, context.timer_name, context.timer_due = None, 0, None, None
         units.totals.fired = fired + 1
+
+    def _give_up(self, table: Table, key: Any, domain: int, time_ms: int, name: bytes) -> None:
+        """Use up a timer that has failed and is a dead letter. The handler declared for this case is called instead."""
+        units, timer = self.units, (domain, name)
+        plan, unit, context, instance = table.plan, units.unit, units.context, table.instance(key)
+        handlers = plan.event_timers if domain == rows.EVENT_TIME else plan.processing_timers
+        route = handlers.get(table.timer_name(name)[0])
+        if route is None or route.failed is None:
+            units.use_up(table, instance, timer)
+            return
+        context.key, context.event_time, context.is_late = key, time_ms, False
+        context.watermark = self.marks.of_operator[plan.index]
+        unit.salt, unit.fired = 1, (domain, time_ms)
+        units.invoke_timer(replace(route, call=route.failed), table, instance, timer)
 
     def _route(self, table: Table, domain: int, family: str) -> Route:
         plan = table.plan

@@ -6,8 +6,7 @@ sorts first goes first. A head without an event time goes at once. So the order 
 these two heads: an input that other actors read does not change the order of an actor's own inputs.
 
 The merge waits only for inputs that have unread records: as long as one of these has no head here, the order
-is unknown, and no run is returned. It never waits for feedback and slow reference data, but for decisions
-about a quarantine: they may be what a task waits for.
+is unknown, and no run is returned. It never waits for feedback and slow reference data.
 
 This order depends on which records had arrived, so it is a cause: the task writes it on its tape, and a
 replay follows the tape instead.
@@ -41,9 +40,7 @@ class Merge:
         self._heads: list[Sequence[Head]] = [()] * len(inputs)
         self._at = [0] * len(inputs)
         self._unread = [False] * len(inputs)
-        self._waited_for = [
-            plan.decides or (not plan.is_inbox and plan.watermark != "none") for plan in inputs
-        ]
+        self._waited_for = [not plan.is_inbox and plan.watermark != "none" for plan in inputs]
         self._tolerance_ms = max(1, tolerance_ms)
 
     def offer(self, number: int, heads: Sequence[Head]) -> None:

@@ -42,7 +42,6 @@ class OrderedTask(TaskState):
     def __init__(self, *of_state: Any, **options: Any) -> None:
         super().__init__(*of_state, **options)
         self._sweep.handle = self._in_its_turn
-        self._units.waits.decode = self.decode
 
     def decode(self, number: int, records: Sequence[InputRecord]) -> list[Head]:
         """Decode records of an input. A record that cannot be decoded gives a head that ``run`` refuses."""

@@ -32,7 +32,6 @@ import msgspec
 from tailrace.core.engine import tape
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.intake import Intake, Source
-from tailrace.core.engine.quarantine import failure_of
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.errors import (
@@ -42,7 +41,6 @@ from tailrace.core.errors import (
     InputsChangedError,
     OffsetGoneError,
     ReplayDivergedError,
-    UsageError,
 )
 from tailrace.core.records import Head, Headers
 
@@ -174,13 +172,6 @@ class Replay:
         }
         # Only the last cause may have been left in the middle of its drain: all others were drained before
         # the next cause.
-        if self._some_keys and (
-            task.quarantined or any(failure_of(one) is not None for one in self._skips.values())
-        ):
-            raise UsageError(
-                f"in this history, keys of the app {task.plan.app!r} wait in quarantine, and only some keys are replayed",
-                hint="Replay or rebuild all keys.",
-            )
         task.follow(self._skips, FOREVER, by_name=self.lenient or self._some_keys)
         while causes and self._reopen(causes[0]):
             del causes[0]

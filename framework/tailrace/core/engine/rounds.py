@@ -68,8 +68,8 @@ def whole_because(plan: Plan) -> str:
         return "it has one partition"
     if plan.circles:
         return f"{' and '.join(plan.circles[0])} send to each other in a circle"
-    if plan.on_error == "quarantine" or plan.tracing:
-        return f"it has {'traces' if plan.tracing else 'a quarantine'}"
+    if plan.tracing:
+        return "it has traces"
     for actor in plan.actors:
         lists = [one.ttl_domain for one in (*actor.maps, *actor.lists)]
         if actor.processing_timers or rows.PROCESSING_TIME in [*lists, *(one.domain for one in actor.ttls)]:

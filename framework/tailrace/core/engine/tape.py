@@ -68,15 +68,13 @@ class Totals(msgspec.Struct, array_like=True, gc=False):
     """Records that were redriven for another app, and skipped here."""
     ordered: int = 0
     """Events that ordered operators have handled in their turn."""
-    released: int = 0
-    """Events that were handled again after they had waited in quarantine."""
     dropped: int = 0
     """Events that a handler left out because they were late: ``Context.count_late``."""
 
     @property
     def drained(self) -> int:
         """What the drains of all steps have done."""
-        return self.fired + self.ordered + self.released
+        return self.fired + self.ordered
 
 
 class Predecessor(msgspec.Struct, array_like=True):
@@ -159,8 +157,6 @@ class Cut(msgspec.Struct, array_like=True):
     """By source, if it has ever been idle."""
     ahead: dict[str, list[int]] = {}
     """By input, of the records from the first that waits on: the offsets refused as from the future."""
-    quarantined: dict[str, tuple[int, int]] = {}
-    """By actor in which keys wait in quarantine: how many keys, and how many events. The rows have what waits."""
 
     @property
     def offsets(self) -> dict[str, int]:

@@ -79,21 +79,7 @@ class Task(OrderedTask):
             return start
         one = self._inputs[number]
         one.prefetch(heads, start)
-        if number == self._units.waits.number:
-            return self._decide(number, heads, start)
         return self._run_ordered(one, heads, start) if one.waits else self._run(number, heads, start)
-
-    def _decide(self, number: int, heads: Sequence[Head], start: int) -> int:
-        """``run`` for decisions about keys that wait: after each, what it releases is drained."""
-        waits, firing = self._units.waits, self._firing
-        for at in range(start, len(heads)):
-            self._run(number, heads[: at + 1], at)
-            if (released := waits.released()) is not None:
-                waits.free(firing, released)
-                firing.drain()
-                if firing.draining:
-                    return at + 1
-        return len(heads)
 
     def clock(self, now_ms: int) -> None:
         """Apply a clock reading. A reading before the last one changes nothing: the clock never goes back."""
@@ -216,7 +202,7 @@ class Task(OrderedTask):
         unit.watermark, ceiling = (marks.highest(number), 0) if shared is None else shared
         if shared is not None:
             context.watermark = unit.watermark
-        is_direct = units.direct and not (units.skips or units.apart or units.waits.keys or plan.decides)
+        is_direct = units.direct and not (units.skips or units.apart)
         self._straight = one.direct if is_direct else INDIRECT
         unit.salt, unit.draws, unit.random, context.is_late = one.salt, 0, None, False
         unit.input = number
@@ -296,11 +282,7 @@ class Task(OrderedTask):
                     if chained:
                         units.deliver_chained(key)
                 except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
-                    before = mark, len(self._tape.skips), self.totals.failed
                     late = self._failed(error, mark, number, offset, record, image)
-                    if units.waits.has_failed:
-                        direct = None  # from now on, each record is asked whether its key waits
-                        self._without_failed(number, record, watermark, own, before)
                 taken += 1
                 if late or unit.draws:
                     late = self._end_unit()
@@ -314,11 +296,8 @@ class Task(OrderedTask):
                 elif not undo:
                     continue  # no watermark has moved, and no timer can have been set
                 is_due = watermark >= events.due_ms or context.now >= processing.due_ms
-                if is_due:
-                    if self._left_draining(number, own, watermark):
-                        break
-                    if units.waits.keys:
-                        direct = None  # a timer has failed
+                if is_due and self._left_draining(number, own, watermark):
+                    break
         finally:
             unit.taken, marks.of_source[number] = taken, own
 
@@ -345,43 +324,6 @@ class Task(OrderedTask):
             self._firing.drop_undone()
         unit.salt, unit.route, unit.table = self._inputs[number].salt, straight.route, straight.table
         return True
-
-    def _without_failed(
-        self, number: int, record: InputRecord | None, watermark: int, own: int, before: tuple[int, int, int]
-    ) -> None:
-        """Handle a record again whose key has begun to wait in an actor: that keeps it, and others handle it.
-
-        ``before``: outputs, skips, and failures before the record. If another failure stops the task, the record is not
-        taken, and they are as before.
-        """
-        try:
-            self._handled_by_others(number, record, watermark, own)
-            self._units.waits.taken()
-        except Exception:
-            mark, skips, self.totals.failed = before
-            del self._unit.outputs[mark:], self._tape.skips[skips:]
-            self._units.waits.take_back()
-            raise
-
-    def _handled_by_others(self, number: int, record: InputRecord | None, watermark: int, own: int) -> None:
-        one, units, unit = self._inputs[number], self._units, self._unit
-        assert record is not None
-        ((offset, time_ms, key, event, _),) = self.decode(number, (record,))
-        if time_ms is None:
-            time_ms = self.now
-        to, event = (one.takers(event), event.message) if one.inbox else (one.routes, event)
-        while units.waits.has_failed:
-            units.waits.has_failed = False
-            self._cells.begin()
-            mark, takers = len(unit.outputs), to
-            try:
-                if time_ms <= watermark and one.judged:
-                    takers = self._late(one.plan, event, to, time_ms, record, own)
-                units.record(number, offset, record, takers, key, event, mark)
-                if unit.chained:
-                    units.deliver_chained(key)
-            except Exception as error:  # noqa: BLE001  # any exception of a handler fails its unit
-                self._failed(error, mark, number, offset, record, NOT_TOUCHED)
 
     def _end_unit(self) -> bool:
         """Reset what a late event or a random draw has left, and count the event. Returns False."""

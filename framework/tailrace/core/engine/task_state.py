@@ -124,13 +124,11 @@ class TaskState:
         self.first_start = FirstStart(plan, partition, tables)
         self._due = [(self._due_of(one, events), self._due_of(one, processing)) for one in numbers]
         """By input: next due timer, in event and processing time, of the actors that may get its records."""
-        self._units.waits.inputs = self._inputs
         if plan.tracing:
             for one in self._inputs:
                 one.direct, one.turns = INDIRECT, False
         if start is not None:
             self._resume(start)
-            self._units.waits.load(state, drop)
         # A commit may have fallen in the middle of a drain. What waits must be there first: see ``refilled``.
         self._firing.draining = bool(self._resumed) or self._firing.is_due()
 
@@ -201,11 +199,6 @@ class TaskState:
         """By ordered operator, the number of events that wait in it, if there are any."""
         counts = {self.plan.operators[number].name: len(one) for number, one in self._sweep.waiting.items()}
         return {name: count for name, count in counts.items() if count}
-
-    @property
-    def quarantined(self) -> dict[str, tuple[int, int]]:
-        """By actor in which keys wait in quarantine: how many keys, and how many events."""
-        return self._units.waits.counted()
 
     @property
     def at_work(self) -> AtWork | None:
@@ -406,7 +399,6 @@ class TaskState:
             ordered,
             {name: copy(one) for name, one in self._watermarks.idleness.items()},
             self._refused_ahead(ordered),
-            self.quarantined,
         )
         first = not self._noted_start
         record = tape.TapeRecord(
@@ -460,7 +452,6 @@ class TaskState:
         self._cells.committed()
         self._tape.committed()
         self.stored.written()
-        self._units.waits.committed()
         self._units.spans.clear()
         self._dropping = self._moved = False
         self._noted_start = True
@@ -471,7 +462,6 @@ class TaskState:
         """For a replay: a tape record is finished, and a later commit writes its changes."""
         self._identified()
         self._tape.committed()
-        self._units.waits.committed()
         self._context.metrics._clear()
 
 

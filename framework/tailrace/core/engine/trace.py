@@ -22,7 +22,7 @@ class Traced(NamedTuple):
     """A record with a trace."""
 
     place: str
-    """App, topic, partition and offset; and ``released``, if it had waited in quarantine."""
+    """App, topic, partition and offset."""
     trace: str
     parent: str
     span: str

@@ -15,7 +15,6 @@ from tailrace.core import rows
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
-from tailrace.core.declare.quarantine import PendingTimer
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine import tape
 from tailrace.core.engine.actor_table import Table
@@ -30,7 +29,6 @@ from tailrace.core.engine.failure import (
 )
 from tailrace.core.engine.input_decoder import BoundRoute, takers_of
 from tailrace.core.engine.instance_cache import InstanceCache
-from tailrace.core.engine.quarantine import Quarantine, failure_of
 from tailrace.core.engine.redriven import OPERATORS_HEADER, REDRIVEN_HEADER, addressed
 from tailrace.core.engine.trace import Traced, traced
 from tailrace.core.engine.watermarks import Watermarks
@@ -105,7 +103,6 @@ class Units:
         self.unit = cells.unit
         self.unit.count_dropped = self._count_dropped
         self.marks = marks
-        self.waits = Quarantine(plan, cells, totals)
         self._most_deliveries = _most_deliveries(plan)
         self.apart = False
         """Whether operators that a unit may reach differ in watermark. Then each call sets its operator's."""
@@ -155,27 +152,20 @@ class Units:
             del self.unit.outputs[mark:]
             self.skip(number, offset, record)
         else:
-            if number == self.waits.number:
-                self.waits.decide(self, event, key)
-                return
             if self.skips and self.operator == tape.ALL:
-                to = self._without_skipped(number, offset, record, to, key, mark)
-            if self.waits.keys:
-                to = self.waits.keep(self, number, record, to, key)
+                to = self._without_skipped(number, offset, record, to)
             for route, table in to:
                 self.invoke(route, table, key, event)
             if record is not None and record.headers and self.plan.inputs[number].repartitioned:
                 self._hand_on(record.headers, mark)
             if self.plan.tracing and record is not None and to:
-                self.trace(number, record, mark, ended=not self.unit.chained)
+                self._trace(number, record, mark, ended=not self.unit.chained)
 
-    def trace(
-        self, number: int, record: InputRecord, mark: int, *, ended: bool = True, released: bool = False
-    ) -> None:
+    def _trace(self, number: int, record: InputRecord, mark: int, *, ended: bool) -> None:
         """Let what was emitted carry the trace of the record; if streams follow (not ``ended``), when these are delivered."""
         if record.headers:
             place = f"{self.plan.app}/{self.plan.inputs[number].name}/{self.partition}/{record.offset}"
-            found = traced(f"{place}/released" if released else place, record.headers)
+            found = traced(place, record.headers)
             if found is not None and ended:
                 self._carry(found, mark)
             elif found is not None:
@@ -190,28 +180,14 @@ class Units:
             self.spans.append((found, self.context.now))
 
     def _without_skipped(
-        self,
-        number: int,
-        offset: int,
-        record: InputRecord | None,
-        to: Sequence[BoundRoute],
-        key: Any,
-        mark: int,
+        self, number: int, offset: int, record: InputRecord | None, to: Sequence[BoundRoute]
     ) -> Sequence[BoundRoute]:
         """The routes to operators that have no skip of their own, for a record that is handled on arrival."""
-        outputs, waits = self.unit.outputs, False
-        own = len(outputs)
         skipped = {one[0].operator for one in to if (number, offset, one[0].operator) in self.skips}
         for operator in sorted(skipped):
             self.operator = operator
             self.skip(number, offset, record)
-            if (failure := failure_of(self.skips[number, offset, operator])) is not None:
-                skipped.remove(operator)
-                waits = True
-                self.waits.fail(self, (operator, key), failure, None)
         self.operator = tape.ALL
-        if waits:  # the first run has judged the record again after these failures: a late one was routed after their letters
-            outputs[mark:] = [*outputs[own:], *outputs[mark:own]]
         return [one for one in to if one[0].operator not in skipped]
 
     def _hand_on(self, headers: Headers, mark: int) -> None:
@@ -247,10 +223,6 @@ class Units:
             table.seal(instance)
         else:
             table.settle(instance, image)
-
-    def change(self, route: Route, table: Table, key: Any) -> None:
-        """Change the state of the quarantine, which no observer sees."""
-        Units.invoke(self, route, table, key, None)
 
     def _count_dropped(self) -> None:
         counted: Any = _Counted(self.totals)  # undone like an assignment to a dictionary
@@ -348,12 +320,10 @@ class Units:
         at: int,
         record: InputRecord | None = None,
         timer: tuple[ActorPlan, str | None, int] | None = None,
-        pending: PendingTimer | None = None,
     ) -> None:
         """Undo a unit that failed, and raise the error or record the unit as skipped.
 
-        ``mark``: outputs when it began. ``number``, ``at``: see ``tape.Skip``. ``timer``: actor, name, time; ``pending``:
-        the same timer as it is stored.
+        ``mark``: outputs when it began. ``number``, ``at``: see ``tape.Skip``. ``timer``: actor, name, time.
         """
         unit = self.unit
         route = unit.route
@@ -376,33 +346,9 @@ class Units:
                 hint="The code differs from the one that ran, or it depends on something that is not on the "
                 "tape.",
             ) from error
-        elif policy == "quarantine" and (one := self._waits(route, error, record, timer)) is not None:
-            headers = self.waits.headers(one, dead_letter_headers(failure, error))
-            failed, self.operator = self.totals.failed, tape.ALL if timer else one[0]
-            self.skip(number, at, record, headers)
-            self.operator = tape.ALL
-            self.waits.fail(self, one, failed, pending)
-            self.waits.has_failed = True
-            return
         elif must_stop(policy, error):
             raise failure from error
         self.skip(number, at, record, (*dead_letter_headers(failure, error), *self._operators_of(number)))
-
-    def _waits(
-        self,
-        route: Route | None,
-        error: Exception,
-        record: InputRecord | None,
-        timer: tuple[ActorPlan, str | None, int] | None,
-    ) -> tuple[int, Any] | None:
-        """The actor and the key that wait after a failure; None if none can."""
-        target = timer[0] if timer is not None else None if route is None else route.target
-        if target is None or isinstance(error, WrongPartitionError) or (timer is None and record is None):
-            return None
-        one = target.index, self.context.key
-        if not self.replaying:
-            self.waits.check_bound(one, error)
-        return one
 
     def _operators_of(self, number: int) -> Headers:
         """A header that names the operators of a unit, if others handle the same record in units of their own."""

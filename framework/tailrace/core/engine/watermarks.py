@@ -51,7 +51,7 @@ class Watermarks:
         self.of_operator = [NO_WATERMARK] * len(plan.operators)
         tables = {operator for one in plan.inputs if one.broadcast for operator in one.touches}
         self._moving = [one.index for one in plan.operators if one.sources and one.index not in tables]
-        """All operators but the one of a quarantine, whose event time stands still, and those of broadcast topics."""
+        """All operators but those of broadcast topics."""
         self._ordered = tuple(one.ordered for one in plan.operators)
         self.ready = [NO_WATERMARK] * len(plan.operators) if any(self._ordered) else self.of_operator
         """The same list as ``of_operator`` if no operator is ordered."""

@@ -7,9 +7,6 @@ an earlier redrive left open, and fences a redrive that is still running. Only t
 each letter is redriven once, even if processes are killed or the redrive is repeated. A record that fails
 again makes another letter, which can be redriven.
 
-The letter of a failure after which a key waits (``on_error="quarantine"``) is redriven by a *decision* instead, which
-releases the key: a record of ``<app>.quarantine`` that names the failure. It can also be dropped. See
-``core.engine.quarantine``.
 """
 
 from __future__ import annotations
@@ -18,25 +15,21 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from functools import cache, partial
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 
 from tailrace.core.counting import offsets
-from tailrace.core.declare.quarantine import Action, Decision
-from tailrace.core.engine.quarantine import FAILURE_HEADER, KEY_HEADER
 from tailrace.core.engine.redriven import OPERATORS_HEADER, redriven_header
 from tailrace.core.errors import (
-    DROPPED,
     HANDLER_FAILED,
-    QUARANTINED,
     BadReason,
     ForeignLogError,
     LogUnavailableError,
     TopicReplacedError,
     UnknownTopicError,
 )
-from tailrace.core.names import apps_in, dead_letters_of, quarantine_of, redrive_transactional_id, redriven_of
+from tailrace.core.names import apps_in, dead_letters_of, redrive_transactional_id, redriven_of
 from tailrace.core.records import Headers, InputRecord, Output
 from tailrace.core.suggestions import did_you_mean
 from tailrace.core.values.partitioner import partition_of
@@ -44,7 +37,7 @@ from tailrace.history.reading.residence import check_lives_here
 from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
 
-REASONS = (HANDLER_FAILED, QUARANTINED, DROPPED, *get_args(BadReason))
+REASONS = (HANDLER_FAILED, *get_args(BadReason))
 """All reasons."""
 _FIRST_HEADER = "tailrace-reason"
 FOREIGN = "foreign"
@@ -73,15 +66,11 @@ class DeadLetter(NamedTuple):
     operators: str | None
     """The operators of the unit, if others have handled the record in units of their own."""
     traceback: str | None
-    failure: int | None = None
-    """After a failure for which the key waits: its number in its task."""
-    key_hex: str | None = None
-    """In that case, the bytes of the key."""
 
     @property
     def can_redrive(self) -> bool:
-        """Whether there is a record to redrive, or a key to release."""
-        return self.topic is not None or self.reason == QUARANTINED
+        """Whether there is a record to redrive."""
+        return self.topic is not None
 
     @property
     def id(self) -> str:
@@ -100,8 +89,6 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """Partition and offset of the original."""
     snapshot: str = ""
     """It was not redriven: the app was started from this snapshot, in which it is handled."""
-    action: str = ""
-    """It was decided about: the action of the ``Decision``."""
     at_ms: int = 0
     """The time of the redrive: the timestamp of the note's record, which is not stored in the note itself."""
     letters: bytes = b""
@@ -180,8 +167,6 @@ def read(partition: int, record: InputRecord) -> DeadLetter:
         key=found.get("tailrace-key"),
         operators=found.get(OPERATORS_HEADER),
         traceback=found.get("tailrace-traceback"),
-        failure=number(FAILURE_HEADER),
-        key_hex=found.get(KEY_HEADER),
     )
 
 
@@ -236,15 +221,14 @@ def redrive(
     wanted: Callable[[DeadLetter], bool],
     *,
     now_ms: int,
-    action: Action = "release",
     dry_run: bool = False,
     on_hidden: OnHidden | None = None,
 ) -> Redriven:
     """Append the records of the wanted letters again to the topics they came from, each once.
 
     A record with a key goes to the partition of murmur2, also if it came from another one. One without a key
-    goes to its old partition. ``action``: what is decided about keys that wait. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open
-    transaction hides. Raises AppMovedError, LogUnavailableError, UnknownTopicError or FencedError.
+    goes to its old partition. ``on_hidden`` is called for letters, and with ``dry_run`` for
+    notes, that an open transaction hides. Raises AppMovedError, LogUnavailableError, UnknownTopicError or FencedError.
     """
     check_lives_here(log, app)
     letters = filter(wanted, dead_letters(log, app, on_hidden=on_hidden))
@@ -266,10 +250,7 @@ def redrive(
             if found is not outcome.sent:
                 found.append(letter.id)
                 continue
-            if letter.reason == QUARANTINED:
-                _decide(log, writer, app, letter, Note("", letters=of, action=action), now_ms)
-            else:
-                _append(log, writer, app, letter, of, now_ms)
+            _append(log, writer, app, letter, of, now_ms)
             open_.append(letter.id)
             if len(open_) >= _AT_ONCE:
                 writer.commit()
@@ -289,7 +270,7 @@ def _list_of(
         return outcome.foreign
     if not letter.can_redrive:
         return outcome.without_record
-    if letter.topic in tables and letter.reason != QUARANTINED:
+    if letter.topic in tables:
         return outcome.of_tables
     if letter.id not in noted:
         return outcome.sent
@@ -315,18 +296,6 @@ def _append(log: Log, writer: Writer, app: str, letter: DeadLetter, of: bytes, n
     start = log.end_offset(letter.topic, partition)
     note = Note(letter.topic, partition, start, origin, letters=of)
     writer.append([Output(letter.topic, key, value, timestamp_ms, again)], partition)
-    writer.append([Output(redriven_of(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
-
-
-def _decide(log: Log, writer: Writer, app: str, letter: DeadLetter, note: Note, now_ms: int) -> None:
-    """Append the decision about the key that waits after a letter's failure."""
-    topic, number = quarantine_of(app), letter.origin_partition
-    assert number is not None
-    note = msgspec.structs.replace(note, topic=topic, partition=number, start=log.end_offset(topic, number))
-    key = bytes.fromhex(letter.key_hex or "")
-    decision = Decision(key, letter.actor or "", letter.failure or 0, cast("Action", note.action))
-    header = (redriven_header(dead_letters_of(app), letter.id, None),)
-    writer.append([Output(topic, key, msgspec.json.encode(decision), now_ms, header)], number)
     writer.append([Output(redriven_of(app), letter.id.encode(), msgspec.json.encode(note), now_ms)])
 
 

@@ -4,9 +4,7 @@ Theory. The header of a redriven record names its letter, and the note of the re
 which on the record can be found. This gives the outcome:
 
     not read yet    the app's committed position is at or before the record
-    failed again    there is another letter, whose record has the header; of a key that waits: one with a higher number
-                    about the same record or timer
-    dropped         the decision about the key was to drop, and the app has read it
+    failed again    there is another letter, whose record has the header
     handled         neither
 """
 
@@ -16,19 +14,17 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from tailrace.core.engine.redriven import redriven_ids
-from tailrace.core.errors import QUARANTINED
 from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, Note, dead_letters, is_before, notes
 from tailrace.history.reading.stretches import OnHidden, scan
 from tailrace.log.interface import Log, TopicPartition
 
 State: TypeAlias = Literal[
-    "pending", "timer", "redriven", "unread", "handled", "failed", "rebuilt", "foreign", "waits", "dropped"
+    "pending", "timer", "redriven", "unread", "handled", "failed", "rebuilt", "foreign"
 ]
 """``pending``: it can be redriven. ``timer``: it cannot be, since a timer has no record. ``redriven``: it was
 redriven, and the log does not show the outcome. ``rebuilt``: it was not, since a snapshot that the app was
-started from handles it. ``foreign``: no task has written it. ``waits``: the key waits in quarantine, as it was not decided
-about.
+started from handles it. ``foreign``: no task has written it.
 """
 
 
@@ -58,20 +54,7 @@ def letters_with_outcomes(
     positions = log.committed_offsets(app, places)
     asked: list[DeadLetter] = []
     failed_as: dict[str, str] = {}
-    waited: dict[tuple[object, ...], str] = {}
     for letter in dead_letters(log, app, on_hidden):
-        if letter.reason == QUARANTINED:
-            what = (
-                letter.partition,
-                letter.actor,
-                letter.key_hex,
-                letter.topic,
-                letter.origin_offset,
-                letter.timer,
-            )
-            if (before := waited.get(what)) is not None:
-                failed_as[before] = letter.id
-            waited[what] = letter.id
         again = redriven_ids(letter.record.headers, own)
         if again and not _is_older(letter, noted.get(again[-1])):
             failed_as[again[-1]] = letter.id
@@ -87,7 +70,7 @@ def letters_with_outcomes(
             return Outcome("timer")
         note, offset = noted.get(letter.id), offsets.get(letter.id)
         if note is None:
-            return Outcome("waits" if letter.reason == QUARANTINED else "pending")
+            return Outcome("pending")
         if note.snapshot:
             return Outcome("rebuilt", None, None, note.snapshot)
         at_ms = note.at_ms
@@ -96,8 +79,7 @@ def letters_with_outcomes(
         position = positions.get(TopicPartition(note.topic, note.partition))
         if offset is None or position is None:
             return Outcome("redriven", at_ms)
-        done: State = "dropped" if note.action.startswith("drop") else "handled"
-        return Outcome(done if offset < position else "unread", at_ms)
+        return Outcome("handled" if offset < position else "unread", at_ms)
 
     return [(one, outcome(one)) for one in asked]
 

@@ -190,10 +190,6 @@ class _Reshaping:
                 f"{name!r} is broadcast: each task has a table of it, and these are not reshaped"
             )
         for number, cut in self._cuts.items():
-            if cut.quarantined:
-                raise SnapshotMismatchError(
-                    f"keys of partition {number} wait in quarantine: release or drop them"
-                )
             for name, one in cut.ordered.items():
                 if one.late or one.last is not None or one.ready != cut.operators.get(name):
                     raise SnapshotMismatchError(

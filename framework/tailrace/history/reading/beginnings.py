@@ -363,11 +363,6 @@ def _predecessors(app: str, manifest: Manifest, partition: int, cut: tape.Cut) -
     """The apps whose histories a started app continues: that of the snapshot, and its own predecessors."""
     if app == cut.app:
         return cut.predecessors
-    if cut.quarantined:
-        raise SnapshotMismatchError(
-            f"in the snapshot {manifest.id} of app {cut.app!r}, keys wait in quarantine: another app cannot release them",
-            hint=f"Release or drop them in {cut.app!r}, and take another snapshot.",
-        )
     cuts = {one.partition: tape.decode_cut(one.cut) for one in manifest.tasks if one.cut}
     positions = {
         name: [

@@ -22,7 +22,7 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
 from tailrace.core.engine.redriven import redriven_ids, redrives_in
 from tailrace.core.engine.replay import Source
-from tailrace.core.errors import UnsplittableError, UsageError
+from tailrace.core.errors import UnsplittableError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import is_own
@@ -42,11 +42,6 @@ def history_of(job: Job, past: HistorySource, number: int, phases: Phases) -> Pa
     ends = {one.name: job.ends[one.name][number] for one in plan.inputs if one.name in job.ends}
     own = own_inputs(plan) if job.delivers_sends else {}
     published = dict(_published(past, number, {name: end for name, end in ends.items() if name not in own}))
-    if plan.decisions is not None and ends.get(plan.decisions.name):
-        raise UsageError(
-            f"keys of the app {plan.app!r} have waited in quarantine, and canonical order knows nothing of what was dropped",
-            hint="Rebuild along the tape: --order tape, without --as-of.",
-        )
     read = past.source(number)
     if not own:
         return PartitionHistory(phases.reading(read), ends, published)

@@ -25,7 +25,6 @@ from tailrace.core.engine.intake import refill
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
-from tailrace.core.errors import UsageError
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.beginnings import Beginning, rows_of_keys
 from tailrace.history.reading.driving import CommitPolicy, Sink, drive
@@ -176,11 +175,6 @@ class _TaskSink(Sink):
             settings=self._run.settings,
             watch=watch,
         )
-        if task.quarantined:
-            raise UsageError(
-                f"keys of the app {plan.app!r} wait in quarantine, and in canonical order nothing releases them",
-                hint="Release or drop them and take another snapshot, or rebuild along the tape (--order tape).",
-            )
         refill(task, self._run.past.source(number))
         task.event_clock_ms = job.clock_ms
         task.follow(skips_of(plan, number, self._letters), FOREVER)

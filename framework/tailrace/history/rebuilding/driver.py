@@ -294,7 +294,6 @@ def _whole_because(job: Job, plan: Plan) -> str:
     if job.finish:
         return "the end of input goes through a partition in one piece"
     for wanted, what in (
-        (plan.on_error == "quarantine", "of an app with a quarantine"),
         (plan.tracing, "of an app with traces"),
         (request.keys, "of some keys"),
         (request.failures.on_error != "stop", "that may write dead letters"),

@@ -69,14 +69,12 @@ class Migrating:
 
     def _check(self, task: TaskEntry) -> None:
         cut, inbox = tape.decode_cut(task.cut) if task.cut else None, self._plan.inbox_topic or ""
-        waits = cut is not None and (
-            cut.quarantined or any(inbox in one.lows for one in cut.ordered.values())
-        )
+        waits = cut is not None and any(inbox in one.lows for one in cut.ordered.values())
         sent = (task.waiting or {}).get(inbox) or next(self._base.messages(task.partition), None)
         if waits or sent:
             raise SnapshotMismatchError(
-                f"messages of {self._plan.app!r} are under way in partition {task.partition}, or keys wait in quarantine",
-                hint="These are not migrated. Let the code that ran there last handle them (--until-end), and release or drop such keys.",
+                f"messages of {self._plan.app!r} are under way in partition {task.partition}",
+                hint="These are not migrated. Let the code that ran there last handle them (--until-end).",
             )
 
     def check(self) -> None:

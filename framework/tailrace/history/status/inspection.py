@@ -75,10 +75,6 @@ class OperatorReport(msgspec.Struct, frozen=True):
     """Topics from its own circle, for which it does not wait."""
     waiting: dict[str, int]
     """By input: the number of events that were read and wait for their turn in the order of event time."""
-    quarantined_keys: int = 0
-    """Number of keys that wait in quarantine after a failure."""
-    quarantined_events: int = 0
-    """Number of events that wait with them."""
     stored: Stored | None = None
     """What is stored of an actor; None: this was not counted."""
 
@@ -223,7 +219,6 @@ class _Task:
 
     def _operator(self, one: OperatorPlan, holding: Holding, kept: Stored | None) -> OperatorReport:
         source = holding.lowest(self._marks, one.index)
-        quarantined = (0, 0) if self._cut is None else self._cut.quarantined.get(one.name, (0, 0))
         return OperatorReport(
             name=one.name,
             kind="function" if one.actor is None else "actor",
@@ -232,8 +227,6 @@ class _Task:
             ended=self._marks.ended_operators[one.index],
             feedback=one.feedback,
             waiting=self._waiting(one.name),
-            quarantined_keys=quarantined[0],
-            quarantined_events=quarantined[1],
             stored=kept,
         )
 

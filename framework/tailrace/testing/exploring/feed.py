@@ -2,8 +2,7 @@
 
 The log fixes only the order within a partition, so a feed has no order between partitions. It leaves out what
 the app writes itself, as each run writes that again. It also leaves out redriven records: those for other
-apps do not concern this one, and instead of its own a run handles the original. Decisions about a quarantine count as redriven:
-a failure may have another number in each run.
+apps do not concern this one, and instead of its own a run handles the original.
 """
 
 from __future__ import annotations
@@ -114,16 +113,13 @@ def feed_of_log(plan: Plan, log: Log, *, most: int | None = None, clock_ms: int 
     app = plan.app.encode()
     read, left_out, ahead = _places_in(plan, log), list[InputRecord](), list[InputRecord]()
     starts = {place: log.start_offset(*place) for place in read}
-    decisions = plan.decisions and plan.decisions.name
     tables = {one.name for one in plan.inputs if one.broadcast}
 
     def stream(place: TopicPartition) -> Iterator[tuple[int, TopicPartition, Fed]]:
         found = scan(log, *place, starts[place])
         reached_ms, heads = NO_WATERMARK, _heads(plan, place)
         for record in found:
-            if place.topic == decisions or (
-                record.headers and _is_left_out(plan, log, place, record, starts)
-            ):
+            if record.headers and _is_left_out(plan, log, place, record, starts):
                 left_out.append(record)
             elif origin_of(record, app) is None:
                 _, time_ms, _, event, _ = heads.decode([record], clock_ms)[0]

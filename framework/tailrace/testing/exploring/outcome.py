@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-import msgspec
-
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
-from tailrace.core.declare.quarantine import QUARANTINE, Kept
 from tailrace.core.storage import Store
 from tailrace.history.reading.app_history import origin_of
 from tailrace.testing.emitted import dead_letter
@@ -36,8 +33,7 @@ class Where(NamedTuple):
 
 
 Outcome: TypeAlias = Mapping[Where, Sequence[Item]]
-"""By key, the outputs of a run in order, and its final state. Of what waits in quarantine, without offsets and watermarks."""
-_kept = msgspec.msgpack.Decoder(Kept)
+"""By key, the outputs of a run in order, and its final state."""
 
 
 def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store]) -> Outcome:
@@ -59,11 +55,6 @@ def outcome_of(plan: Plan, log: MemoryLog, stores: Sequence[Store]) -> Outcome:
     for store in stores:
         for name, value in store.scan(rows.STATE, rows.prefix_end(rows.STATE)):
             row = rows.read_state_row(name)
-            if row.actor == QUARANTINE and plan.decisions is not None:
-                if row.rest[:1] != b"m":
-                    continue  # numbers of failures, and of places
-                kept = _kept.decode(rows.unpack_entry(value)[0])
-                value = msgspec.msgpack.encode((kept.input, kept.value, kept.time_ms))
             found.setdefault(Where("state", row.actor, row.key), []).extend(
                 (rest, plain(rest, one)) for rest, one in rows.spread({row.rest: value}).items()
             )
