@@ -132,12 +132,12 @@ MUTATIONS = {
     ),
     # comparisons of versions
     "a-first-event-by-its-time": Mutation(
-        "lab.trail:Step.place", "(self.order, self.cause.time_ms)", "((0, 0), self.cause.time_ms)", law=10, tests=(f"{_FIRSTS} -k out_of_order",)
+        "lab.first_events:first_events", "(one[0], one[1].time_ms)", "one[1].time_ms", law=10, tests=(f"{_FIRSTS} -k out_of_order",)
     ),
     "messages-to-other-keys-that-count": Mutation(
-        "lab.trail:Tracer._cause", "moment.at >= BEYOND and name in self._own", "False", law=10, tests=(f"{_FIRSTS} -k no_events_of_a_key",)
+        "lab.first_events:_Recorder._cause", "moment.at >= BEYOND and name in self._own", "False", law=10, tests=(f"{_FIRSTS} -k no_events_of_a_key",)
     ),
     "calls-of-some-other-keys-that-count": Mutation(
-        "lab.trail:Tracer._is_of", "self._codecs[item.name].encode(key) == item.key", "True", law=10, tests=(f"{_FIRSTS} -k another_have_one",)
+        "lab.first_events:_Recorder.returned", "self.keys[item] == key", "True", law=10, tests=(f"{_FIRSTS} -k another_have_one",)
     ),
 }  # fmt: skip

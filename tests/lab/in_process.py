@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -36,8 +35,7 @@ class Here:
     def ask(self, task: str, expected: type[T], **given: Any) -> T:
         """See ``Version.ask``."""
         Here.tasks.append(f"{self.name} {task}")
-        # Processes share nothing. In one, all take turns but for the search of both for first events.
-        with nullcontext() if task == "first_events" else _TURNS:
+        with _TURNS:  # processes share nothing; in one, all take turns
             if (root := str(self.place.root)) not in sys.path:
                 sys.path.insert(0, root)
             line = answer(self.place.reference, msgspec.json.encode((task, given)))

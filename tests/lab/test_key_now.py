@@ -1,7 +1,4 @@
-"""``key_now``: the rows of the key whose handler is about to run, or has just run, with its timers, as a commit would store them.
-
-And the digest that is kept from call to call, by what may have changed, is that of all of these rows.
-"""
+"""``key_now``: the rows of the key whose handler is about to run, or has just run, with its timers, as a commit would store them."""
 
 from __future__ import annotations
 
@@ -12,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from tailrace.core import rows
-from tailrace.core.declare.plan import ActorPlan
-from tailrace.core.engine.observer import Call, Moment, Observer, key_now
+from tailrace.core.engine.observer import Call, Observer, key_now
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
-from tailrace.lab.trail import Contents
 from tailrace.log.embedded import EmbeddedLog
 from tests.history.rebuilding.test_random_lives import lived
 from tests.lab.rows_now import rows_now
@@ -30,13 +25,6 @@ class Compares(Observer):
 
     compared = timers = 0
 
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, bool], Contents] = {}
-
-    def new_run(self) -> None:
-        """Another app follows."""
-        self._kept = {}
-
     def begins(self, call: Call, /) -> None:
         """See ``Observer``. The key may not be in memory yet."""
         if call.actor is not None:
@@ -46,24 +34,6 @@ class Compares(Observer):
         """See ``Observer``."""
         if call.actor is not None:
             self.timers += any(rest[:1] == b"t" for rest in self._compare(call))
-            self._compare_digests(call.actor, call)
-
-    def expired(self, moment: Moment, actor: ActorPlan, what: bytes, /) -> None:
-        """See ``Observer``."""
-        for every in (False, True):
-            self._contents(actor, every=every).expired(moment.key, what)
-
-    def _contents(self, actor: ActorPlan, *, every: bool) -> Contents:
-        some = None if every else [one.name for one in actor.schema.fields[::2]]
-        return self._kept.setdefault((actor.name, every), Contents(actor, some))
-
-    def _compare_digests(self, actor: ActorPlan, call: Call) -> None:
-        for every in (False, True):
-            kept = self._contents(actor, every=every)
-            some = None if every else [one.name for one in actor.schema.fields[::2]]
-            assert kept.now(call.cells, call.moment.key) == Contents(actor, some).now(
-                call.cells, call.moment.key
-            )
 
     def _compare(self, call: Call) -> dict[bytes, bytes]:
         assert call.actor is not None
@@ -84,7 +54,6 @@ def test_it_is_what_a_commit_would_store(seeds: range, tmp_path: Path) -> None:
     compares = Compares()
     for seed in seeds:
         trace: list[str] = []
-        compares.new_run()
         folder = tmp_path / str(seed)
         with told(seed, trace):
             app = lived(seed, folder, trace)

@@ -37,7 +37,7 @@ EXCEEDED, NOISY = 1, 2
 @click.option(
     "--first-events",
     type=click.IntRange(0),
-    default=1000,
+    default=100,
     show_default=True,
     help="Number of keys, those that differ most, whose first event is searched.",
 )

@@ -135,9 +135,8 @@ class _Ab(Comparison):
             "compare", Counts, one=made[0].made, other=made[1].made, folder=str(compared)
         )
         items = items_to_trace(compared, self._wanted.first_events)
-        firsts = self.first_events(items, report.order) if items else []
+        firsts, report.traces = self.first_events(items, compared, report.order)
         write_tables(compared, firsts, self._folder)
-        report.traces = self.traces(compared, firsts, report.order)
         report.fields = fields_of(self._folder)
         if metrics:
             report.metrics = self.measured(metrics, [one.made for one in made], self._folder)

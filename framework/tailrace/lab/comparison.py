@@ -26,12 +26,11 @@ from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
 from tailrace.lab.differences import Counts, Made
-from tailrace.lab.key_traces import Paragraph
+from tailrace.lab.first_events import First, Item, Paragraph, first_events, paragraphs_around
 from tailrace.lab.metrics import Measured, Metric, measure, measured, read_metrics
 from tailrace.lab.python_metrics import Numbers
 from tailrace.lab.side import About, Rebuilt
 from tailrace.lab.tables import Field, items_to_trace, keys_as_text, write_metrics
-from tailrace.lab.trail import First, Item, open_pipe
 from tailrace.lab.versions import Place, Version, placed
 from tailrace.log.interface import Ends, OneCommitLog
 
@@ -55,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     python_b: str | None = None
     workers: int | None = None
     """Processes, half of them for each version (default: number of cores)."""
-    first_events: int = 1000
+    first_events: int = 100
     """Number of differing keys, and of output keys, whose first event is searched."""
     metrics: str | None = None
     """A file of metrics: SQL, or Python if its name ends in ``.py``."""
@@ -258,8 +257,12 @@ class Comparison:
 
     # --- the first events
 
-    def first_events(self, items: Sequence[Item], order: Order) -> list[First]:
-        """The first events of keys that differ."""
+    def first_events(
+        self, items: Sequence[Item], compared: Path, order: Order
+    ) -> tuple[list[First], list[KeyTrace]]:
+        """The first events of keys that differ, and traces around those of the keys that differ most."""
+        if not items:
+            return [], []
         one, other = self.about
         both = {
             name: None
@@ -267,44 +270,33 @@ class Comparison:
             else sorted({*one.fields[name]} & {*other.fields[name]})
             for name in sorted(one.fields.keys() & other.fields.keys())
         }
-        every = order == "canonical" and one.sends and other.sends
         self._say("finding first events")
-        shared = self._work / "first-events"
-        shutil.rmtree(shared, ignore_errors=True)
-        shared.mkdir()
+        most = [one for one in items_to_trace(compared, _TRACED) if one.kind == "state" and one in items]
+        emitted = [one.key for one in items if one.kind == "output"]
+        states = (Item("state", actor, key) for key in emitted for actor in both)
+        recorded = [*dict.fromkeys((*most, *items, *states))]
+        every = order == "canonical" and one.sends and other.sends
+        given = {"items": recorded, "traced": len(most), "both": both, "every": every}
 
-        def side(version: Version, end: int) -> list[First]:
-            request = self.request(version, order, shared / version.name)
-            given = {"request": request, "items": items, "both": both, "folder": str(shared), "every": every}
-            try:
-                return version.ask("first_events", list[First], **given, compares=version is self.b)
-            finally:
-                os.close(end)
-
-        # As long as both ends are open here, neither version meets a pipe that the other has not opened yet.
-        ends = open_pipe(shared)
-        return self.at_once(partial(side, self.a, ends[1]), partial(side, self.b, ends[0]))[1]
-
-    def traces(self, compared: Path, firsts: Sequence[First], order: Order) -> list[KeyTrace]:
-        """The traces of the keys that differ most, of those that have first events."""
-        by_item = dict(firsts)
-        worst = [
-            item for item in items_to_trace(compared, _TRACED) if item.kind == "state" and item in by_item
-        ]
-        if not worst:
-            return []
-        self._say("tracing")
-
-        def traced(version: Version) -> list[list[Paragraph]]:
-            folder = self._work / f"traces-{version.name}"
+        def record(version: Version) -> Path:
+            folder = self._work / f"first-events-{version.name}"
             shutil.rmtree(folder, ignore_errors=True)
-            request = self.request(version, order, folder)
-            given = [(one, by_item[one]) for one in worst]
-            return version.ask("key_traces", list[list[Paragraph]], request=request, firsts=given)
+            folder.mkdir()
+            file, request = folder / "steps", self.request(version, order, folder)
+            version.ask("record_steps", type(None), request=request, file=f"{file}.parquet", **given)
+            return file
 
-        found = self.at_once(partial(traced, self.a), partial(traced, self.b))
-        names = [one.name for one in worst]
-        return list(map(KeyTrace, names, keys_as_text(compared, worst), *found))
+        files = self.at_once(partial(record, self.a), partial(record, self.b))
+        firsts = first_events(items, recorded, files)
+        texts = dict(zip(most, keys_as_text(compared, most), strict=True))
+        traces = [
+            KeyTrace(
+                item.name, texts[item], *(paragraphs_around(number, firsts[item], file) for file in files)
+            )
+            for number, item in enumerate(most)
+            if item in firsts
+        ]
+        return [(item, cause) for item, (_, cause) in firsts.items()], traces
 
 
 def is_python(wanted: Wanted) -> bool:

@@ -34,9 +34,9 @@ from tailrace.core.errors import BadRecordError, HandlerError, OptionError, Repl
 from tailrace.lab.ab import NOT_ALONG_TAPE, part_of
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
+from tailrace.lab.first_events import Cause, First, Item
 from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import fields_of, items_to_trace, keys_as_text, write_page, write_tables
-from tailrace.lab.trail import Cause, First, Item
 from tailrace.lab.upgrade.tasks import AboutVersion
 from tailrace.lab.versions import Version
 from tailrace.log.interface import Ends
@@ -251,12 +251,12 @@ class _Shadow:
         )
         known = dict(kept.firsts)
         items = [one for one in items_to_trace(compared, self._wanted.first_events) if one not in known]
-        new = dict(both.first_events(items, "tape")) if items else {}
+        found, traces = both.first_events(items, compared, "tape")
+        new = dict(found)
         known |= {one: _earliest(one, new.get(one), known) for one in items}
         kept.firsts = list(known.items())
         firsts: list[First] = [(item, cause) for item, cause in known.items() if cause is not None]
         write_tables(compared, firsts, results)
-        traces = [*last.traces, *both.traces(compared, list(new.items()), "tape")]
         worst = [one for one in items_to_trace(compared, _SHOWN) if one.kind == "state"]
         shown = set(zip([one.name for one in worst], keys_as_text(compared, worst), strict=True))
         note = f"round {kept.round} of a shadow, {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC"
@@ -269,7 +269,7 @@ class _Shadow:
             order="tape",
             counts=counts,
             fields=fields_of(results),
-            traces=[one for one in traces if (one.name, one.key) in shown],
+            traces=[one for one in (*last.traces, *traces) if (one.name, one.key) in shown],
             notes=[note],
         )
 

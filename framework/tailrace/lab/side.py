@@ -13,22 +13,18 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, get_type_hints
 
 import msgspec
-from msgspec.structs import replace
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.tape import decode_cut
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import InputRecord
-from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.app_history import hash_of
 from tailrace.history.reading.app_topics import internal_topics
 from tailrace.history.rebuilding.code_digest import code_of
@@ -38,30 +34,15 @@ from tailrace.history.rebuilding.following import followers_in
 from tailrace.history.rebuilding.output_files import PARQUET, read_outputs
 from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Execution, Request, StoreKind
+from tailrace.history.rebuilding.request import Request
 from tailrace.history.rebuilding.results import Failure
-from tailrace.history.rebuilding.trial import trial
-from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.lab.differences import Made, compare, partition_of_outputs, write_changed_keys
 from tailrace.lab.files import TableWriter
-from tailrace.lab.key_traces import key_traces
+from tailrace.lab.first_events import record_steps
 from tailrace.lab.python_metrics import metric_names, python_metrics
 from tailrace.lab.state_tables import View, write_state
 from tailrace.lab.topic_tables import TopicTable
-from tailrace.lab.trail import (
-    AllParted,
-    Compared,
-    Fields,
-    First,
-    Item,
-    Sent,
-    Tracer,
-    compared_in,
-    firsts,
-    sent_to,
-    watched_keys,
-)
 from tailrace.lab.upgrade.corrections import corrections
 from tailrace.lab.upgrade.draining import drain
 from tailrace.lab.upgrade.generation import write_generation
@@ -186,38 +167,6 @@ def tables(plan: Plan, made: Made, folder: str) -> list[str]:
     return [note for one in found for note in one.notes]
 
 
-# --- the first events
-
-
-def first_events(
-    plan: Plan, request: Request, items: list[Item], both: Fields, folder: str, compares: bool, every: bool
-) -> list[First]:
-    """Run the keys of items again, at the same time as the other side, with which it shares ``folder``. The side that
-    compares returns what it finds. ``every``: see ``Tracer``.
-    """
-    store: StoreKind = "memory" if request.order == "tape" else "rocks"  # of some keys, or perhaps of all
-    to, execution = replace(request.to, outputs="none"), Execution(store=store)
-    with ExitStack() as stack:
-        side: Sent | Compared
-        if compares:
-            side = stack.enter_context(compared_in(Path(folder), items, plan.partitions))
-        else:
-            side = stack.enter_context(sent_to(Path(folder)))
-        job, _, run = stack.enter_context(trial(replace(request, to=to, execution=execution), WorkFolder))
-        whole, count = job.delivers_sends, plan.partitions
-        for number in (0,) if whole else range(count):
-            here = [one for one in items if whole or partition_of(one.key, count) == number]
-            if not here or side.is_over:
-                continue
-            tracer = Tracer(plan, here, None if whole else number, both, side, every=every)
-            try:
-                run(number, Watch(tracer, watched_keys(plan, here)))
-                tracer.end()
-            except AllParted:
-                pass
-        return firsts(items, side.parted) if isinstance(side, Compared) else []
-
-
 # --- the process
 
 
@@ -234,8 +183,7 @@ TASKS: dict[str, Callable[..., Any]] = {
         write_changed_keys,
         compare,
         tables,
-        first_events,
-        key_traces,
+        record_steps,
         metric_names,
         python_metrics,
     )

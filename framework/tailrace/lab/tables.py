@@ -15,8 +15,8 @@ import msgspec
 from tailrace.core.counting import number
 from tailrace.core.extras import ExtraModule
 from tailrace.lab.database import connected, quoted
+from tailrace.lab.first_events import First, Item
 from tailrace.lab.metrics import Measured
-from tailrace.lab.trail import First, Item
 from tailrace.state.snapshots.arrow import pa, parquet
 
 jinja2: Any = ExtraModule("jinja2", "comparisons of versions", "lab")
