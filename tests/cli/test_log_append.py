@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tailrace.cli import append as appending
+from tailrace.core.errors import AppMovedError
 from tailrace.core.values.partitioner import partition_of
+from tailrace.history.reading.residence import Move, check_lives_here, note_move
+from tailrace.log.embedded import EmbeddedLog
 from tests.cli.commands import SHOP, Ended, done, records, run
 from tests.cli.odd import oddities
 from tests.cli.shop import Purchase, visits
@@ -112,7 +117,7 @@ def test_each_invalid_row_that_is_skipped_is_named(folder: Path) -> None:
     lines = b"x\n" + GOOD + b"[]\n"
     ended = append(folder, "purchases", "--app", SHOP, "--skip-invalid", "--json", stdin=lines)
     assert ended.code == 3
-    assert ended.lines == [{"topic": "purchases", "appended": 1, "before": 0, "invalid": 2}]
+    assert ended.lines == [{"topic": "purchases", "appended": 1, "invalid": 2}]
     first, second, last = ended.err.splitlines()
     assert first.startswith("standard input, line 1: JSON is malformed")
     assert second == "standard input, line 3: Expected `object`, got `array`"
@@ -161,7 +166,7 @@ def test_a_raw_line_without_its_key_or_time_is_invalid(folder: Path, line: bytes
         (["raw", "/no/such/file"], 2, "does not exist"),
         (["raw", "--format", "xml"], 2, "'xml' is not one of"),
         (["raw", "--format", "csv"], 2, "Without --app only JSON lines are read"),
-        (["raw", __file__], 2, "names no format: give --format, jsonl, csv, parquet"),
+        (["raw", __file__], 2, "names no format: give --format, jsonl, csv, parquet, orc"),
         (
             ["purchases", "--app", SHOP, "--format", "parquet"],
             1,
@@ -242,8 +247,9 @@ def test_an_empty_cell_is_a_missing_field(folder: Path) -> None:
         (b"b,1", "2 cells under 3 columns"),
         (b"b,1,2,3", "4 cells under 3 columns"),
         (b"\xff,1,2", "it is not UTF-8"),
+        (b'a,1,"3\n4"', "a quote is not closed in its line, and a cell has no line breaks"),
         (b'a,"1"2,3', "',' expected after '\"'"),
-        (b'a,1,"3', "unexpected end of data"),
+        (b'a,1,"3', "a quote is not closed in its line, and a cell has no line breaks"),
     ],
 )
 def test_a_csv_row_that_does_not_fit_is_invalid(folder: Path, row: bytes, why: str) -> None:
@@ -261,12 +267,54 @@ def test_a_csv_row_that_does_not_fit_is_invalid(folder: Path, row: bytes, why: s
         (b"a,a\n", "must name its columns"),
         (b"a,,b\n", "must name its columns"),
         (b"a;b\n1;2\n", "the separator must be a comma"),
+        ("a,b\n".encode("utf-16"), "cannot be read: it is not UTF-8"),
+        (b'"a,b\n', "cannot be read: a quote is not closed in its line"),
     ],
 )
 def test_a_csv_header_must_name_each_column_once(folder: Path, header: bytes, said: str) -> None:
     ended = append(folder, "purchases", "--app", SHOP, "--format", "csv", stdin=header)
     assert ended.code == 1
     assert said in ended.err
+
+
+def test_an_append_that_is_stopped_names_the_row_to_continue_with(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(b"\nno row\n" + b"".join(b'{"n":%d}\n' % number for number in range(10)))
+    command: tuple[object, ...] = (source, "--key", "n", "--skip-invalid")
+    append_all, commits = EmbeddedLog.append_all, [2]
+
+    def stopped(self: EmbeddedLog, *given: Any) -> Any:
+        commits[0] -= 1
+        if commits[0] < 0:
+            raise KeyboardInterrupt
+        return append_all(self, *given)
+
+    monkeypatch.setattr(appending, "_ROWS_PER_COMMIT", 4)
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedLog, "append_all", stopped)
+        ended = append(folder, "raw", *command)
+    said = [
+        f"{count} records appended to raw, up to line {row} of {source}" for count, row in ((4, 6), (8, 10))
+    ]
+    assert [one for one in ended.err.splitlines() if "appended" in one] == [
+        *said,
+        "8 records appended to raw.",
+    ]
+    assert append(folder, "raw", *command, "--from-row", 11).err == "2 records appended to raw.\n"
+    assert sorted(values(folder, "raw")) == sorted(b'{"n":%d}' % number for number in range(10))
+
+
+def test_events_of_an_app_that_has_left_the_log_are_refused_with_its_new_place(folder: Path) -> None:
+    with closing(EmbeddedLog(folder, create=False)) as opened:
+        note_move(opened, ["shop"], Move("left", "00", "kafka://elsewhere:9092"))
+        with pytest.raises(AppMovedError):
+            check_lives_here(opened, "shop")
+    ended = append(folder, "purchases", "--app", SHOP, stdin=GOOD)
+    assert ended.code == 1
+    assert "the app 'shop' was moved from this log to kafka://elsewhere:9092" in ended.err
+    assert records(folder, "purchases") == []
 
 
 def test_a_field_that_events_do_not_have_is_named_once(folder: Path) -> None:

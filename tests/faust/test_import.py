@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
@@ -16,8 +13,6 @@ from typing import Any
 import pytest
 
 from tailrace.cli import append as appending
-from tailrace.cli import faust as cli
-from tailrace.cli.append_notes import FileNotes
 from tailrace.core.errors import BadRecordError, OptionError
 from tailrace.core.records import Output
 from tailrace.faust.changelog import FaustTable, TableLayout
@@ -83,37 +78,41 @@ def test_a_table_has_the_last_value_of_each_key_that_was_not_deleted(seeds: rang
             assert {(one.partition, one.key): one.value for one in table.rows()} == kept
 
 
-def test_an_import_that_is_killed_at_a_commit_and_repeated_has_each_row_once(
+def test_an_import_is_refused_behind_the_rows_of_one_that_was_stopped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(folder, [(n % 3, b'"k%d"' % n, b"%d" % n) for n in range(10)])
-    monkeypatch.setattr(appending, "_ROWS_PER_COMMIT", 4)
-    commits = 0
-    commit = FileNotes.commit
-
-    def killed(*arguments: Any, **named: Any) -> None:
-        nonlocal commits
-        commits += 1
-        if commits == 2:
-            raise KeyboardInterrupt
-        commit(*arguments, **named)
-
     with monkeypatch.context() as patched:
-        patched.setattr(FileNotes, "commit", killed)
+        patched.setattr(appending, "_ROWS_PER_COMMIT", 4)
+        patched.setattr(FaustTable, "rows", rows_then_killed(FaustTable.rows, 6))
         take(folder)
     assert len(rows(folder)) == 4
-    assert take(folder).code == 0
-    assert rows(folder) == {f"k{n}": n for n in range(10)}
-    assert take(folder, "--json").lines[0]["before"] == 10
-
-
-def test_an_import_that_was_stopped_is_refused_when_the_table_has_changed(folder: Path) -> None:
-    write(folder, [(0, b'"a"', b"1"), (0, b'"b"', b'"text"')])
-    assert "Expected `int`, got `str`" in take(folder).err
-    write(folder, [(0, b'"a"', b"2")])
     ended = take(folder)
-    assert (ended.code, "these rows have changed since" in ended.err) == (1, True)
-    assert rows(folder) == {"a": 1}
+    assert (ended.code, len(rows(folder))) == (1, 4)
+    assert "the topic 'counts' has records: the rows are imported into an empty topic" in ended.err
+    assert "Delete the topic, create it again" in ended.err
+
+
+def rows_then_killed(read: Any, number: int) -> Any:
+    """Stops the command in a row of its second reading, in which it appends."""
+    readings: list[Any] = []
+
+    def reading(self: FaustTable) -> Any:
+        readings.append(self)
+        for at, row in enumerate(read(self)):
+            if len(readings) == 2 and at == number:
+                raise KeyboardInterrupt
+            yield row
+
+    return reading
+
+
+def test_of_a_table_with_an_invalid_row_nothing_is_imported(folder: Path) -> None:
+    write(folder, [(0, b'"a"', b"1"), (0, b'"b"', b'"text"')])
+    ended = take(folder)
+    assert (ended.code, rows(folder)) == (1, {})
+    assert "faust://shop/counts, row 2: Expected `int`, got `str`" in ended.err
+    assert "Nothing is imported" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -267,26 +266,6 @@ def test_they_do_so_if_the_log_has_forgotten_the_offsets_of_its_groups(folder: P
     assert totals(folder) == [5, 6, 7]
 
 
-def test_a_log_that_has_lost_the_offsets_is_refused_until_the_import_is_repeated(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The log is as after its topic was deleted, which only Kafka can do."""
-    with monkeypatch.context() as lost:
-        lost.setattr(cli, "note_handed_over", lambda *_: None)
-        handed_over(folder)
-    for command in (
-        ("run", APP, "--until-end", "--state", folder.parent / "state"),
-        ("rebuild", APP, "--to", folder.parent / "made", "--order", "canonical", "--workers", 1),
-    ):
-        ended = run(*command, "--log", folder)
-        assert ended.code != 0
-        assert "rows of Faust were imported into 'counts'" in ended.err, ended.err
-    assert totals(folder) == []
-    assert take(folder, "--json").lines[0]["appended"] == 0
-    done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
-    assert totals(folder) == [5, 6, 7]
-
-
 def test_they_do_so_on_the_log_that_the_app_has_moved_to(folder: Path) -> None:
     handed_over(folder)
     done("run", APP, "--until-end", "--log", folder, "--state", folder.parent / "state")
@@ -332,7 +311,7 @@ def last_totals(folder: Path) -> dict[str, int]:
 def test_the_changelog_may_have_another_number_of_partitions_and_orders_come_while_it_is_imported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
-    """Orders come before the import, at each commit of it, and after it. The oracle is the table and the orders after the offsets."""
+    """Orders come before the import, at each row of it, and after it. The oracle is the table and the orders after the offsets."""
     keys = [f"k{n}" for n in range(8)]
     draw = random.Random(partitions)
     table = {key: draw.randrange(1, 9) for key in keys[:6]}
@@ -359,15 +338,15 @@ def test_the_changelog_may_have_another_number_of_partitions_and_orders_come_whi
         partitions=partitions,
     )
     monkeypatch.setattr(appending, "_ROWS_PER_COMMIT", 2)
-    committed = FileNotes.commit
+    read = FaustTable.rows
 
-    def beside(*arguments: Any, **named: Any) -> None:
-        come(3)
-        committed(*arguments, **named)
-        come(3)
+    def beside(self: FaustTable) -> Any:
+        for row in read(self):
+            come(3)
+            yield row
 
     with monkeypatch.context() as patched:
-        patched.setattr(FileNotes, "commit", beside)
+        patched.setattr(FaustTable, "rows", beside)
         assert take(folder).code == 0
     assert rows(folder) == table
     for _ in range(2):
@@ -385,20 +364,3 @@ def test_an_input_with_another_number_of_partitions_than_the_app_is_refused(tmp_
     ended = run("run", APP, "--until-end", "--log", folder, "--state", tmp_path / "state")
     assert ended.code == 1
     assert "partitions is 2, and must be 3" in ended.err
-
-
-def test_an_import_that_another_process_repeats_appends_nothing(folder: Path) -> None:
-    """The digest of the rows that were appended does not depend on the hashes of a process."""
-    write(folder, [(0, b'"a"', b"1"), (1, b'"b"', b"2")])
-    command = ("faust", "import", APP, "--from", "faust://shop/counts", "--log", str(folder), "--json")
-    for seed, said in (
-        ("1", {"appended": 2, "before": 0}),
-        ("2", {"appended": 0, "before": 2}),
-        ("3", {"appended": 0, "before": 2}),
-    ):
-        environment = {**os.environ, "PYTHONHASHSEED": seed}
-        ended = subprocess.run(
-            [sys.executable, "-m", "tailrace", *command], env=environment, capture_output=True, check=True
-        )
-        found = json.loads(ended.stdout)
-        assert {name: found[name] for name in said} == said

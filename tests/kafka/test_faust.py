@@ -149,7 +149,7 @@ def test_a_faust_app_hands_over_and_each_order_counts_once(kafka_url: str, tmp_p
     there = {key: count for key, count in counted(before).items() if count}
     (ended,) = done(*importing, "--json").lines
     assert ended["appended"] == len(there)
-    assert done(*importing, "--json").lines == [{**ended, "appended": 0, "before": len(there)}]
+    assert "the topic 'counts' has records" in run(*importing).err
     rest = (*importing[:3], "--log", kafka_url, "--from")
     done(*rest, "faust://shop/hours", "--windowed")
     done(*rest, "faust://shop/kept")

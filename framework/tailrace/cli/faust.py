@@ -12,27 +12,25 @@ import click
 import msgspec
 
 from tailrace.cli import showing
-from tailrace.cli.append import Appending
-from tailrace.cli.append_notes import Source
+from tailrace.cli.append import Appending, notice
 from tailrace.cli.arguments import any_log_option, app_argument, json_option, opened_log, piped, topic_of_app
 from tailrace.cli.commands import Command, Commands
-from tailrace.cli.console import progress
-from tailrace.cli.row_files import Row
-from tailrace.cli.row_records import check_cell, noticed_once, typed
+from tailrace.cli.rows import Row, record_of, typed
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic import Topic
-from tailrace.core.errors import BadRecordError, DefinitionError, TailraceError
+from tailrace.core.errors import BadRecordError, DefinitionError, TailraceError, UsageError
 from tailrace.core.records import Output
 from tailrace.core.values.event_fields import event_fields
 from tailrace.core.values.types import shortened
 from tailrace.faust.changelog import FaustTable, TableLayout, TableRow
 from tailrace.faust.handover import HandOver, check_not_begun, check_stopped, plan_hand_over
-from tailrace.history.reading.handed_over import FAUST, imported, note_handed_over
+from tailrace.history.reading.handed_over import note_handed_over, noted
 from tailrace.history.reading.residence import check_lives_here
 from tailrace.log.interface import StoredLog
 from tailrace.processes.app_loading import find_app
 
-_PLACE = re.compile(rf"{FAUST}([^/]+)/([^/]+)")
+_AGAIN = "Delete the topic, create it again (tailrace topics apply) and import again."
+_PLACE = re.compile(r"faust://([^/]+)/([^/]+)")
 
 
 @click.group(cls=Commands, short_help="Take over from Faust.")
@@ -90,8 +88,8 @@ def import_(
 ) -> None:
     """Import a table of a stopped Faust app as events of APP, one for each key, before APP runs for the first time.
 
-    Other inputs of APP that the Faust app has read begin at the offsets that it has committed. If the command is
-    stopped, run it again: it continues. Create the topics first (`tailrace topics apply`).
+    Other inputs of APP that the Faust app has read begin at the offsets that it has committed. Create the topics
+    first (`tailrace topics apply`). If the command is stopped, delete the topic of the rows, create it and import again.
     """
     if (found := _PLACE.fullmatch(table)) is None:
         raise click.UsageError(f"{table!r} is no table: write faust://APP_ID/TABLE.")
@@ -104,18 +102,27 @@ def import_(
         check_lives_here(log, plan.app)
         check_stopped(log, id_)
         check_not_begun(log, plan, id_)
+        _check_empty(log, target.name)
         importing = Import(log, FaustTable(log, id_, name, layout), target)
-        hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *imported(log)})
+        hand_over = plan_hand_over(log, plan, id_, new_inputs, {target.name, *noted(log)})
         importing.read(hand_over)
         inputs = [one.name for one in plan.inputs]
         note_handed_over(log, target.name, hand_over.positions, inputs, time.time_ns() // 1_000_000)
-        with progress() as report:
-            appending = Appending(log, target.name, importing.make, report, skip_invalid=False)
-            try:
-                appending.append(importing.source)
-            finally:
-                with piped():
-                    _report(target.name, appending, hand_over, as_json=as_json)
+        importing.check(log.options.max_record_bytes)
+        appending = Appending(log, target.name, importing.make)
+        try:
+            appending.append(table, "row", importing.rows())
+        finally:
+            with piped():
+                _report(target.name, appending, hand_over, as_json=as_json)
+
+
+def _check_empty(log: StoredLog, topic: str) -> None:
+    """Raise UsageError if a topic has rows: those of an import that was stopped would be there twice."""
+    if any(log.end_offset(topic, number) for number in range(log.partitions(topic))):
+        raise UsageError(
+            f"the topic {topic!r} has records: the rows are imported into an empty topic", hint=_AGAIN
+        )
 
 
 class Import:
@@ -125,24 +132,13 @@ class Import:
     """
 
     def __init__(self, log: StoredLog, table: FaustTable, topic: Topic[Any, Any]) -> None:
-        self._log, self._table, self._topic = log, table, topic
+        self._log, self._table = log, table
         self._fields = _checked_fields(topic, is_windowed=table.layout.is_windowed is True)
-        """In an order that is the same in every process: a digest of the rows is noted."""
         self._is_json = table.layout[:2] == ("json", "json")
-        self._make = typed(topic, None, _notice)
-        self._unknown = noticed_once(topic.name, _notice)
+        self._make = typed(topic, None, notice)
         self._now = TableRow(0, 0, 0, None)
         """The row that is being appended."""
         self._at_ms = 0
-        name = f"{FAUST}{table.app}/{table.name}"
-        self.source = Source(
-            name,
-            f"{name} {log.identity.hex()}",
-            self._rows,
-            "row",
-            "correct the options or the type of the events, and run the command again: it continues.",
-            f"Delete the topic {topic.name!r}, create it again and import again.",
-        )
 
     def read(self, hand_over: HandOver) -> None:
         """Find what the table has, and give all rows their event time."""
@@ -150,22 +146,31 @@ class Import:
         before_ms = hand_over.before_ms
         self._at_ms = self._table.newest_ms if before_ms is None else before_ms
 
+    def check(self, most_bytes: int) -> None:
+        """Raise ClickException if a row is invalid, before any is appended."""
+        for row in self.rows():
+            try:
+                record_of(self.make, row, 0, most_bytes)
+            except BadRecordError as error:
+                place = f"faust://{self._table.app}/{self._table.name}, row {row.number}"
+                raise click.ClickException(
+                    f"{showing.printable(f'{place}: {error.what}')}. Nothing is imported: correct the options or the type of the events."
+                ) from None
+
     def make(self, row: Row, now_ms: int) -> Output:
         """The record of a row; see ``MakeRecord``. The error of an invalid row names its place in the changelog."""
-        one, value = self._now, self._now.value
+        one = self._now
         try:
             if one.error:
                 raise BadRecordError(one.error)
-            output = self._make(row, now_ms)
-            if self._is_json and isinstance(value, (dict, list)):
-                check_cell({"value": value}, self._topic.decode(output.value or b""), "", self._unknown)
+            return self._make(row, now_ms)
         except (TailraceError, msgspec.MsgspecError) as error:
             why = error.what if isinstance(error, TailraceError) else str(error)
             place = f"changelog partition {one.partition}, offset {one.offset}, key {shortened(one.key)}"
             raise BadRecordError(f"{why} ({place})") from error
-        return output
 
-    def _rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
+        """The rows of the table."""
         encode = msgspec.json.Encoder().encode
         for number, one in enumerate(self._table.rows(), 1):
             self._now = one
@@ -174,14 +179,10 @@ class Import:
         check_stopped(self._log, self._table.app)
 
 
-def _notice(said: str) -> None:
-    click.echo(showing.printable(f"tailrace: {said}"), err=True)
-
-
 _KNOWN = {"key", "value", "at_ms", "partition", "changed_ms", "start_ms", "end_ms"}
 
 
-def _checked_fields(topic: Topic[Any, Any], *, is_windowed: bool) -> list[str]:
+def _checked_fields(topic: Topic[Any, Any], *, is_windowed: bool) -> set[str]:
     """The fields of the rows that the events have."""
     fields = {one.encode_name for one in event_fields(topic.type).values()}
     needed = ["key", "value", "at_ms", *(["start_ms", "end_ms"] if is_windowed else [])]
@@ -198,7 +199,7 @@ def _checked_fields(topic: Topic[Any, Any], *, is_windowed: bool) -> list[str]:
             f"{topic.name!r} is declared with watermark=False, so that events could be handled before the rows",
             hint="Leave it out. Let the input be idle soon instead: idle_after='1s'.",
         )
-    return sorted(fields & _KNOWN)
+    return fields & _KNOWN
 
 
 def _report(topic: str, appending: Appending, hand_over: HandOver, *, as_json: bool) -> None:
@@ -206,7 +207,7 @@ def _report(topic: str, appending: Appending, hand_over: HandOver, *, as_json: b
     for place, offset in sorted(hand_over.positions.items()):
         begins.setdefault(place.topic, {})[place.partition] = offset
     if as_json:
-        said = {"topic": topic, "appended": appending.count, "before": appending.before, "begins": begins}
+        said = {"topic": topic, "appended": appending.count, "begins": begins}
         click.echo(msgspec.json.encode(said))
         return
     click.echo(f"{counted(appending.count, 'row')} appended to {topic}.", err=True)

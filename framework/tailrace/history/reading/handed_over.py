@@ -5,15 +5,14 @@ were counted there. So an app that reads the rows and one of the other topics be
 in canonical order. Along the tape it begins where it has begun.
 
 The topic ``tailrace.handed-over`` has a record for each topic of rows. It names the topic as the log knows it: one that was deleted and
-created again stands for nothing. Two topics of rows in one app must stand for the same records; an import checks that. That rows were
-imported is also noted in ``tailrace.appended`` (``cli.append_notes``), so a log that has lost the offsets is found.
+created again stands for nothing. Two topics of rows in one app must stand for the same records; an import checks that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import closing, suppress
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -23,13 +22,7 @@ from tailrace.history.reading.stretches import scan
 from tailrace.log.interface import Log, StoredLog, TopicPartition, TopicSettings
 
 HANDED_OVER: Final = "tailrace.handed-over"
-APPENDED: Final = "tailrace.appended"
-FAUST: Final = "faust://"
 Offsets = Mapping[TopicPartition, int]
-
-
-class _Appended(msgspec.Struct, frozen=True):
-    topic: bytes
 
 
 class _Past(msgspec.Struct, frozen=True):
@@ -39,9 +32,6 @@ class _Past(msgspec.Struct, frozen=True):
     before: list[tuple[str, int, int]]
 
 
-_Note = TypeVar("_Note", _Appended, _Past)
-
-
 def note_handed_over(
     log: StoredLog, rows: str, before: Offsets, inputs: Collection[str], now_ms: int
 ) -> None:
@@ -49,7 +39,7 @@ def note_handed_over(
 
     Raises OffsetsDisagreeError: other rows among the inputs stand for other records.
     """
-    for name, noted_before in _past_of(log, {*inputs} - {rows}).items():
+    for name, noted_before in noted(log, {*inputs} - {rows}).items():
         for place in before.keys() & noted_before:
             if before[place] != noted_before[place]:
                 raise OffsetsDisagreeError(
@@ -68,54 +58,28 @@ def note_handed_over(
 
 
 def handed_over(log: Log, rows: Collection[str], inputs: Collection[str]) -> dict[TopicPartition, int]:
-    """Where an app begins in some inputs, by what the topics of rows that it reads stand for. Raises OffsetsDisagreeError: see ``noted``."""
+    """Where an app begins in some inputs, by what the topics of rows that it reads stand for."""
     all_of_them = noted(log, rows).values()
     return {place: at for before in all_of_them for place, at in before.items() if place.topic in inputs}
 
 
-def noted(log: Log, rows: Collection[str]) -> dict[str, Offsets]:
-    """What topics of rows stand for. Raises OffsetsDisagreeError: rows were imported, and the log has lost what they stand for."""
-    here = _past_of(log, rows)
-    if lost := sorted(imported(log) & {*rows} - here.keys()):
-        raise OffsetsDisagreeError(
-            f"rows of Faust were imported into {lost[0]!r}, and the topic {HANDED_OVER!r} does not say which records they stand for: "
-            "it was deleted",
-            hint="Run the same import again: it appends no row twice, and notes the offsets. For an app that has run, import for it under "
-            "another name (package.module:app@name): the note is for all that read these rows.",
-        )
-    return here
-
-
-def imported(log: Log) -> set[str]:
-    """The topics that rows of Faust were imported into."""
-    keys = [key.partition(" ") for key in _notes(log, APPENDED, _Appended)]
-    return {topic for topic, _, source in keys if source.startswith(FAUST)}
-
-
-def _past_of(log: Log, rows: Collection[str]) -> dict[str, Offsets]:
-    found = _notes(log, HANDED_OVER, _Past).items()
-    return {
-        name: {TopicPartition(topic, number): at for topic, number, at in note.before}
-        for name, note in found
-        if name in rows
-    }
-
-
-def _notes(log: Log, topic: str, kind: type[_Note]) -> dict[str, _Note]:
-    """The last note of each key, without those of topics that were deleted. A key begins with the name of its topic."""
-    found: dict[str, _Note] = {}
-    for record in scan(log, topic, 0) if topic in log.topics() else ():
-        key = (record.key or b"").decode(errors="surrogateescape")
+def noted(log: Log, rows: Collection[str] | None = None) -> dict[str, Offsets]:
+    """What topics of rows stand for, or those of all imports. A topic that was deleted stands for nothing."""
+    found: dict[str, _Past] = {}
+    for record in scan(log, HANDED_OVER, 0) if HANDED_OVER in log.topics() else ():
         try:
-            found[key] = msgspec.json.decode(record.value or b"", type=kind)
+            found[(record.key or b"").decode(errors="surrogateescape")] = msgspec.json.decode(
+                record.value or b"", type=_Past
+            )
         except msgspec.MsgspecError as error:
             raise ForeignLogError(
-                f"the topic {topic!r} has a record at offset {record.offset} which is no note of it: {error}",
+                f"the topic {HANDED_OVER!r} has a record at offset {record.offset} which is no note of it: {error}",
                 hint="Find the program that writes to it.",
             ) from error
-    here: dict[str, _Note] = {}
-    for key, note in found.items():
+    here: dict[str, Offsets] = {}
+    for name, note in found.items():
         with suppress(TopicReplacedError):
-            log.resume(note.topic, {TopicPartition(key.partition(" ")[0], 0): 0})
-            here[key] = note
+            if rows is None or name in rows:
+                log.resume(note.topic, {TopicPartition(name, 0): 0})
+                here[name] = {TopicPartition(topic, number): at for topic, number, at in note.before}
     return here

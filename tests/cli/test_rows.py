@@ -5,7 +5,9 @@ of them.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import threading
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -16,14 +18,14 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.cli.row_files import Row, rows_of
-from tailrace.cli.row_records import record_of, typed
+from tailrace.cli.rows import Row, record_of, rows_of, typed
 from tailrace.core.errors import BadRecordError, MissingExtraError
 from tailrace.core.extras import ExtraModule
 from tests.cli.commands import SHOP, done, records, run
 
 pa: Any = importlib.import_module("pyarrow")  # it has no types
 parquet: Any = importlib.import_module("pyarrow.parquet")
+orc: Any = importlib.import_module("pyarrow.orc")
 
 
 class Port(msgspec.Struct):
@@ -42,6 +44,7 @@ class Call(msgspec.Struct):
     data: bytes
     port: Port
     stops: list[int | None]
+    tons: dict[str, int | None]
     note: str = "none"
 
 
@@ -60,6 +63,7 @@ SCHEMA = pa.schema(
         "data": pa.binary(),
         "port": pa.struct({"name": pa.string(), "depth": pa.float64()}),
         "stops": pa.list_(pa.int64()),
+        "tons": pa.map_(pa.string(), pa.int64()),
         "note": pa.string(),
     }
 )
@@ -78,6 +82,7 @@ def random_row(random: Random) -> dict[str, Any]:
         "data": random.randbytes(3),
         "port": {"name": random.choice(["Oslo", "", "null"]), "depth": random.choice([None, 1.5])},
         "stops": [random.choice([None, *BIG]) for _ in range(random.randrange(3))],
+        "tons": {name: random.choice([None, *BIG]) for name in random.sample("abc", random.randrange(3))},
         "note": random.choice(["", "null", "true", "x" * 50]),
     }
 
@@ -94,7 +99,7 @@ def appended(path: Path, format_: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("format_", ["jsonl", "parquet"])
+@pytest.mark.parametrize("format_", ["jsonl", "parquet", "orc"])
 def test_rows_are_the_events_that_plain_python_makes_of_them(
     seeds: range, tmp_path: Path, format_: str
 ) -> None:
@@ -105,7 +110,9 @@ def test_rows_are_the_events_that_plain_python_makes_of_them(
         if format_ == "jsonl":
             path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         else:
-            parquet.write_table(pa.Table.from_pylist(rows, SCHEMA), str(path))
+            (parquet if format_ == "parquet" else orc).write_table(
+                pa.Table.from_pylist(rows, SCHEMA), str(path)
+            )
         assert appended(path, format_) == [event_of(row) for row in rows]
 
 
@@ -132,6 +139,8 @@ def test_rows_of_csv_are_the_events_that_plain_python_makes_of_them(seeds: range
     for seed in seeds:
         random = Random(seed)
         rows = [random_row(random) for _ in range(random.randrange(1, 20))]
+        for row in rows:
+            row["ship"] = row["ship"].replace("\n", " ")
         table = pa.Table.from_pylist(rows, SCHEMA).select(names)
         writing.write_csv(table, tmp_path / "rows.csv")
         found = [record_of(make, row, 0, 1 << 20) for row in rows_of(str(tmp_path / "rows.csv"), "csv")]
@@ -155,6 +164,13 @@ class Cells(msgspec.Struct):
 
 cells = app.topic("cells", Cells)
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+def json_row(line: str) -> Any:
+    """The event of a line of JSON, and what is said of it."""
+    said: list[str] = []
+    output = record_of(typed(cells, None, said.append), Row(1, line.encode()), 0, 1 << 20)
+    return cells.decode(output.value or b""), said
 
 
 def table_row(path: Path, **columns: Any) -> Any:
@@ -219,6 +235,26 @@ def test_a_cell_that_its_field_cannot_hold_exactly_is_invalid(
     assert why in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"share":9007199254740993}', "'share' is 9007199254740993: as a float it is 9007199254740992.0"),
+        ('{"ports":[{"name":"x","depth":9007199254740993}]}', "'ports[0].depth' is 9007199254740993"),
+        ('{"shares":[9007199254740993]}', "'shares' has 9007199254740993"),
+    ],
+)
+def test_a_number_of_json_that_its_field_cannot_hold_exactly_is_invalid(line: str, why: str) -> None:
+    with pytest.raises(BadRecordError) as raised:
+        json_row(line)
+    assert why in str(raised.value)
+
+
+def test_a_null_is_none_and_a_missing_column_the_default(tmp_path: Path) -> None:
+    found, _ = table_row(tmp_path / "in.parquet", share=(None, pa.float64()), count=(None, pa.int64()))
+    assert found == Cells(share=None, count=None)
+    assert json_row('{"share":null}') == (Cells(share=None), [])
+
+
 def test_fields_inside_of_structs_that_events_do_not_have_are_named(tmp_path: Path) -> None:
     type_ = pa.struct({"name": pa.string(), "dept": pa.float64()})
     _, said = table_row(
@@ -230,6 +266,96 @@ def test_fields_inside_of_structs_that_events_do_not_have_are_named(tmp_path: Pa
         "the field 'port.dept' is dropped",
         "the field 'ports[0].dept' is dropped",
     ]
+    _, said = json_row('{"port":{"name":"x","dept":1},"cont":1}')
+    assert [one.partition(":")[0] for one in said] == [
+        "the field 'port.dept' is dropped",
+        "the field 'cont' is dropped",
+    ]
+
+
+# --- files as users have them
+
+LINES = [f"c{number},{number},{number},n{number}" for number in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [
+        ({10: 'c10,10,10,"5 inch pipe'}, [12]),
+        ({10: 'c10,10,10,"5 inch pipe', 90: 'c90,90,90,"6 inch" pipe'}, [12, 92]),
+        ({10: 'c10,10,10,"5 inch pipe', 90: 'c90,90,90,6 inch"'}, [12]),
+        ({10: f'c10,10,10,"5 inch pipe {"x" * 2_000_000}'}, [12]),
+        ({10: 'c10,10,10,"two\nlines"'}, [12, 13]),
+        ({10: "c10,10,10", 20: "", 30: ",30,30,n"}, [12, 32]),
+        ({10: "c10,10,9223372036854775808.5,n"}, [12]),
+    ],
+)
+def test_each_line_of_csv_is_appended_or_named(
+    tmp_path: Path, broken: dict[int, str], named: list[int]
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text(
+        "\n".join(["customer,at_ms,cents,note", *(broken.get(at, one) for at, one in enumerate(LINES))])
+    )
+    done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
+    command = ("log", "append", "purchases", path, "--app", SHOP, "--log", tmp_path / "log", "--skip-invalid")
+    ended = run(*command)
+    said = [
+        int(one.partition(", line ")[2].partition(":")[0])
+        for one in ended.err.splitlines()
+        if ", line " in one
+    ]
+    assert (ended.code, said) == (3, named)
+    found = [msgspec.json.decode(one.value)["cents"] for _, one in records(tmp_path / "log", "purchases")]
+    assert sorted(found) == [
+        at for at, line in enumerate(LINES) if broken.get(at, line) in (line, 'c90,90,90,6 inch"')
+    ]
+
+
+NAMES = [b"day-2024-03-31T01:30:00", b"_day", b".day", b"a b%20*?", "été".encode(), b"no\xff"]
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc", "csv", "jsonl"])
+def test_a_file_of_any_name_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    done("topics", "apply", "--app", SHOP, "--log", "log")
+    table = pa.table({"customer": ["a"], "at_ms": [1], "cents": [1]})
+    for number, name in enumerate(NAMES, 1):
+        path = os.fsdecode(name + b"." + format_.encode())
+        with Path(path).open("wb") as file:
+            match format_:
+                case "parquet":
+                    parquet.write_table(table, file)
+                case "orc":
+                    orc.write_table(table, file)
+                case "csv":
+                    file.write(b"customer,at_ms,cents\na,1,1\n")
+                case _:
+                    file.write(b'{"customer":"a","at_ms":1,"cents":1}\n')
+        done("log", "append", "purchases", path, "--app", SHOP, "--log", "log")
+        assert len(records(Path("log"), "purchases")) == number
+
+
+def test_a_name_that_is_not_utf_8_is_named_in_one_line(tmp_path: Path) -> None:
+    ended = run("log", "append", "purchases", os.fsdecode(b"no\xff.jsonl"), "--log", tmp_path / "log")
+    assert (ended.code, "does not exist" in ended.err, "Traceback" in ended.err) == (2, True, False)
+
+
+def test_a_named_pipe_is_appended_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    done("topics", "apply", "--app", SHOP, "--log", tmp_path / "log")
+    command = ("log", "append", "purchases", path, "--app", SHOP, "--log", tmp_path / "log", "--format")
+    for number in (1, 2):
+        writer = threading.Thread(target=path.write_bytes, args=[b'{"customer":"a","at_ms":1,"cents":1}\n'])
+        writer.start()
+        done(*command, "jsonl")
+        writer.join()
+        assert len(records(tmp_path / "log", "purchases")) == number
+    held = os.open(path, os.O_RDWR)
+    ended = run(*command, "parquet")
+    os.close(held)
+    assert "Parquet cannot be read from standard input or a pipe: name a file." in ended.err
 
 
 def purchases(path: Path, *arguments: object) -> str:
@@ -269,7 +395,7 @@ def test_columns_that_python_cannot_read_exactly_are_named(tmp_path: Path) -> No
     parquet.write_table(pa.table({"when": pa.array([[5]], pa.list_(pa.timestamp("ns")))}), path)
     assert "the column 'when' is list<element: timestamp[ns]>: write it with microseconds" in purchases(path)
     parquet.write_table(pa.table([pa.array([1]), pa.array([2])], ["cents", "cents"]), path)
-    assert "duplicate field names" in purchases(path)
+    assert "Multiple matches for FieldRef.Name(cents)" in purchases(path)
 
 
 def test_without_pyarrow_tables_name_the_extra_and_the_others_are_read(
@@ -279,9 +405,11 @@ def test_without_pyarrow_tables_name_the_extra_and_the_others_are_read(
     path.write_text("a\n1\n")
     for name in ("pyarrow", "pyarrow.dataset"):
         monkeypatch.setitem(sys.modules, name, None)
-    fresh = ExtraModule("pyarrow.dataset", "Parquet files", "parquet")
-    monkeypatch.setattr("tailrace.cli.row_files.dataset", fresh)
+    fresh = ExtraModule("pyarrow.dataset", "Parquet and ORC files", "parquet")
+    monkeypatch.setattr("tailrace.cli.rows.dataset", fresh)
     with pytest.raises(MissingExtraError, match=r"tailrace\[parquet\]"):
         list(rows_of(str(path), "parquet"))
     assert list(rows_of(str(path), "csv")) == [Row(2, {"a": "1"}, is_text=True)]
+    with pytest.raises(MissingExtraError, match="Parquet and ORC files need the package pyarrow"):
+        list(rows_of(str(path), "orc"))
     assert list(rows_of(str(path), "jsonl")) == [Row(1, b"a"), Row(2, b"1")]
