@@ -1,4 +1,4 @@
-# Tailrace. Needs Python 3.11, 3.12 or 3.13, make, a JDK 17 or 21 for Spark, and Maven for the tests: every target sets up what
+# Tailrace. Needs Python 3.11 or later, make, a JDK 17 or 21 for Spark, and Maven for the tests: every target sets up what
 # else it uses.
 #
 #   make demo      a year of flights through two services: run, killed, started again, replayed, drawn
@@ -11,7 +11,7 @@ MAKEFLAGS += --no-builtin-rules
 SHELL := /bin/sh
 
 # The first of these that is found runs everything; the others, where found, run the tests.
-PYTHONS := 3.11 3.12 3.13
+PYTHONS := 3.11 3.12 3.13 3.14
 
 # Seeds of each property test: on the main Python, on the others, and in `make fuzz`.
 SEEDS ?= 100
@@ -37,8 +37,12 @@ demo: .venv/installed java browser $(if $(filter kafka,$(LOG)),kafka)  ## a year
 	    $(if $(LOG),--log '$(if $(filter kafka,$(LOG)),kafka://{broker},$(LOG))')
 
 .PHONY: test
-test: .venv/installed java kafka chromium promtool containers  ## lint, types, and the tests on each Python found
+test: .venv/installed java kafka chromium promtool  ## lint, types, and the tests on each Python found
 	@$(BIN)/python .ci/suite.py --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
+
+.PHONY: nightly
+nightly: .venv/installed java kafka chromium promtool containers  ## what takes long and seldom fails: all tests on each Python, images, long soaks
+	@$(BIN)/python .ci/suite.py --nightly --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
 
 .PHONY: quick
 quick: .venv/installed kafka chromium promtool  ## the tests on the main Python that take little, with few seeds: under two minutes
@@ -137,7 +141,7 @@ compile = .venv-uv/bin/uv pip compile --quiet --universal --generate-hashes --py
 
 .PHONY: clean
 clean:  ## remove environments, caches and reports
-	rm -rf .venv .venv-3.* .venv-uv .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-3.* .venv-uv .python-3.* .reports .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: environments

@@ -28,8 +28,8 @@ WORKERS = 4
 """Of the tests, twice the cores of a small machine: many tests wait for processes that start, brokers and groups. Each worker takes some
 ten seconds of a core to collect the tests, and more if it needs a Spark of its own.
 """
-WORKERS_BESIDE = 3
-"""Of the tests on each of two Pythons at the same time."""
+WORKERS_BESIDE = 2
+"""Of the tests on each of several Pythons at the same time."""
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 12 << 30
 COMPILED = ("framework", "services", "schemas", "tests", "benchmarks")
@@ -45,41 +45,12 @@ IMPORTED_LATER = (
 )
 """What the processes of tests import, and no file of tests when it is collected."""
 MISSING = "no such Python on this machine"
-OTHERS = (
-    # Declarations, code objects, dataclasses, values and their schemas, time zones, hashes and their order.
-    "tests/core",
-    "tests/library",
-    "tests/oracle/test_oracle.py",
-    "tests/schemas",
-    "tests/state/test_contents.py",
-    "tests/testing/test_harness.py",
-    # Processes: how they start, how they end, and which app they load.
-    "tests/cli/test_run.py",
-    "tests/cli/test_script.py",
-    "tests/processes",
-    "tests/runtime/test_told_while_starting.py",
-    # Code compiled for each Python: RocksDB, SQLite, the client of Kafka, Arrow, DuckDB, tables, HTTP.
-    "tests/http",
-    "tests/kafka/test_service.py",
-    "tests/lab/test_formats.py",
-    "tests/log/embedded/test_contract.py",
-    "tests/state/test_rocks.py",
-)
-"""What the other Pythons run: what a version can change, and something of each library that is compiled for it. All else is the same
-code on top of that, and runs on the main Python.
+OTHERS = ("tests/core", "tests/library", "tests/typing")
+"""What the other Pythons run: declarations, code objects, values and their schemas, hashes and their order, types. All else is the same
+code on top of that, and runs on the main Python. `make nightly` runs all tests on each.
 """
-
-NEWEST = (
-    "tests/faust/test_service.py",
-    "tests/history/rebuilding/test_along_the_tape.py",
-    "tests/history/test_replaying.py",
-    "tests/kafka/test_contract.py",
-    "tests/proof/test_laws.py",
-    "tests/runtime/test_worker.py",
-    "tests/spark/test_page.py",
-    "tests/testing/test_plugin.py",
-)
-"""What the newest Python runs beside that. One between the oldest and the newest does what both do."""
+NIGHTLY = ("-m", "nightly or not nightly")
+NOT_NIGHTLY = ("-m", "not nightly")
 
 NOT_QUICK = (
     "tests/cli/test_one_language.py",
@@ -263,12 +234,6 @@ def counts(report: Path) -> tuple[int, int, int]:
     return len(cases) - failed - len(kinds), failed, len(kinds) - kinds.count("pytest.xfail")
 
 
-def chosen(version: str, versions: Sequence[str]) -> tuple[str, ...]:
-    """What a Python that is not the main one runs."""
-    newest = max(versions, key=lambda one: [*map(int, one.split("."))])
-    return (*OTHERS, *NEWEST) if version == newest else OTHERS
-
-
 def slow() -> list[str]:
     """What `make quick` leaves out. Of the tests with Kafka it runs one service."""
     gone = [one for one in NOT_QUICK if not (ROOT / one.partition("::")[0]).exists()]
@@ -289,7 +254,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, required=True, help="on the main Python")
     parser.add_argument("--seeds-others", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="the main Python alone, without what takes long")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--quick", action="store_true", help="the main Python alone, without what takes long")
+    which.add_argument(
+        "--nightly", action="store_true", help="all tests on each Python, and those marked as nightly"
+    )
     parser.add_argument("versions", nargs="*", metavar="VERSION")
     options = parser.parse_args()
     strict = os.environ.get("CI", "").lower() not in {"", "0", "false"}
@@ -298,20 +267,23 @@ def main() -> int:
 
     if options.quick:
         left_out = [f"--{'deselect' if '::' in one else 'ignore'}={one}" for one in slow()]
-        outcome = tests(main_version, ".venv", options.seeds, *left_out, strict=strict, beside=False)
+        outcome = tests(
+            main_version, ".venv", options.seeds, *NOT_NIGHTLY, *left_out, strict=strict, beside=False
+        )
         return 0 if outcome.ok else 1
+    selected = NIGHTLY if options.nightly else NOT_NIGHTLY
+    on_others = NIGHTLY if options.nightly else (*NOT_NIGHTLY, *OTHERS)
     others = [version for version in options.versions if version != main_version]
     present = {version: f".venv-{version}" for version in others if found(version)}
     with ThreadPoolExecutor(1) as beside:
         checked = beside.submit(checks, list(present.values()))
-        on_main = tests(main_version, ".venv", options.seeds, strict=strict, beside=False)
+        on_main = tests(main_version, ".venv", options.seeds, *selected, strict=strict, beside=False)
 
     def on_other(version: str) -> Outcome:
         if version not in present:
             return Outcome(f"tests on Python {version}", not strict, seconds=0, remark=MISSING)
         folder, seeds = present[version], options.seeds_others
-        which = chosen(version, [main_version, *others])
-        return tests(version, folder, seeds, *which, strict=strict, beside=True)
+        return tests(version, folder, seeds, *on_others, strict=strict, beside=True)
 
     with ThreadPoolExecutor() as beside:
         outcomes = [checked.result(), on_main, *beside.map(on_other, others)]

@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DISTRIBUTIONS = packages_distributions()
+NEWER = {"annotationlib"}
+"""What the standard library of a newer Python has, and that of the oldest has not."""
 OWN = {"tailrace", "services", "schemas"}
 # The plugin is imported by pytest, so pytest is there.
 ALSO_THERE = {"framework/tailrace/testing/plugin.py": {"pytest"}}
@@ -36,7 +38,7 @@ def imported(source: str) -> set[str]:
             names.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
-    foreign = names - OWN - sys.stdlib_module_names
+    foreign = names - OWN - sys.stdlib_module_names - NEWER
     return {DISTRIBUTIONS.get(name, [name])[0].lower().replace("_", "-") for name in foreign}
 
 

@@ -35,10 +35,13 @@ from tests.kafka.containers import (
 from tests.runtime.processes import wait_until
 from tests.runtime.test_http_answers import Metrics
 
-pytestmark = pytest.mark.skipif(
-    os.getuid() != 0,
-    reason="an image is built and run without an engine only by root; `.ci/run` counts that as a failure",
-)
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(
+        os.getuid() != 0,
+        reason="an image is built and run without an engine only by root; `.ci/run` counts that as a failure",
+    ),
+]
 DAYS = date(2013, 7, 1), date(2013, 7, 3)
 AIRCRAFT = "services.flights.aircraft:app"
 MOST_OWN_BYTES = 80 << 20

@@ -13,6 +13,8 @@ from tests.kafka.mutations import MUTATIONS
 from tests.proof.forked import ROOT, Forked
 from tests.proof.mutating import mutated
 
+pytestmark = pytest.mark.nightly
+
 SLOW = {"a-producer-that-forgets-its-coordinator", "a-close-that-waits-for-brokers"}
 """They need minutes, or a broker of their own."""
 

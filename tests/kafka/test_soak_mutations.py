@@ -7,6 +7,8 @@ import pytest
 from tests.kafka.mutations import MUTATIONS
 from tests.kafka.soak_mutations import MISTAKES, ROOT
 
+pytestmark = pytest.mark.nightly
+
 FENCING = {
     "a-producer-that-is-not-named",
     "a-dead-owner-that-is-not-fenced",

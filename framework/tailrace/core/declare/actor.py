@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import msgspec
 
-from tailrace.core.declare.annotations import Scope
+from tailrace.core.declare.annotations import Scope, read_annotations
 from tailrace.core.declare.components import Component, expand
 from tailrace.core.declare.fields import (
     MUTABLE,
@@ -124,6 +124,7 @@ else:
                 type.__setattr__(cls, _DECLARATION, Declaration(resolved=True))
                 return cls
             order = options.pop("order", None)
+            read_annotations(body)
             components = expand(name, body, field, len(_inherited_components(bases)))
             _check_body(name, bases, body, options)
             if order is not None:
@@ -232,7 +233,7 @@ def _check_body(name: str, bases: tuple[type, ...], body: dict[str, Any], option
                 f"{name} inherits from {base.__name__}, whose instances have a __dict__, which is not stored",
                 hint=f"Add __slots__ = () to {base.__name__}.",
             )
-    annotated = body.get("__annotations__", {})
+    annotated = body["__annotations__"]
     for attr, value in body.items():
         if isinstance(value, FieldSpec) and attr not in annotated:
             raise DefinitionError(f"{name}.{attr} has no type", hint=f"Write {attr}: type = tr.field(...).")
@@ -264,9 +265,9 @@ def _read_fields(name: str, bases: tuple[type, ...], body: dict[str, Any], scope
     for base in bases:
         if isinstance(base, ActorMeta):
             inherited.extend(declaration_of(base).fields)
-    annotations: dict[str, Any] = dict(body.get("__annotations__", {}))
+    annotations: dict[str, Any] = dict(body["__annotations__"])
     fields = {one.attr: one for one in _with_types(name, inherited, bases, body, annotations)}
-    for attr in list(body.get("__annotations__", {})):
+    for attr in list(body["__annotations__"]):
         default = body.get(attr)
         one = declare(name, attr, annotations, scope, default, has_default=attr in body)
         if one is None:

@@ -8,6 +8,7 @@ function's locals. A name that is defined further down is looked up again when t
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -19,6 +20,51 @@ _RUN_TIME_HINT = "Import or define it at the top of the module, and not only und
 
 class UnresolvedName(Exception):
     """A name in an annotation is not known (yet): a DefinitionError where it should be known by now."""
+
+
+if sys.version_info >= (3, 14):
+    # Annotations are evaluated when they are asked for (PEP 649). If a name in them is not known yet, all of them are taken as text,
+    # as they are with ``from __future__ import annotations``.
+    from annotationlib import Format, call_annotate_function, get_annotate_from_class_namespace
+
+    def annotations_of(function: Any) -> dict[str, Any]:
+        """The annotations of a function or a class."""
+        try:
+            return inspect.get_annotations(function)
+        except NameError:
+            return inspect.get_annotations(function, format=Format.STRING)
+
+    def parameters_of(function: Any) -> Mapping[str, inspect.Parameter]:
+        """The parameters of a function by name, in their order."""
+        return inspect.signature(function, annotation_format=Format.STRING).parameters
+
+    def read_annotations(body: dict[str, Any]) -> dict[str, Any]:
+        """The annotations of a class body, which are put into it under ``__annotations__``."""
+        evaluate = get_annotate_from_class_namespace(body)
+        if evaluate is not None:
+            body.pop("__annotate_func__", None)
+            body.pop("__annotate__", None)
+            try:
+                body["__annotations__"] = call_annotate_function(evaluate, Format.VALUE)
+            except NameError:
+                body["__annotations__"] = call_annotate_function(evaluate, Format.STRING)
+        found: dict[str, Any] = body.setdefault("__annotations__", {})
+        return found
+
+else:
+
+    def annotations_of(function: Any) -> dict[str, Any]:
+        """The annotations of a function or a class."""
+        return inspect.get_annotations(function)
+
+    def parameters_of(function: Any) -> Mapping[str, inspect.Parameter]:
+        """The parameters of a function by name, in their order."""
+        return inspect.signature(function).parameters
+
+    def read_annotations(body: dict[str, Any]) -> dict[str, Any]:
+        """The annotations of a class body, which are put into it under ``__annotations__``."""
+        found: dict[str, Any] = body.setdefault("__annotations__", {})
+        return found
 
 
 class _Annotated:

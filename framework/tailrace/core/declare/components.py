@@ -104,7 +104,7 @@ def expand(
     Raises DefinitionError if one is used twice, has no type, or takes a name that the body has.
     """
     found = {attr: value for attr, value in body.items() if isinstance(value, Component)}
-    annotations: dict[str, Any] = body.get("__annotations__", {})
+    annotations: dict[str, Any] = body["__annotations__"]
     for place, (attr, one) in enumerate(found.items(), inherited):
         if attr not in annotations:
             raise DefinitionError(

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any, ClassVar, TypeVar, get_args, overload
 
 from tailrace.core import rows
-from tailrace.core.declare.annotations import Scope, accepts, members_of
+from tailrace.core.declare.annotations import Scope, accepts, annotations_of, members_of, parameters_of
 from tailrace.core.declare.context import Context
 from tailrace.core.declare.topic import Edge, Table
 from tailrace.core.errors import DefinitionError
@@ -120,11 +120,11 @@ class Handler:
         if scope is None or isinstance(self.roles[0], QueryRole):
             self.scope = None
             return True
-        annotations = dict(inspect.get_annotations(self.call))
+        annotations = annotations_of(self.call)
         if not last_call and not scope.knows(annotations.values()):
             return False
         hints = {name: scope.resolve_now(a, f"{self.where}, {name}") for name, a in annotations.items()}
-        names = list(inspect.signature(self.call).parameters)[self.takes_self :]
+        names = list(parameters_of(self.call))[self.takes_self :]
         if hints.get("return") not in (None, type(None)):
             raise DefinitionError(
                 f"{self.where} is declared to return {spell(hints['return'])}, but the return value is not "
@@ -255,7 +255,7 @@ def check_shape(function: Any, decorator: str, parameters: tuple[str, ...] | Non
         )
     if parameters is None:
         return
-    found = list(inspect.signature(function).parameters.values())
+    found = list(parameters_of(function).values())
     positional = [p for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) != len(found) or len(found) != len(parameters):
         raise DefinitionError(

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tailrace.core.declare.annotations import Scope
+from tailrace.core.declare.annotations import Scope, annotations_of, parameters_of
 from tailrace.core.declare.handlers import agree, check_shape, place_of
 from tailrace.core.errors import DefinitionError
 from tailrace.core.values.type_schemas import ActorSchema
@@ -54,11 +54,11 @@ class Migration:
         """See ``Handler.resolve``."""
         if self.scope is None:
             return True
-        given = dict(inspect.get_annotations(self.call))
+        given = annotations_of(self.call)
         if not last_call and not self.scope.knows(given.values()):
             return False
         hints = {name: self.scope.resolve_now(one, f"{self.where}, {name}") for name, one in given.items()}
-        key, old = inspect.signature(self.call).parameters
+        key, old = parameters_of(self.call)
         self.key = hints.get(key, Any)
         for name in (old, "return"):
             if name not in hints or (not self.of and not _is_of_fields(hints[name])):

@@ -8,7 +8,7 @@ from typing import Any, Final, cast, get_origin
 
 import msgspec
 
-from tailrace.core.declare.annotations import Scope, members_of
+from tailrace.core.declare.annotations import Scope, annotations_of, members_of
 from tailrace.core.declare.event_codec import RecordFormat
 from tailrace.core.declare.event_marks import keyed_type, marked_event_time, marked_key
 from tailrace.core.declare.event_time import RECORD_TIME, YEAR_2200_MS, TimeSource
@@ -134,7 +134,7 @@ def value_reader(
 
 def _returned(where: str, function: Any) -> Any:
     """The annotated return type of a function, without None; None if there is none."""
-    annotation = getattr(function, "__annotations__", {}).get("return")
+    annotation = annotations_of(function).get("return")
     if annotation is None:
         return None
     hint = Scope(getattr(function, "__globals__", {}), {}).resolve_now(
