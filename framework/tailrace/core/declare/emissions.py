@@ -43,8 +43,13 @@ def emissions_of(
     ``cls`` is the actor class that the handlers are methods of, or None for functions.
     """
     found = [References(call, cls) for call in calls if isinstance(call, FunctionType)]
-    edges = {edge for one in found for edge in one.edges if one.emits or (one.deletes and edge.is_table)}
-    sent = {actor for one in found if one.sends for actor in one.actors}
+    edges = {
+        edge
+        for one in found
+        for edge in one.edges
+        if "emit" in one.names or (edge.is_table and "delete" in one.names)
+    }
+    sent = {actor for one in found if "send" in one.names for actor in one.actors}
     return Emissions(frozenset(edges.intersection((*topics, *streams))), frozenset(sent.intersection(actors)))
 
 

@@ -1,16 +1,22 @@
-"""The topics, streams and actors that a handler's code names, found without running any code.
+"""The topics, streams and actors that a handler's code refers to, found by the names in it. No code is run.
 
-1. Code names globals, variables of enclosing functions, imports, and attributes of all these
-   (``module.topic``). Nested functions belong to the code, and so do defaults and ``__wrapped__``.
-2. A function, method or property that is named is read as well, if it belongs to the app's own packages.
-3. The attribute of something unknown (``self.out``, ``make().out``) may be that of any class or module that
-   was named, and of the handler's own class.
-4. A container counts with its elements, and any other object with its attributes, down to ``_DEEPEST``
-   levels. In ``TOPICS.placed`` only the attribute counts.
+===========================  =====================================================================================
+A name in the code may be    and stands for
+===========================  =====================================================================================
+a global, or a variable of   that object
+an enclosing function
+a module in an import        that module, if it has been imported
+an attribute                 the attributes of this name of the modules, classes and objects that were named, and
+                             of the handler's own class
+===========================  =====================================================================================
 
-The order of the code, its conditions and its arguments do not matter. What the code gets in another way (a
-topic from an event, by ``getattr``, or emitted by another package) is not found. The context refuses such an
-emit and names the fix: ``emits=``.
+A container stands for its elements, a function for its defaults and what it wraps as well. A function or class of
+the app's own code is read in turn, with a class's operators. The app's own code lies in the same top-level
+package as the handler, or in the same folder unless packages are installed there.
+
+Names are found, not flow, so too much may be found: a topic that is only compared counts. What comes from an
+event, ``getattr``, an enum, ``app.topics`` or another package is not found. The context refuses such an emit and
+names the fix: ``emits=``.
 """
 
 from __future__ import annotations
@@ -18,287 +24,171 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-import types
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from enum import EnumMeta
+from itertools import accumulate
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 from tailrace.core.declare.actor import ActorMeta
-from tailrace.core.declare.declarations import Declarations
 from tailrace.core.declare.topic import Edge
 
-_DEEPEST = 4
 _LARGEST = 10_000
 """A container with more elements is data: its elements are not looked at."""
-_LIBRARY = frozenset(("tailrace", "msgspec", *sys.stdlib_module_names))
-_HOLDERS = frozenset(("builtins", "collections", "functools", "types"))
-"""Library modules whose objects hold those of the app: containers, methods, properties, partial functions."""
-_INSTALLED = ("site-packages", "dist-packages")
-_CONTAINERS: tuple[Any, ...] = (list, tuple, dict, set, frozenset, deque, types.MappingProxyType)
-_SCALARS = (str, bytes, int, float, bool, complex, type(None))
-_METHODS = (types.FunctionType, staticmethod, classmethod)
-_SLOTS = ("member_descriptor", "_tuplegetter")
-_KINDS = {
-    "LOAD_GLOBAL": "global",
-    "LOAD_NAME": "global",
-    "LOAD_FROM_DICT_OR_GLOBALS": "global",
-    "LOAD_DEREF": "enclosing",
-    "LOAD_CLASSDEREF": "enclosing",
-    "LOAD_FROM_DICT_OR_DEREF": "enclosing",
-    "IMPORT_NAME": "import",
+_CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, MappingProxyType)
+_HELD: Mapping[type[Any], tuple[str, ...]] = {
+    classmethod: ("__func__",),
+    functools.partial: ("func", "args", "keywords"),
+    functools.partialmethod: ("func", "args", "keywords"),
+    MethodType: ("__func__", "__self__"),
+    property: ("fget",),
+    staticmethod: ("__func__",),
 }
-_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
-_MISSING: Any = object()
-_NO_ATTRIBUTES: Mapping[str, Any] = {}
-Path = tuple[str, ...]
 
 
 class References:
-    """The objects that a handler names. ``cls`` is the actor class of the handler, if it is a method.
+    """What a handler refers to. ``names`` are all names in the code that it may run.
 
-    ``emits``, ``sends`` and ``deletes``: whether the code names the methods of the context.
+    ``cls`` is the actor class that the handler is a method of, or None.
     """
 
-    def __init__(self, handler: types.FunctionType, cls: type[Any] | None) -> None:
+    def __init__(self, handler: FunctionType, cls: type[Any] | None) -> None:
         self.edges: set[Edge[Any, Any]] = set()
         self.actors: set[type[Any]] = set()
-        self._builtins: set[str] = set()
-        self._paths: set[Path] = set()  # of attributes of unknown objects
-        self._owners: dict[int, Any] = {}
-        self._waiting: list[tuple[Any, int]] = []  # code may nest deeper than Python's call limit
-        self._seen: dict[int, tuple[int, Any]] = {}  # it holds the objects, so that an id stays theirs
-        owners = () if cls is None else cls.__mro__
-        homes = {owner.__module__ for owner in owners if _top(owner.__module__) not in _LIBRARY}
-        homes.add(_module_of(handler))
-        self._homes = frozenset[str]().union(*map(_places, map(_top, homes)))
-        if cls is not None:
-            self._owners[id(cls)] = cls
-        self._read(handler)
-        self._finish()
-        if cls is not None and ("type" in self._builtins or ("__class__",) in self._paths):
+        self.names: set[str] = set()
+        self._bases: tuple[type[Any], ...] = () if cls is None else cls.__mro__
+        self._roots = {_root(one.__module__) for one in self._bases if not _is_library(one)}
+        self._roots.add(_root(_module_of(handler)))
+        self._owners: list[Any] = []  # of attributes
+        self._seen: dict[int, Any] = {}  # it holds the objects, so that an id stays theirs
+        self._search((handler, *(() if cls is None else self._class(cls))))
+        while self._search(value for one in self._owners for value in _attributes(one, self.names)):
+            pass
+        if cls is not None and not self.names.isdisjoint(("type", "__class__")):
             self.actors.add(cls)
-        self.emits, self.sends = ("emit",) in self._paths, ("send",) in self._paths
-        self.deletes = ("delete",) in self._paths
 
-    def _finish(self) -> None:
-        """Visit all that waits, and look up the attributes of unknown objects, until nothing is new."""
-        known: tuple[int, int] | None = None
-        while True:
-            while self._waiting:
-                self._visit(*self._waiting.pop())
-            if known == (len(self._paths), len(self._owners)):
-                return
-            known = len(self._paths), len(self._owners)
-            for owner in list(self._owners.values()):
-                for path in list(self._paths):
-                    found = _find(owner, path[0])
-                    for one in found if "super" in self._builtins else found[:1]:
-                        self._name(one, path[1:])
+    def _search(self, values: Iterable[Any]) -> bool:
+        """Visit objects and what they lead to. Returns whether any of them was new."""
+        before, waiting = len(self._seen), list(values)  # code may nest deeper than Python's call limit
+        while waiting:
+            one = waiting.pop()
+            if id(one) not in self._seen:
+                self._seen[id(one)] = one
+                waiting += self._visit(one)
+        return len(self._seen) > before
 
-    # --- objects ---
-
-    def _refer(self, values: Iterable[Any], depth: int = 0) -> None:
-        self._waiting.extend((value, depth) for value in values)
-
-    def _visit(self, one: Any, depth: int) -> None:
-        """Count an object that is named, and what it holds."""
+    def _visit(self, one: Any) -> Iterator[Any]:
         kind = _type_of(one)
-        if kind in _SCALARS or self._seen.get(id(one), (99, None))[0] <= depth:
-            return
-        self._seen[id(one)] = depth, one
         if issubclass(kind, Edge):
             self.edges.add(one)
         elif issubclass(kind, ActorMeta):
             self.actors.add(one)
-        elif issubclass(kind, types.FunctionType):
-            self._read(one)
-        elif issubclass(kind, types.ModuleType):
-            self._owners[id(one)] = one
+            if one in self._bases:  # the methods of another actor run in its own handlers
+                yield from self._class(one)
+        elif issubclass(kind, FunctionType):
+            yield from self._function(one)
+        elif issubclass(kind, ModuleType):
+            self._owners += () if one.__name__ in sys.stdlib_module_names else (one,)
         elif issubclass(kind, type):
-            if issubclass(kind, EnumMeta):
-                self._refer(_dict_of(one)["_member_map_"].values())
-            self._class(one)
-        elif not issubclass(kind, Declarations):
-            self._class(kind)
-            if depth < _DEEPEST and (kind.__module__ in _HOLDERS or _top(kind.__module__) not in _LIBRARY):
-                self._refer(_held(one), depth + 1)
+            yield from self._class(one)
+        elif not _is_library(kind):
+            self._owners += () if kind.__module__ == "builtins" else (one,)
+            yield kind
+            yield from (getattr(one, name) for name in _HELD.get(kind, ()))
+            yield _scope(one).get("__wrapped__")
+            base = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
+            if base is not None and base.__len__(one) <= _LARGEST:
+                yield from base.__iter__(one)
+                yield from base.values(one) if hasattr(base, "values") else ()
 
-    def _class(self, cls: type[Any]) -> None:
-        """Count a class that may have instances, and its operators, which are not named at their use."""
-        # The methods of another actor run in its own handlers.
-        if issubclass(type(cls), ActorMeta) or id(cls) in self._owners or not self._is_home(cls.__module__):
-            return
-        self._owners[id(cls)] = cls
-        held = (pair for scope in _scopes(cls) for pair in scope.items())
-        self._refer(value for name, value in held if name.startswith("__") and type(value) in _METHODS)
+    def _class(self, cls: type[Any]) -> Iterator[Any]:
+        if self._is_own(cls.__module__):
+            self._owners.append(cls)
+            held = (pair for base in cls.__mro__ for pair in _scope(base).items())
+            yield from (found for name, found in held if name[:2] == "__" and type(found) is FunctionType)
 
-    def _is_home(self, module: object) -> bool:
-        """Whether a module belongs to the app's own packages."""
-        top = _top(module)
-        return top in self._homes or (top not in _LIBRARY and not self._homes.isdisjoint(_places(top)))
+    def _function(self, function: FunctionType) -> Iterator[Any]:
+        code, scope = function.__code__, function.__globals__
+        enclosing = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        yield from (_content(cell) for name, cell in enclosing if name != "__class__")
+        yield from function.__defaults__ or ()
+        yield from (function.__kwdefaults__ or {}).values()
+        yield _scope(function).get("__wrapped__")
+        is_generated = code.co_filename == "<string>"  # as the methods of a dataclass are
+        if self._is_own(_module_of(function)) and not is_generated:
+            names, attributes = _names(code)
+            self.names |= names | attributes
+            yield from (scope[name] for name in names & scope.keys())
+            packages = accumulate(str(scope.get("__package__") or "").split("."), "{}.{}".format)
+            places = {f"{package}.{name}".strip(".") for package in ("", *packages) for name in names}
+            yield from (sys.modules[name] for name in places & sys.modules.keys())
 
-    # --- code ---
-
-    def _read(self, function: types.FunctionType) -> None:
-        """Count what a function names."""
-        self._refer(function.__defaults__ or ())
-        self._refer((function.__kwdefaults__ or {}).values())
-        self._refer(_dict_of(function).values())
-        enclosing = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        cells = {name: _content(cell) for name, cell in enclosing}
-        if not self._is_home(_module_of(function)):
-            self._refer(cells.values())
-            return
-        for kind, path in _loaded(function.__code__):
-            if kind == "global" and path[0] in function.__globals__:
-                self._name(function.__globals__[path[0]], path[1:])
-            elif kind == "enclosing" and path[0] != "__class__" and path[0] in cells:
-                self._name(cells[path[0]], path[1:])
-            elif kind == "import":
-                for module in _imported(path[0], str(function.__globals__.get("__package__") or "")):
-                    self._refer((module,))
-                    self._name(module, path[1:])
-            else:
-                if kind == "global":
-                    self._builtins.add(path[0])
-                self._unknown(path if kind == "attribute" else path[1:])
-
-    def _name(self, value: Any, path: Path) -> None:
-        """Count an object, or an attribute of it."""
-        for at, name in enumerate(path):
-            if issubclass(type(value), (Edge, Declarations)):
-                return  # the name of a topic is not a target
-            found = _attribute(value, name)
-            if found is _MISSING:
-                self._unknown(path[at:])
-                break
-            if type(found) in _METHODS and issubclass(type(value), type):
-                self._class(value)  # the method may use other attributes of its class
-            value = found
-        self._refer((value,))
-
-    def _unknown(self, path: Path) -> None:
-        """Note the attribute of an unknown object, and attributes of that."""
-        self._paths.update(path[at:] for at in range(len(path)))
+    def _is_own(self, module: str) -> bool:
+        return _root(module) in self._roots
 
 
-@functools.lru_cache(maxsize=4096)
-def _loaded(code: types.CodeType) -> tuple[tuple[str, Path], ...]:
-    """The names that some code loads, each with the attributes that follow.
-
-    For example ``("global", ("orders", "topics", "placed"))``.
-    """
-    found: list[tuple[str, Path]] = []
-    module, is_open = "", False
-    for one in dis.get_instructions(code):
-        if one.opname == "EXTENDED_ARG":
-            continue
-        if one.opname in _KINDS:
-            found.append((_KINDS[one.opname], (one.argval,)))
-            module = one.argval if one.opname == "IMPORT_NAME" else module
-        elif one.opname == "IMPORT_FROM":
-            found.append(("import", (module, one.argval)))
-        elif one.opname in _ATTRIBUTES and is_open and one.opname != "LOAD_SUPER_ATTR":
-            kind, path = found[-1]
-            found[-1] = kind, (*path, one.argval)
-        elif one.opname in _ATTRIBUTES:
-            found.append(("attribute", (one.argval,)))
-        is_open = one.opname in _KINDS or one.opname in _ATTRIBUTES or one.opname == "IMPORT_FROM"
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            found += _loaded(inner)
-    return tuple(dict.fromkeys(found))
-
-
-def _imported(name: str, package: str) -> Iterator[types.ModuleType]:
-    """The modules that an import in some package may mean: an absolute one, and relative ones."""
-    parts = package.split(".") if package else []
-    names = (".".join(filter(None, (*parts[:count], name))) for count in range(len(parts) + 1))
-    return (sys.modules[one] for one in names if one in sys.modules)
-
-
-def _attribute(one: Any, name: str) -> Any:
-    """An attribute that an object has itself, or ``_MISSING``."""
-    if issubclass(type(one), type):
-        return next(iter(_find(one, name)), _MISSING)
-    value = _dict_of(one).get(name, _MISSING)
-    if value is _MISSING:
-        member = next(iter(_find(type(one), name)), None)
-        if type(member).__name__ in _SLOTS:
-            return _slot(member, one)
-    return value
-
-
-def _held(one: Any) -> Iterator[Any]:
-    """The elements of a container, and the attributes of an object."""
-    kind = _type_of(one)
-    base: Any = next((base for base in _CONTAINERS if issubclass(kind, base)), None)
-    if base is not None and base.__len__(one) <= _LARGEST:
-        yield from list(base.__iter__(one))
-        if hasattr(base, "values"):
-            yield from list(base.values(one))
-    # An enum's member has its class as ``__objclass__``.
-    yield from (value for name, value in list(_dict_of(one).items()) if name != "__objclass__")
-    yield from (_slot(member, one) for member in _slots_of(kind))
-
-
-@functools.lru_cache(maxsize=4096)
-def _slots_of(kind: type[Any]) -> tuple[Any, ...]:
-    found = [pair for scope in _scopes(kind) for pair in scope.items() if pair[0] != "__objclass__"]
-    return tuple(member for _, member in found if type(member) is types.MemberDescriptorType)
-
-
-def _slot(member: Any, one: Any) -> Any:
-    try:
-        return member.__get__(one)
-    except AttributeError:
-        return _MISSING  # it is empty
-
-
-def _find(owner: Any, name: str) -> list[Any]:
-    """An attribute of a class, with those that it overrides in the bases, or an attribute of a module."""
-    return [held[name] for held in _scopes(owner) if name in held]
-
-
-def _scopes(owner: Any) -> list[Mapping[str, Any]]:
-    return list(map(_dict_of, owner.__mro__ if issubclass(type(owner), type) else (owner,)))
-
-
-def _dict_of(one: object) -> Mapping[str, Any]:
-    try:
-        found: Any = object.__getattribute__(one, "__dict__")
-    except AttributeError:
-        return _NO_ATTRIBUTES
-    return found if type(found) in (dict, types.MappingProxyType) else _NO_ATTRIBUTES
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None  # it is empty
-
-
-def _module_of(function: types.FunctionType) -> str:
-    return str(function.__globals__.get("__name__"))  # functools.wraps changes __module__
-
-
-def _top(module: object) -> str:
-    return str(module).partition(".")[0]
-
-
-@functools.lru_cache(maxsize=4096)
-def _places(top: str) -> frozenset[str]:
-    """A top-level package, and the folder that it is in, unless that is for installed packages."""
-    file = getattr(sys.modules.get(top), "__file__", None)
-    if file is None:
-        return frozenset((top,))
-    folder = file.rpartition("/")[0]
-    if hasattr(sys.modules[top], "__path__"):
-        folder = folder.rpartition("/")[0]
-    return frozenset((top,) if folder.rpartition("/")[2] in _INSTALLED else (top, folder))
+def _attributes(owner: Any, names: set[str]) -> Iterator[Any]:
+    """The attributes with one of these names. ``super()`` may find those that a class overrides."""
+    hidden: set[str] = set()
+    for scope in map(_scope, owner.__mro__ if issubclass(_type_of(owner), type) else (owner,)):
+        found = (names & scope.keys()) - hidden
+        yield from (scope[name] for name in found)
+        hidden |= set() if "super" in names else found
+    for scope in map(_scope, _type_of(owner).__mro__):
+        slots = (scope[name] for name in names & scope.keys())
+        yield from (_content(slot, owner) for slot in slots if type(slot) is MemberDescriptorType)
 
 
 def _type_of(one: object) -> Any:
     return type(one)  # isinstance would run the code of a proxy
+
+
+def _scope(one: object) -> Mapping[str, Any]:
+    try:
+        found: Any = object.__getattribute__(one, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) in (dict, MappingProxyType) else {}
+
+
+def _content(place: CellType | MemberDescriptorType, owner: object = None) -> Any:
+    """What a variable or slot holds. None: it is empty."""
+    try:
+        return place.cell_contents if isinstance(place, CellType) else place.__get__(owner)
+    except (ValueError, AttributeError):
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """The names in some code and in the code that is nested in it: those of objects, and those of attributes."""
+    pairs = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
+    uses = [(one.opname, one.argval) for one in dis.get_instructions(code) if one.opcode in dis.hasname]
+    attributes = frozenset(name for kind, name in uses if kind.endswith(("_ATTR", "_METHOD")))
+    names = frozenset(name for kind, name in uses if not kind.endswith(("_ATTR", "_METHOD")))
+    return names.union(*(one for one, _ in pairs)), attributes.union(*(one for _, one in pairs))
+
+
+@functools.lru_cache(maxsize=4096)
+def _root(module: str) -> str:
+    """The folder of a module's top-level package, or that package if it is an installed one."""
+    top = module.partition(".")[0]
+    found = sys.modules.get(top)
+    place = next(iter(getattr(found, "__path__", ())), None) or getattr(found, "__file__", None) or ""
+    folder = place.rpartition("/")[0]
+    return top if folder.rpartition("/")[2] in ("", "site-packages", "dist-packages") else folder
+
+
+def _module_of(function: FunctionType) -> str:
+    return str(function.__globals__.get("__name__"))  # functools.wraps changes __module__
+
+
+def _is_library(cls: type[Any]) -> bool:
+    return cls.__module__.partition(".")[0] in ("tailrace", "msgspec")
