@@ -77,7 +77,6 @@ NOT_QUICK = (
     "tests/log/embedded",
     "tests/months",
     "tests/power",
-    "tests/proof/test_laws.py",
     "tests/proof/test_mutations.py",
     "tests/proof/test_simulation.py::test_struck_at_every_operation_two_tasks_that_send_one_another_messages_lose_and_repeat_nothing",
     "tests/runtime/test_handler_watch.py",

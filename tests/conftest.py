@@ -4,8 +4,7 @@ TAILRACE_SEEDS is the number of seeds (`make test`: 100 on one Python, 10 on the
 TAILRACE_FIRST_SEED is the first of them. All randomness in a test comes from such a seed or from Hypothesis.
 
 A property test runs all seeds if one takes less than about 10 ms. Slower tests have `@pytest.mark.one_seed_in(n)` and run only
-every n-th seed, so that they take at most about a second with 100 seeds. These are enough to catch nearly every
-mutation: the laws (`tests/proof/laws.py`) always run 10 to 80 seeds of each property, and of 274 mutations six need more than 100.
+every n-th seed, so that they take at most about a second with 100 seeds.
 """
 
 import gc

@@ -4,14 +4,11 @@ SOAK_PATIENCE_S is for how long the process waits for brokers: so that some comm
 would repeat. SOAK_STRETCH is how far it looks back at once for published watermarks: so that it has to look more than once.
 SOAK_HIDDEN_S is for how long its readers of history wait for what an open transaction hides.
 SOAK_FAILS is how often a task fails after a slice: so that the others of its transaction lose their work, and nothing else fails.
-SOAK_MUTATION names mistakes, with commas between them, that are put into the code (``mutations``, or ``tests.proof.mutations``): so that
-the soak is shown able to fail.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from random import random
 from typing import Any
@@ -20,12 +17,6 @@ from unittest.mock import patch
 
 def main() -> None:
     """Run the command line."""
-    for name in filter(None, os.environ.get("SOAK_MUTATION", "").split(",")):
-        from tests.kafka.mutations import MUTATIONS
-        from tests.proof import mutations as proof
-        from tests.proof.mutating import Mutator
-
-        sys.meta_path.insert(0, Mutator(MUTATIONS[name] if name in MUTATIONS else proof.MUTATIONS[name]))
     from tailrace.cli.main import main as command_line
     from tailrace.core.errors import StateUnavailableError
     from tailrace.log.kafka import feeds

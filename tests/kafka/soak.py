@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -126,8 +125,6 @@ class Member:
             drawn = {name: str(to) for name, (odds, to) in changes.items() if made.random.random() < odds}
             environment |= drawn
             program = "tests.kafka.launched" if drawn else program
-        if "SOAK_MUTATION" in os.environ:
-            program = "tests.kafka.launched"
         self.process = made.started(
             f"{self.service}-{made.report.starts}",
             program, "run", f"tests.soak.apps:{self.service}", "--log", made.url, "--state", self.state,

@@ -1,8 +1,7 @@
-"""Mistakes put into a named function of the framework on purpose, to show that its tests are able to fail.
+"""Runs tests on a framework that has a mistake in one module, each time in a child of a process that has imported everything else.
 
-The text of a mutation is compared with the function as ``ast.unparse`` writes it: without comments, in single quotes, a statement a
-line. So no formatting of the code matters, nor where else in the module the same text occurs. A name or a text that is not there is
-an error.
+The tree is never edited: the child imports the module from a changed syntax tree. Importing the other packages takes longer than most
+checks, so the parent does it once.
 """
 
 from __future__ import annotations
@@ -11,140 +10,177 @@ import ast
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import multiprocessing
 import os
+import shlex
+import signal
+import sys
+import time
 import types
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
-SEEDS = "400"
-"""Of the property tests that must notice a mutation, up to the first that does; see ``tests/conftest.py``."""
+ROOT = Path(__file__).parents[2]
+NOTICED, SURVIVED, BROKEN, SLOW = 0, 1, 70, -9
+"""How the run of a mutant ends: a check fails, every test passes, the tests do not run or do not run to their end."""
 
-
-class Mutation(NamedTuple):
-    """One mistake: in which function ("module:Class.method") or constant, what stands there, and what is put in its place."""
-
-    place: str
-    before: str
-    after: str
-    law: int = 0
-    tests: tuple[str, ...] = ()
-    """The tests that must notice it, as arguments of pytest; none: the check of the law must."""
-    first: str = ""
-    """How the name of the test begins that notices it. It is run before the others, as they may take ten seconds."""
-
-    @property
-    def module(self) -> str:
-        """The name of the module that is changed."""
-        return f"tailrace.{self.place.partition(':')[0]}"
+_OWN = ("tailrace", "tests", "schemas", "services")
+_OPTIONS = [
+    *("-q", "-x", "--no-header", "--tb=line", "-p", "no:cacheprovider"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    *("-p", "no:unraisableexception"),  # what a failed run leaves open is not why it has failed
+]
 
 
-class NotFoundError(LookupError):
-    """What a mutation replaces is not there, or more than once."""
+class Mutant(NamedTuple):
+    """A mistake: a module, how its syntax tree is changed, and the tests (as arguments of pytest) that must notice it.
+
+    A ``strict`` one is noticed by what a check raises alone. Otherwise any failure counts, also one of a fixture or an import.
+    """
+
+    name: str
+    module: str
+    change: Callable[[ast.Module], None]
+    tests: tuple[str, ...]
+    strict: bool = False
 
 
-def mutated(mutation: Mutation, source: str) -> ast.Module:
-    """A module with its mistake. Raises NotFoundError if it does not fit."""
-    tree = ast.parse(source)
-    wanted = mutation.place.partition(":")[2]
-    found = [
-        (body, at)
-        for name, body, at in _named(tree, "")
-        if name == wanted and mutation.before in ast.unparse(body[at])
-    ]
-    times = [ast.unparse(body[at]).count(mutation.before) for body, at in found]
-    if times != [1]:
-        raise NotFoundError(f"{mutation.before!r} is {sum(times)} times in {mutation.place}")
-    ((body, at),) = found
-    (changed,) = ast.parse(ast.unparse(body[at]).replace(mutation.before, mutation.after)).body
-    body[at] = changed
-    return tree
+class Run(NamedTuple):
+    """How the tests of a mutant ended, after how many seconds, and what they printed."""
+
+    mutant: Mutant
+    ended: int
+    took_s: float
+    output: str
 
 
-def _named(parent: ast.AST, path: str) -> Iterator[tuple[str, list[ast.stmt], int]]:
-    """Every definition below, by its name: the statements that it is one of, and its place among them."""
-    for field in ("body", "orelse", "finalbody"):
-        body = getattr(parent, field, [])
-        # The body of a lambda is an expression.
-        for at, one in enumerate(body if isinstance(body, list) else ()):
-            match one:
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                    yield f"{path}{name}", body, at
-                    yield from _named(one, f"{path}{name}.")
-                case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                    yield f"{path}{name}", body, at
-                case _:
-                    yield from _named(one, path)
+def path_of(module: str) -> Path:
+    """The source of a module of the framework."""
+    return ROOT.joinpath("framework", *module.split(".")).with_suffix(".py")
 
 
-class Mutator(importlib.abc.MetaPathFinder):
+def runs(
+    mutants: Iterable[Mutant], *, seeds: int, patience_s: float = 300.0, at_once: int = 1
+) -> Iterator[Run]:
+    """Run the tests of each mutant in a process of its own, so many at once, and yield each when it has ended."""
+    _preload()
+    context = multiprocessing.get_context("fork")
+    waiting = iter(mutants)
+    running: dict[ForkProcess, tuple[Mutant, float, Path]] = {}
+    with TemporaryDirectory() as folder:
+        for number, mutant in enumerate(waiting):
+            output = Path(folder) / str(number)
+            child = context.Process(target=_child, args=(mutant, output, seeds))
+            child.start()
+            running[child] = mutant, time.monotonic(), output
+            while len(running) >= at_once:
+                yield from _ended(running, patience_s)
+        while running:
+            yield from _ended(running, patience_s)
+
+
+def _ended(running: dict[ForkProcess, tuple[Mutant, float, Path]], patience_s: float) -> Iterator[Run]:
+    wait([one.sentinel for one in running], timeout=1.0)
+    for child, (mutant, begun_s, output) in [*running.items()]:
+        took_s = time.monotonic() - begun_s
+        if child.is_alive() and took_s < patience_s:
+            continue
+        if child.is_alive():
+            os.killpg(child.ident or 0, signal.SIGKILL)
+        child.join()
+        del running[child]
+        assert child.exitcode is not None
+        yield Run(mutant, child.exitcode, took_s, output.read_text() if output.exists() else "")
+
+
+def _preload() -> None:
+    """Import what the framework and the tests import, and forget their own modules: a child imports these itself."""
+    for name in (
+        "hypothesis",
+        "pytest_timeout",
+        "xdist.plugin",
+        "tailrace.cli.main",
+        "tests.proof.simulator",
+    ):
+        import_module(name)
+    assert {**import_module("tailrace.cli.main").tailrace.commands}  # loads them all
+    for name in [one for one in sys.modules if one.partition(".")[0] in _OWN]:
+        del sys.modules[name]
+
+
+def _child(mutant: Mutant, output: Path, seeds: int) -> None:
+    os.setsid()
+    opened = os.open(output, os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(opened, 1)
+    os.dup2(opened, 2)
+    os.environ |= {"TAILRACE_SEEDS": str(seeds), "TAILRACE_MUTATED": "1"}
+    os.chdir(ROOT)
+    sys.meta_path.insert(0, _Finder(mutant))
+    ended = BROKEN
+    try:
+        import_module(mutant.module)
+        ended = _tested(mutant)
+    except BaseException as error:  # noqa: BLE001  # the import of a mutant may fail in any way
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended)
+
+
+def _tested(mutant: Mutant) -> int:
+    found = _Failures()
+    code = pytest.main([*_OPTIONS, *(word for one in mutant.tests for word in shlex.split(one))], [found])
+    if not mutant.strict:
+        return SURVIVED if code is pytest.ExitCode.OK else NOTICED
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return BROKEN
+    return NOTICED if found.count else SURVIVED
+
+
+class _Failures:
+    """A plugin that counts the tests that failed as a check does: any other exception says that the check is broken."""
+
+    def __init__(self) -> None:
+        from tailrace.core.errors import TailraceError
+
+        self.count = 0
+        self._kinds = AssertionError, TailraceError, RuntimeError, pytest.fail.Exception
+
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
+        self.count += (
+            call.when == "call" and call.excinfo is not None and call.excinfo.errisinstance(self._kinds)
+        )
+
+
+class _Finder(importlib.abc.MetaPathFinder):
     """Imports one module with its mistake."""
 
-    def __init__(self, mutation: Mutation) -> None:
-        self.mutation = mutation
-        self.applied = False
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """A spec whose loader changes the source, for the one module."""
-        if fullname != self.mutation.module:
+        """A spec whose loader changes the tree, for the one module."""
+        if fullname != self._mutant.module:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
-        if spec is None or spec.origin is None:
-            return None
-        return importlib.util.spec_from_loader(fullname, _Loader(fullname, spec.origin, self))
+        loader = _Loader(fullname, str(path_of(fullname)))
+        loader.change = self._mutant.change
+        return importlib.util.spec_from_loader(fullname, loader)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, fullname: str, path: str, mutator: Mutator) -> None:
-        super().__init__(fullname, path)
-        self._mutator = mutator
+    change: Callable[[ast.Module], None]
 
     def get_code(self, fullname: str) -> types.CodeType:
-        tree = mutated(self._mutator.mutation, self.get_data(self.path).decode())
-        self._mutator.applied = True
-        return compile(tree, self.path, "exec")
-
-
-def failures() -> tuple[type[BaseException], ...]:
-    """The exceptions of a check that notices a mistake. Any other says that the check is broken."""
-    import pytest
-
-    from tailrace.core.errors import TailraceError
-
-    return AssertionError, TailraceError, RuntimeError, pytest.fail.Exception
-
-
-class _Failures:
-    """A plugin that counts the tests that failed as a check does, and not in a fixture. It runs the ``first`` before the others."""
-
-    def __init__(self, first: str) -> None:
-        self.count = 0
-        self._first = first
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        assert any(one.name.startswith(self._first) for one in items), f"there is no test {self._first}"
-        items.sort(key=lambda one: not one.name.startswith(self._first))
-
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
-        if call.when == "call" and call.excinfo is not None and call.excinfo.errisinstance(failures()):
-            self.count += 1
-
-
-def noticed(tests: Sequence[str], first: str = "") -> bool:
-    """Whether one of these tests fails, by one of ``failures``."""
-    import shlex
-
-    import pytest
-
-    found = _Failures(first)
-    os.environ |= {"TAILRACE_SEEDS": SEEDS, "TAILRACE_MUTATED": "1"}
-    options = ["-q", "-x", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-    options += ["-p", "no:unraisableexception"]  # what a failed run leaves open is not why it has failed
-    code = pytest.main([*options, *(word for one in tests for word in shlex.split(one))], [found])
-    assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"the tests did not run: {code}"
-    return found.count > 0
+        tree = ast.parse(self.get_data(self.path))
+        self.change(tree)
+        return compile(ast.fix_missing_locations(tree), self.path, "exec")

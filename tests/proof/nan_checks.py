@@ -89,10 +89,3 @@ def check_warm() -> None:
         live, replayed(cold_app().plan(), 0, live.tapes, log, Random(1)), "replay of a warm interpreter"
     )
     assert all((one.value or b"").endswith(b"\xcb" + NAN_BYTES) for one in live.outputs)
-
-
-def check_nans() -> None:
-    """As a part of a law: see ``laws``."""
-    check_warm()
-    for seed in range(10):
-        check_seed(seed, [])

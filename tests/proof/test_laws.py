@@ -1,12 +1,221 @@
-"""The laws. That each of these can fail is shown in test_mutations.py."""
+"""What the laws say beside the properties: of each law what a few lines of an app can show.
+
+The properties are the other tests of this folder. ``mutations`` shows that both can fail.
+"""
 
 from __future__ import annotations
 
+import builtins
+import os
+import random
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+import msgspec
 import pytest
 
-from tests.proof.laws import LAWS
+import tailrace as tr
+from tailrace.core import rows
+from tailrace.core.engine import tape
+from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.engine.task import Task
+from tailrace.core.errors import BadRecordError, HandlerError, WrongPartitionError
+from tailrace.core.records import InputRecord
+from tailrace.core.values.partitioner import partition_of
+from tailrace.state import MemoryStore
+from tests.proof import first_runs, independent
+from tests.proof.alarms import Alarm, Note, alarms_app, records_of
+from tests.proof.apps import Variant, build
+from tests.proof.operations import Change, Event
+from tests.proof.programs import Op
+from tests.proof.runs import LINEAGE, Committed, First, Run, assert_equal
+from tests.proof.seeds import START_MS, Feed, Records, settings_of, variant_of
+
+QUIET = Variant(1, 1, "handle", 0, "events", "dead-letter-all", messages=False, lean=False)
 
 
-@pytest.mark.parametrize("number", LAWS, ids=[f"{number}-{law.__name__}" for number, law in LAWS.items()])
-def test_the_law_holds(number: int) -> None:
-    LAWS[number]()
+def test_a_key_from_a_partition_that_is_not_its_own_is_refused() -> None:
+    model = build(QUIET._replace(partitions=2, on_error="stop"))
+    topic = model.topics[0]
+    event = Event("k", START_MS)
+    key = topic.encode_key(event)
+    wrong = 1 - partition_of(key or b"", 2)
+    task = Task(model.app.plan(), wrong, MemoryStore(), lineage=LINEAGE)
+    with pytest.raises(WrongPartitionError):
+        task.run(0, task.decode(0, [InputRecord(0, 0, key, topic.encode(event))]))
+
+
+PURE = Path(tr.__file__).parent / "core"
+FORBIDDEN = ("time", "secrets", "socket", "threading", "subprocess", "asyncio", "tempfile", "multiprocessing")
+
+
+def test_the_core_does_no_io_reads_no_clock_and_draws_no_randomness() -> None:
+    """The core imports nothing that could, and runs where all of it raises."""
+    for path in sorted(PURE.rglob("*.py")):
+        for line in path.read_text().splitlines():
+            words = line.split()
+            if words[:1] in (["import"], ["from"]):
+                assert words[1].split(".")[0] not in FORBIDDEN, f"{path}: {line}"
+
+    def forbidden(*_: object, **__: object) -> Any:
+        raise RuntimeError("the core has touched the outside world")
+
+    random_ = Random(7)
+    variant = variant_of(random_, inputs=2)
+    model = build(variant)
+    log: Records = {}
+    Feed(model, variant, random_, most=20).fill(log)
+    state = random.getstate()
+    outside = [
+        (time, name) for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "sleep")
+    ]
+    with ExitStack() as patches:
+        for module, name in (*outside, (os, "urandom"), (builtins, "open")):
+            patches.enter_context(mock.patch.object(module, name, forbidden))
+        First(model.app.plan(), log, random_, []).run(30)
+    assert random.getstate() == state, "the core has drawn from the global random generator"
+
+
+def test_a_failed_unit_leaves_no_trace() -> None:
+    """The instance that stayed in memory equals one that is read again after the unit failed."""
+    model = build(QUIET)
+    topic = model.topics[0]
+    fade, again, fail = Op("fade", 1), Op("fade-same"), Op("fail-rich")
+    forget = (Op("clear"), Op("chain", 0, 0, (fail,)))
+    programs = [(fade,), forget, (again, fail), (Op("put", 1, 2),), (Op("count"),)]
+    some = [
+        topic.encode(Event("k", START_MS + at, program))
+        for at, program in zip((0, 2_000, 2_100, 2_500, 4_000), programs, strict=True)
+    ]
+    states: list[dict[bytes, bytes]] = []
+    for restart in (False, True):
+        run = Run(model.app.plan(), 0, Committed(), TaskSettings())
+        for offset, value in enumerate(some):
+            task = run.task
+            task.run(0, task.decode(0, [InputRecord(offset, 0, None, value)]))
+            while not run.task.drain():
+                pass
+            run.commit()
+            if restart:
+                run.crash(TaskSettings())
+        states.append(run.committed.state())
+        value = next(v for r, v in states[-1].items() if r.startswith(b"srich") and r[-2:] == b"\0\0")
+        fields = msgspec.msgpack.decode(value[rows.start_of_fields(value) :])
+        assert fields["fading"] == [], "renewed by a unit that failed"
+        assert fields["n"] == 3, "lost by a unit that failed"
+    assert states[0] == states[1]
+
+
+def test_a_record_that_was_not_taken_wakes_nothing() -> None:
+    """An input that is idle stays so if its next record stops the task; and so does the count of late ones."""
+    model = build(QUIET._replace(inputs=2, on_error="stop"))
+    plan, (events, changes) = model.app.plan(), model.topics
+    of = {one.name: one.index for one in plan.inputs}
+    run = Run(plan, 0, Committed(), TaskSettings())
+    bad = changes.encode(Change("k", 100, (Op("fail"),)))
+    good = [events.encode(Event("k", START_MS + at)) for at in (0, 5_000)]
+
+    def take(name: str, offset: int, value: bytes) -> None:
+        run.task.run(of[name], run.task.decode(of[name], [InputRecord(offset, 0, None, value)]))
+
+    run.task.idle(of["changes"])
+    take("events", 0, good[0])
+    with pytest.raises(HandlerError):
+        take("changes", 0, bad)
+    take("events", 1, good[1])
+    assert run.task.watermark == START_MS + 4_999, "held back by an input of which nothing was taken"
+    assert run.task.totals.late == 0
+    run.commit()
+    again = first_runs.replayed(
+        plan,
+        0,
+        run.committed.tapes,
+        {("events", 0): [InputRecord(offset, 0, None, value) for offset, value in enumerate(good)]},
+        Random(1),
+    )
+    assert_equal(run.committed, again, "replay")
+
+
+def test_an_alarm_goes_off_once_at_the_time_it_was_last_set_for_and_no_cut_goes_back() -> None:
+    """Every alarm goes off once, at the time it was last set for; every cut is at or past the one before."""
+    for seed in range(30):
+        random_ = Random(seed)
+        app = alarms_app("stop")
+        at, events = 1_000, list[Note | bytes]()
+        for _ in range(40):
+            at = max(0, at + random_.randint(-20, 40))
+            events.append(Note(random_.choice("ab"), at))
+        records = records_of(app, events)
+        run = Run(app.plan(), 0, Committed(), settings_of(random_))
+        done = independent.independent(run, records, random_, [])  # an alarm at a wrong time stops the task
+        alarms = [
+            msgspec.json.decode(o.value or b"", type=Alarm) for o in done.outputs if o.topic == "alarms"
+        ]
+        assert alarms
+        for key in "ab":
+            assert [a.number for a in alarms if a.key == key] == list(
+                range(1, sum(a.key == key for a in alarms) + 1)
+            )
+        marks = 0
+        for record in done.tapes:
+            watermark = tape.decode_tape(record).watermark
+            assert watermark >= marks or not marks
+            marks = watermark
+
+
+def test_an_idle_input_that_wakes_up_does_not_pull_the_watermark_back() -> None:
+    """An input that wakes up behind the watermark finds its records late; the watermark stays."""
+    model = build(QUIET._replace(inputs=2))
+    plan, (events, changes) = model.app.plan(), model.topics
+    by_name = {one.name: one.index for one in plan.inputs}
+    task = Task(plan, 0, MemoryStore(), lineage=LINEAGE)
+    seen: list[int] = []
+
+    def take(topic: Any, at: int, offset: int) -> None:
+        data = msgspec.json.encode({"key": "k", "at": at})
+        task.run(by_name[topic.name], task.decode(by_name[topic.name], [InputRecord(offset, 0, None, data)]))
+        seen.append(task.watermark)
+
+    take(events, 5_000, 0)
+    task.idle(by_name["changes"])
+    seen.append(task.watermark)
+    take(changes, 1_000, 0)
+    take(events, 6_000, 1)
+    task.idle(by_name["events"])
+    seen.append(task.watermark)
+    assert seen == sorted(seen)
+    assert seen[1] == 4_999
+    assert task.totals.late == 1
+
+
+def test_every_failure_is_loud() -> None:
+    """What cannot be decoded or handled stops the task, or is a dead letter with its reason; what is late is counted."""
+    bad: list[Note | bytes] = [b"\xff", b'{"key":"k","at":-1}', Note("k", 5_000, "fail")]
+    for one in bad:
+        run = Run(alarms_app("stop").plan(), 0, Committed(), TaskSettings())
+        task = run.task
+        with pytest.raises((BadRecordError, HandlerError)):
+            task.run(0, task.decode(0, records_of(alarms_app(), [one])["notes", 0]))
+    good: list[Note | bytes] = [Note("k", 1_001), Note("k", 2_001), Note("k", 900), Note("k", 901)]
+    for late, handled, routed in (("handle", 4, 0), ("drop", 2, 0), ("route", 2, 2)):
+        app = alarms_app("dead-letter", late)
+        events = [bad[0], *good[:2], bad[1], *good[2:], bad[2]]
+        run = Run(app.plan(), 0, Committed(), TaskSettings())
+        done = independent.independent(run, records_of(app, events), Random(1), [])
+        totals = done.standing().totals
+        assert (totals.late, totals.refused, totals.failed) == (2, 2, 1)
+        reasons = [
+            dict(o.headers)["tailrace-reason"].decode()
+            for o in done.outputs
+            if o.topic == "alarms.dead-letters"
+        ]
+        assert reasons == ["undecodable", "bad-time", "handler-failed"]
+        assert sum(o.topic == "lates" for o in done.outputs) == routed
+        (fields,) = [
+            v for row, v in done.state().items() if row.startswith(b"sClock") and row.endswith(b"k\0\0")
+        ]
+        assert msgspec.msgpack.decode(fields[1:])["seen"] == handled
