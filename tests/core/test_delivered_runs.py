@@ -21,9 +21,9 @@ from tailrace.core.engine.task import Task
 from tailrace.core.records import Head, InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.state import MemoryStore
+from tests.cast.webs import Result, oracle, pieces, records, web_of
 from tests.proof.canonical_orders import given
 from tests.proof.seeds import each
-from tests.proof.webs import Result, oracle, pieces, records, web_of
 
 Inputs = dict[tuple[str, int], list[InputRecord]]
 

@@ -15,11 +15,11 @@ import pytest
 
 from tailrace.history.rebuilding import driver
 from tailrace.lab import side
+from tests.cast.webs import Kept, Node, Reached, Web, reach
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.planted import LAST_MS, app_of, drawn, fed, is_known, sent
 from tests.lab.in_process import comparison
 from tests.proof.seeds import told
-from tests.proof.webs import Kept, Node, Reached, Web, reach
 
 Row: TypeAlias = Mapping[str, Any]
 Group: TypeAlias = tuple[str, str, int]

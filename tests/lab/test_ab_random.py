@@ -10,8 +10,8 @@ import pytest
 
 from tailrace.core.errors import SnapshotMismatchError
 from tailrace.history.rebuilding.request import Failures, Order
+from tests.cast.programs import lived
 from tests.history.rebuilding import any_app
-from tests.history.rebuilding.test_random_lives import lived
 from tests.lab.in_process import comparison
 from tests.proof.seeds import told
 

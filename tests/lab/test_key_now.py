@@ -15,7 +15,7 @@ from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.embedded import EmbeddedLog
-from tests.history.rebuilding.test_random_lives import lived
+from tests.cast.programs import lived
 from tests.lab.rows_now import rows_now
 from tests.proof.seeds import told
 

@@ -16,7 +16,7 @@ from tailrace.core.records import RawOutput
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.log.embedded import EmbeddedLog
-from tests.history.rebuilding.test_random_lives import lived
+from tests.cast.programs import lived
 from tests.proof.apps import Variant
 from tests.proof.seeds import told, variant_of
 

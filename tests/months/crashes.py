@@ -10,8 +10,8 @@ from unittest.mock import patch
 from tailrace.log.options import LogOptions
 from tailrace.runtime import host
 from tailrace.runtime.worker import Worker
+from tests.cast.world import StruckLog, drop
 from tests.proof.strikes import Kill
-from tests.soak.struck import StruckLog, drop
 
 
 @contextmanager

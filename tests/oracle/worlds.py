@@ -23,10 +23,10 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.runtime.worker import Worker, WorkerSettings
 from tailrace.state import StateIdentity, StateMemory, open_store
 from tailrace.testing import REBALANCE, RELOAD, Harness
+from tests.cast.world import drop
 from tests.oracle.programs import KEYS, Case, Event, Said, Step, build, shown
 from tests.oracle.rules import START_MS, Oracle, Record
 from tests.soak import checks
-from tests.soak.struck import drop
 
 _MOST_TURNS = 2_000
 

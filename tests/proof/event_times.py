@@ -19,7 +19,7 @@ from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog
 from tailrace.testing.replaying import replay as replay_all
-from tests.proof.webs import Piece, Result, Web, oracle, pieces, records, web_of
+from tests.cast.webs import Piece, Result, Web, oracle, pieces, records, web_of
 
 _NEVER = 1 << 60
 

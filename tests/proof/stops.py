@@ -12,8 +12,8 @@ from random import Random
 from tailrace.core.engine.task import TaskSettings
 from tailrace.state import MemoryStore
 from tailrace.testing.replaying import replay as replay_all
+from tests.cast.webs import KEYS, Piece, oracle, pieces, records, web_of
 from tests.proof.event_times import Live
-from tests.proof.webs import KEYS, Piece, oracle, pieces, records, web_of
 
 DAY_MS = 10_000_000
 """Longer than all that a day leads to: no timer of one day is pending at another."""

@@ -18,10 +18,10 @@ from tailrace.runtime.partition import Partition
 from tailrace.runtime.slices import PartitionSettings
 from tailrace.state import MemoryStore
 from tailrace.testing import Harness, MemoryLog
+from tests.cast.webs import pieces, records, web_of
 from tests.proof.event_times import _NEVER, check_apart, check_right
 from tests.proof.seeds import each
 from tests.proof.simulator import Simulator
-from tests.proof.webs import pieces, records, web_of
 
 
 @pytest.mark.one_seed_in(5)  # one takes 80 ms

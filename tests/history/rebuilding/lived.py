@@ -182,5 +182,6 @@ def outputs(place: Path, snapshot: Snapshot, topic: str) -> list[Output]:
         times = table.column("timestamp").cast("int64").to_pylist()
         for row, time_ms in zip(table.to_pylist(), times, strict=True):
             if row["topic"] == topic:
-                found.append(Output(topic, row["key"], row["value"], time_ms))
+                headers = tuple((one["key"], one["value"]) for one in row["headers"])
+                found.append(Output(topic, row["key"], row["value"], time_ms, headers))
     return found

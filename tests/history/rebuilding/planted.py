@@ -19,8 +19,8 @@ import msgspec
 
 from tailrace.core import rows
 from tailrace.core.errors import TailraceError
+from tests.cast.webs import Kept, Node, Piece, Plant, Reached, Web, pieces, reach, records, sums, web_of
 from tests.history.rebuilding import lived
-from tests.proof.webs import Kept, Node, Piece, Plant, Reached, Web, pieces, reach, records, sums, web_of
 
 FAR_MS = 10_000_000
 """Of the last events, which let time pass in all partitions."""

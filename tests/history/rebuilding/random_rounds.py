@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tailrace.core.errors import TailraceError
-from tests.proof.webs import Piece, Web, pieces, web_of
+from tests.cast.webs import Piece, Web, pieces, web_of
 
 
 class Drawn(NamedTuple):

@@ -18,11 +18,11 @@ from tailrace.core.errors import ReplayDivergedError
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.rebuilding import canonical_targets, driver
+from tests.cast.webs import Result, reach, records
 from tests.history.rebuilding import lived
 from tests.history.rebuilding.lived import TaskState, done, rebuilt
 from tests.history.rebuilding.planted import LAST_MS, app_of, drawn, fed, read_fields, sent, states, topics_of
 from tests.proof.seeds import told
-from tests.proof.webs import Result, reach, records
 
 Rows: TypeAlias = list[dict[bytes, bytes]]
 Made: TypeAlias = tuple[list[TaskState], Counter[Result]]

@@ -26,11 +26,11 @@ from tailrace.history.rebuilding.output_files import read_outputs
 from tailrace.history.rebuilding.planning import plan_rebuild
 from tailrace.history.rebuilding.results import UnitResult
 from tailrace.state.snapshots import Place, Snapshot
+from tests.cast.webs import Piece, Result, oracle, records
 from tests.history.rebuilding import lived, rekeyed
 from tests.history.rebuilding.lived import TaskState, done, rebuilt
 from tests.history.rebuilding.random_rounds import drawn
 from tests.proof.seeds import each
-from tests.proof.webs import Piece, Result, oracle, records
 
 FAR_MS = 10_000_000
 DEEP = 25

@@ -24,10 +24,10 @@ from tailrace.processes.environment import timezones_version
 from tailrace.runtime.worker import Worker
 from tailrace.state.snapshots import Place, Snapshots
 from tailrace.state.snapshots.arrow import parquet
+from tests.cast.world import World
 from tests.history.rebuilding.lived import TaskState, live, rebuilt
 from tests.proof.operations import Chance
 from tests.proof.seeds import START_MS
-from tests.soak.struck import Run, drop
 from tests.spark.proof.seeded import Given, given
 
 STEPS = 20
@@ -67,7 +67,7 @@ class Fed:
         self.feed(len(self._left))
 
 
-class Life(Run):
+class Life(World):
     """One life. It ends with its inputs, or before: with whatever was committed last."""
 
     def __init__(self, seed: int, folder: Path) -> None:
@@ -84,22 +84,21 @@ class Life(Run):
         self.ended = False
         """Whether it came to its end: every drain is done."""
 
-    def live(self) -> None:
+    def live(self, steps: int = STEPS) -> None:
         try:
-            for _ in range(STEPS):
+            for _ in range(steps):
                 self.now_ms += self.random.choice((0, 0, 0, 0, 70_000))  # long enough to be idle
                 self._step()
             if self.random.random() < 0.4:
                 self._stop_on_the_way()
             settles = 0.4 if self._wanted is None else 0.8
             if not self.log.end_offset(self.plan.tape_topic, 0) or self.random.random() < settles:
-                self._settle()
+                self._fed.rest()
+                self.rest(ends=True)
+                self.ended = True
         finally:
-            self._armed = None
             self._flaky(False)
-            for worker in (self._worker, *self._sleeping):
-                drop(worker)
-            self.log.close()
+            self.close()
 
     def _feed(self, count: int) -> None:
         self._fed.feed(count * self._pace)
@@ -113,22 +112,13 @@ class Life(Run):
 
     def _stop_on_the_way(self) -> None:
         """The last that is heard of it is a commit, with what it has just sent still to be read."""
-        self._armed = None
+        self._drop_all()
         self._feed(4)
-        for worker in (self._worker, *self._sleeping):
-            drop(worker)
-        self._sleeping = []
         worker = self._worker = self._new()
         for act in (worker.start, worker.turn, worker.leave):
             if self._worker is worker:  # else that has ended it
                 self._guarded(worker, act)
         self._worker = None
-
-    def _settle(self) -> None:
-        self._armed = None
-        self._fed.rest()
-        super()._settle()
-        self.ended = True
 
 
 def never_lived(seed: int, folder: Path) -> None:

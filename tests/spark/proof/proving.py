@@ -28,8 +28,8 @@ from tailrace.history.rebuilding.request import Destination, Execution, Request,
 from tailrace.history.rebuilding.results import UnitResult
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots
+from tests.cast.webs import Result
 from tests.proof.seeds import told
-from tests.proof.webs import Result
 from tests.spark.proof.gathering import Gathering
 from tests.spark.proof.lives import Life, Whole, assert_same, figures, files, lived, made, never_lived
 from tests.spark.proof.seeded import ELSEWHERE, MET, app_of, given

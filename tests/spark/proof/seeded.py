@@ -1,7 +1,7 @@
 """The app of a seed, made anew in whatever process asks for it by name: ``tests.spark.proof.seeded:seed_417``.
 
 It is an app of one actor whose events are programs (``tests.proof.apps``), or, of two seeds in ten, one of several operators
-that has an oracle (``tests.proof.webs``).
+that has an oracle (``tests.cast.webs``).
 
 A process that has ``ELSEWHERE`` in its environment goes about the units of a rebuild in its own way: windows, chunks and
 commits of other sizes, by the unit. There ``doomed_417`` is the same app, whose units die while they run: attempt by
@@ -31,10 +31,10 @@ from tailrace.history.rebuilding import canonical_history, canonical_unit, outpu
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.splitting import part
 from tailrace.state import RocksStore
+from tests.cast.webs import Result, Web, oracle, pieces, records, web_of
 from tests.proof.apps import Variant, build
 from tests.proof.operations import Interpreter
 from tests.proof.seeds import Feed, Records, variant_of
-from tests.proof.webs import Result, Web, oracle, pieces, records, web_of
 
 MODULE = "tests.spark.proof.seeded"
 ELSEWHERE = "TAILRACE_PROOF_ELSEWHERE"
