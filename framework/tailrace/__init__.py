@@ -41,7 +41,6 @@ from tailrace.core.declare.handlers import (
     process,
     query,
 )
-from tailrace.core.declare.metric import metric
 from tailrace.core.declare.migrations import migrates
 from tailrace.core.declare.topic import Stream, Table, Topic
 from tailrace.core.durations import NO_WATERMARK
@@ -103,7 +102,6 @@ __all__ = [
     "Windows",
     "agg",
     "field",
-    "metric",
     "migrates",
     "on_delete",
     "on_message",

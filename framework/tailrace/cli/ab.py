@@ -42,9 +42,7 @@ EXCEEDED, NOISY = 1, 2
     help="Number of keys, those that differ most, whose first event is searched.",
 )
 @click.option(
-    "--metrics",
-    metavar="FILE",
-    help="A file of SQL, or of Python (.py): metrics over the outputs and states of both versions.",
+    "--metrics", metavar="FILE", help="A file of SQL: metrics over the outputs and states of both versions."
 )
 @click.option(
     "--fail-on",

@@ -36,7 +36,7 @@ from tailrace.core.errors import (
 )
 from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Order
-from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted, is_python
+from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts
 from tailrace.lab.files import published
 from tailrace.lab.metrics import Limit, Metric, is_exceeded, read_limit, read_metrics
@@ -62,14 +62,11 @@ def compare_versions(wanted: Wanted, say: Say = lambda _: None) -> AbReport:
     """
     begun_s = time.perf_counter()
     check_installed()
-    if not is_python(wanted):  # errors in them are reported before a process starts
-        sql = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
-        for one in wanted.limits:
-            read_limit(one, sql)
+    # errors in these are reported before a process starts
+    metrics = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
+    limits = [read_limit(one, metrics) for one in wanted.limits]
     with published(Path(wanted.to), "ab", worth="work/*/") as folder, ExitStack() as stack:
         both = _Ab(wanted, folder, stack, say)
-        metrics = both.metrics()
-        limits = [read_limit(one, metrics) for one in wanted.limits]
         report = both.run(metrics)
         _judge(report, limits)
         write_page(report, folder)

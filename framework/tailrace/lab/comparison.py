@@ -27,8 +27,7 @@ from tailrace.history.rebuilding.past import open_source
 from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
 from tailrace.lab.differences import Counts, Made
 from tailrace.lab.first_events import First, Item, Paragraph, first_events, paragraphs_around
-from tailrace.lab.metrics import Measured, Metric, measure, measured, read_metrics
-from tailrace.lab.python_metrics import Numbers
+from tailrace.lab.metrics import Measured, Metric, measure
 from tailrace.lab.side import About, Rebuilt
 from tailrace.lab.tables import Field, items_to_trace, keys_as_text, write_metrics
 from tailrace.lab.versions import Place, Version, placed
@@ -57,7 +56,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     first_events: int = 100
     """Number of differing keys, and of output keys, whose first event is searched."""
     metrics: str | None = None
-    """A file of metrics: SQL, or Python if its name ends in ``.py``."""
+    """A file of metrics."""
     limits: tuple[str, ...] = ()
 
 
@@ -211,47 +210,19 @@ class Comparison:
             if count:
                 report.noise.append(f"{counted(count, what)} of A are not those of the service")
 
-    def metrics(self) -> list[Metric]:
-        """The metrics of a comparison. Raises OptionError: some cannot be read, or the versions have other ones."""
-        if self._wanted.metrics is None:
-            return []
-        if not is_python(self._wanted):
-            return read_metrics(Path(self._wanted.metrics))
-        file = str(Path(self._wanted.metrics).absolute())
-        one, other = (
-            each.ask("metric_names", list[tuple[str, bool]], file=file) for each in (self.a, self.b)
-        )
-        if one != other:
-            raise OptionError(
-                f"the metrics in {self._wanted.metrics!r} are others in A than in B",
-                hint="Define them in both in the same way.",
-            )
-        return [Metric(name, file, "unit" if has_unit else None) for name, has_unit in one]
-
     def measured(self, metrics: Sequence[Metric], made: Sequence[Made], into: Path) -> list[Measured]:
         """Measure what both have made, and write ``metrics.parquet``."""
         self._say("measuring")
-        if is_python(self._wanted):
+        folders = {name: self._work / f"tables-{name}" for name in "AB"}
 
-            def ask(version: Version, one: Made) -> Numbers:
-                return version.ask("python_metrics", Numbers, file=metrics[0].query, made=one)
+        def write(version: Version, one: Made) -> list[str]:
+            return version.ask("tables", list[str], made=one, folder=str(folders[version.name]))
 
-            numbers = self.at_once(partial(ask, self.a, made[0]), partial(ask, self.b, made[1]))
-            found = [
-                measured(one, {name: dict(each[one.name]) for name, each in zip("AB", numbers, strict=True)})
-                for one in metrics
-            ]
-        else:
-            folders = {name: self._work / f"tables-{name}" for name in "AB"}
-
-            def write(version: Version, one: Made) -> list[str]:
-                return version.ask("tables", list[str], made=one, folder=str(folders[version.name]))
-
-            notes = self.at_once(partial(write, self.a, made[0]), partial(write, self.b, made[1]))
-            self.report.notes += [
-                f"{name}: {note}" for name, each in zip("AB", notes, strict=True) for note in each
-            ]
-            found = measure(metrics, folders)
+        notes = self.at_once(partial(write, self.a, made[0]), partial(write, self.b, made[1]))
+        self.report.notes += [
+            f"{name}: {note}" for name, each in zip("AB", notes, strict=True) for note in each
+        ]
+        found = measure(metrics, folders)
         write_metrics(found, into)
         return found
 
@@ -297,8 +268,3 @@ class Comparison:
             if item in firsts
         ]
         return [(item, cause) for item, (_, cause) in firsts.items()], traces
-
-
-def is_python(wanted: Wanted) -> bool:
-    """Whether the metrics are Python."""
-    return wanted.metrics is not None and wanted.metrics.endswith(".py")

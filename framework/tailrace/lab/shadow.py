@@ -35,6 +35,7 @@ from tailrace.lab.ab import NOT_ALONG_TAPE, part_of
 from tailrace.lab.comparison import AbReport, Comparison, Say, Wanted
 from tailrace.lab.differences import Counts, Made, partition_of_outputs
 from tailrace.lab.first_events import Cause, First, Item
+from tailrace.lab.metrics import read_metrics
 from tailrace.lab.side import Rebuilt
 from tailrace.lab.tables import fields_of, items_to_trace, keys_as_text, write_page, write_tables
 from tailrace.lab.upgrade.tasks import AboutVersion
@@ -119,7 +120,7 @@ class _Shadow:
         self._wanted, self._to, self._every_s, self._say = wanted, to, every_s, say
         self._hidden = to / _HIDDEN
         self._both = Comparison(wanted, self._hidden, stack, lambda _: None)
-        self._metrics = self._both.metrics()
+        self._metrics = [] if wanted.metrics is None else read_metrics(Path(wanted.metrics))
         self._kept = self._taken_up()
         self._clean()
 

@@ -40,7 +40,6 @@ from tailrace.history.replay.replaying import seldom_collected
 from tailrace.lab.differences import Made, compare, partition_of_outputs, write_changed_keys
 from tailrace.lab.files import TableWriter
 from tailrace.lab.first_events import record_steps
-from tailrace.lab.python_metrics import metric_names, python_metrics
 from tailrace.lab.state_tables import View, write_state
 from tailrace.lab.topic_tables import TopicTable
 from tailrace.lab.upgrade.corrections import corrections
@@ -176,17 +175,7 @@ def _digest(value: object) -> str:
 
 TASKS: dict[str, Callable[..., Any]] = {
     one.__name__: one
-    for one in (
-        about,
-        make,
-        outputs_as_stored,
-        write_changed_keys,
-        compare,
-        tables,
-        record_steps,
-        metric_names,
-        python_metrics,
-    )
+    for one in (about, make, outputs_as_stored, write_changed_keys, compare, tables, record_steps)
 } | {
     one.__name__: one
     for one in (
