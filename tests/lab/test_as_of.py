@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -269,6 +269,24 @@ def test_the_rows_of_one_key_are_those_among_all(seeds: range) -> None:
             {"key_1": ["a"], "key_2": [1], "time": [1_388_534_400]},
             "integers such as 1388534400, which is 1970-01-17.* is it in seconds",
         ),
+        *[
+            (
+                {"key_1": ["a"], "key_2": [1], "time": [1_388_534_400_000 * unit]},
+                "is it in microseconds or nanoseconds",
+            )
+            for unit in (1_000, 1_000_000)
+        ],
+        *[
+            ({"key_1": ["a"], "key_2": [1], "time": [time]}, f"the column time is of {type_}")
+            for time, type_ in [
+                (1_388_534_400.0, "double"),
+                (1_388_534_400_000.0, "double"),
+                ("2014-01-01T00:00:00Z", "string"),
+                ("1388534400", "string"),
+                (Decimal(1_388_534_400), "decimal128"),
+                (date(2014, 1, 1), "date32"),
+            ]
+        ],
         ({"key_1": [1], "key_2": [1], "time": [1]}, "row 1 .* has no key of Slot"),
     ],
 )

@@ -240,6 +240,30 @@ def test_the_type_of_a_value_is_compared_where_the_window_is_written(
         app.window("w", shown, windows.tumbling(10), aggregate, into=to)
 
 
+@pytest.mark.parametrize(
+    ("aggregate", "fill", "field", "message"),
+    [
+        (agg.mean(place), None, {"value": float}, "'value' .* it is float, and that of the result is float . None"),
+        (agg.mean(place), None, {"value": float | None}, None),
+        (agg.mean(place), 0, {"value": float}, None),
+        (agg.count(), 0.5, {"value": int}, "'value' .* it is int, and that of the result is int . float"),
+        (agg.several(n=agg.count()), None, {"n": int}, "'n' .* it is int, and that of Several is int . None"),
+        (agg.several(n=agg.count()), None, {"n": int | None}, None),
+    ],
+)  # fmt: skip
+def test_the_value_of_an_empty_window_is_compared_where_the_window_is_written(
+    aggregate: Any, fill: Any, field: dict[str, Any], message: str | None
+) -> None:
+    app = tr.App("filled")
+    shown, to = app.topic("shown", Shown), topic_of(app, **field)
+    options: dict[str, Any] = {"fill": fill, "fill_windows": 1, "into": to}
+    if message is None:
+        app.window("w", shown, windows.tumbling(10), aggregate, **options)
+        return
+    with pytest.raises(DefinitionError, match=message):
+        app.window("w", shown, windows.tumbling(10), aggregate, **options)
+
+
 def test_the_key_of_a_window_is_not_taken_for_another_field_of_its_events() -> None:
     app = tr.App("keyed")
     shown = app.topic("shown", Shown)

@@ -130,7 +130,7 @@ def test_fields_close_in_the_order_of_declaration(seeds: range) -> None:
     for seed in seeds:
         random = Random(seed)
         stages = [random.randrange(4) for _ in range(random.choice([2, 3, 4]))]
-        names = random.sample(["a", "b", "hours", "days", "z"], len(stages))
+        names = random.sample(["a", "b", "hours", "days", "z", "été", "日"], len(stages))
         options: dict[str, Any] = random.choice([{}, {"lateness": 60}])
         app = chained(
             names, [KINDS[one][0] for one in stages], random.choice(["arrival", "event-time"]), **options

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tailrace.core.declare.event_time import YEAR_2200_MS
 from tailrace.core.declare.plan import ActorPlan
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.engine.value_rows import KeyRows
@@ -48,13 +49,16 @@ def read_points(path: Path, actor: ActorPlan, partitions: int) -> PointsFile:
     try:
         table = parquet.read_table(path)
         times = table.column(TIME)
+        if not ((is_number := pa.types.is_integer(times.type)) or pa.types.is_timestamp(times.type)):
+            raise ValueError(
+                f"the column {TIME} is of {times.type}, neither timestamps nor integers in milliseconds"
+            )
         columns = [table.column(name).to_pylist() for name in names]
         if pa.types.is_timestamp(times.type):
             times = compute.floor_temporal(times, unit="millisecond").cast(
                 pa.timestamp("ms", times.type.tz), safe=False
             )
         times_ms = times.cast(pa.int64()).to_pylist()
-        is_number = pa.types.is_integer(times.type)
         rows = zip(times_ms, *columns, strict=True)
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
         raise UsageError(
@@ -62,11 +66,15 @@ def read_points(path: Path, actor: ActorPlan, partitions: int) -> PointsFile:
             hint=f"It must be a Parquet file with {', '.join(names)} (the key of {actor.name}) and {TIME} (a timestamp).",
         ) from error
     given = [one for one in times_ms if one is not None]
-    if is_number and given and all(one in _SECONDS for one in given):
+    most = max(given, default=0)
+    if is_number and given and (most > YEAR_2200_MS or all(one in _SECONDS for one in given)):
+        is_large = most > YEAR_2200_MS
+        one = most if is_large else given[0]
+        after = "after the year 2200" if is_large else instant(one)
         raise UsageError(
-            f"the column {TIME} of {str(path)!r} holds integers such as {given[0]}, which is {instant(given[0])} in milliseconds: "
-            "is it in seconds?",
-            hint="Multiply it by 1,000, or write timestamps.",
+            f"the column {TIME} of {str(path)!r} holds integers such as {one}, which is {after} in milliseconds: "
+            f"is it in {'microseconds or nanoseconds' if is_large else 'seconds'}?",
+            hint=f"{'Divide' if is_large else 'Multiply'} it, so that it is in milliseconds, or write timestamps.",
         )
     found: dict[int, list[Point]] = defaultdict(list)
     for number, (time_ms, *values) in enumerate(rows):

@@ -27,11 +27,19 @@ Part = tuple[Callable[[Any], Any], Any]
 
 
 def filler(
-    where: str, topic: Topic[Any, Any], edge: Edge[Any, Any], own: Any, parts: Sequence[Part], *, sure: bool
+    where: str,
+    topic: Topic[Any, Any],
+    edge: Edge[Any, Any],
+    own: Any,
+    parts: Sequence[Part],
+    *,
+    sure: bool,
+    fills: Sequence[Any] = (),
 ) -> Get:
     """A function that makes an event of the topic from a result of the type ``own``. Raises DefinitionError.
 
     ``edge``: an input of the operator, which has its key. ``sure``: values may be of any of the types of a union, else perhaps only of one of them.
+    ``fills``: those of them that there will be.
     """
     keys = _keys(where, topic, edge)
     cls, declared, getters = topic.type, event_fields(topic.type), dict[str, Get]()
@@ -41,7 +49,7 @@ def filler(
             wrong = f"it has two values for it, that of {found[0][0]}, and that of {found[1][0]}"
         elif found:
             what, given, getters[name] = found[0]
-            if name in declared and not _fits(given, declared[name].type, sure=sure):
+            if name in declared and not _fits(given, declared[name].type, fills, sure=sure):
                 types = " | ".join("None" if one is NoneType else spell(one) for one in given)
                 wrong = f"it is {spell(declared[name].type)}, and that of {what} is {types}"
         elif parameter.default is inspect.Parameter.empty:
@@ -105,16 +113,19 @@ def _inner(get: Callable[[Any], Any], name: str, result: Any, _key: Any, _at_ms:
     return getattr(get(result), name, None)  # None has no such field
 
 
-def _fits(given: Sequence[Any], wanted: Any, *, sure: bool) -> bool:
+def _fits(given: Sequence[Any], wanted: Any, fills: Sequence[Any], *, sure: bool) -> bool:
     """Whether a value of these types can be given for the other; True if that cannot be known."""
     try:
+        certain = {_kind(one) for type_ in fills for one in describe_event(type_).members}
         some = {_kind(one) for type_ in given for one in describe_event(type_).members}
         known = {_kind(one) for one in describe_event(wanted).members}
     except (TypeError, NameError):
         return True
     if "float" in known:
         known.add("int")
-    return "Any" in some | known or (some <= known if sure else not some.isdisjoint(known))
+    if "Any" in some | known:
+        return True
+    return some <= known if sure else not some.isdisjoint(known) and some & certain <= known
 
 
 def _kind(of: TypeSchema) -> str:

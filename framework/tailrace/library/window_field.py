@@ -46,6 +46,8 @@ Result = Callable[[S, Windowed[K, V], Context[K]], None]
 """A method that gets the results of a field."""
 LAST: Final = "~"
 """Begins the names of the timers of fields: it sorts after all names that are likely."""
+_BEHIND: Final = "\U0010fffd"
+"""Sorts after every letter of a field's name."""
 _revising: set[int] = set()
 """The ids of the instances whose methods are called with an early result or a correction."""
 
@@ -125,7 +127,7 @@ class Windows(Component, Generic[E, V]):
 
     def turns(self) -> tuple[str, str]:
         """The names of the timer that closes its windows: the usual one, and behind those of earlier fields."""
-        return LAST + self.attr, LAST * (self.place + 2) + self.attr
+        return LAST + self.attr, LAST + _BEHIND * (self.place + 1) + self.attr
 
     def is_due(self, actor: Any, ctx: Any) -> bool:
         """Whether it has a timer at this instant."""
@@ -161,7 +163,7 @@ class Windows(Component, Generic[E, V]):
         for role in by.roles:
             if not isinstance(role, TimerRole) or role.domain != rows.EVENT_TIME:
                 continue
-            other = declaration.components.get(role.family.lstrip(LAST))
+            other = declaration.components.get(role.family.lstrip(LAST + _BEHIND))
             if role.family.startswith(LAST) and isinstance(other, Windows):
                 if other.place >= self.place:
                     raise UsageError(
