@@ -348,14 +348,6 @@ def topic_event_time_misspelt(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", event_time="dealy")
 
 
-@said(
-    "the app 'flights' has code_files='rates.csv'. Give a list of paths, relative to the folder of its "
-    "module: ..."
-)
-def app_code_files_as_one_text(d: Deck) -> None:
-    tr.App("flights", code_files="rates.csv")
-
-
 @said("the topic 'more' has format='avro'. Write one of 'json', 'msgpack'.")
 def topic_format(d: Deck) -> None:
     d.app.topic("more", Departure, key="tail", format="avro")

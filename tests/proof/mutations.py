@@ -197,7 +197,7 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "core.engine.replay:Replay._check_start", "not record.follows(task.identity)", "False", _OTHER
         ),
         "a-digest-of-the-code-without-its-modules": Mutation(
-            "history.rebuilding.code_digest:code_of", "parts[f'module {name}'] = _module_digest(name)", "pass", "tests/history/rebuilding/test_code.py::test_a_helper_counts"
+            "history.rebuilding.code_digest:code_of", "parts |= {f'sources {name}': _digest(name) for name in own}", "pass", "tests/history/rebuilding/test_code.py::test_a_helper_counts"
         ),
     },
 }  # fmt: skip

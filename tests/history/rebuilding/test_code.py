@@ -15,13 +15,13 @@ import sys
 import textwrap
 import zipfile
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from tailrace.history.rebuilding.code_digest import changed, code_of
+from tailrace.history.rebuilding.code_digest import changed, code_of, differences
 from tailrace.processes.app_loading import find_app
 
 ROOT = Path(__file__).parents[3]
@@ -30,8 +30,6 @@ APP = "till.app:app"
 
 PROJECT = {
     "till/app.py": """
-        from pathlib import Path
-
         import msgspec
 
         import tailrace as tr
@@ -49,7 +47,7 @@ PROJECT = {
             cents: int
 
 
-        app = tr.App("till", code_files=["rates.csv"])
+        app = tr.App("till")
         sold = app.topic("sold", Sold, key="key", key_type=str, event_time="at")
         totals = app.topic("totals", Total, key="key", key_type=str)
 
@@ -62,8 +60,7 @@ PROJECT = {
             def take(self, event: Sold, ctx: tr.Context[str]) -> None:
                 from till.late import discount
 
-                rate = int((Path(__file__).parent / "rates.csv").read_text())
-                self.cents += rules.price(event.cents) * rate - discount()
+                self.cents += rules.price(event.cents) - discount()
                 ctx.emit(totals, Total(ctx.key, self.cents))
     """,
     "till/goods/rules.py": """
@@ -79,8 +76,6 @@ PROJECT = {
         def discount() -> int:
             return 5
     """,
-    "till/unused.py": "NOTHING = 1",
-    "till/rates.csv": "1",
     "beside.py": "SHARE = 1",
     "drive.py": """
         import sys
@@ -94,7 +89,7 @@ PROJECT = {
         from tailrace.processes.app_loading import find_app
         from tailrace.history.rebuilding.driver import rebuild
         from tailrace.history.rebuilding.engines import LocalEngine
-        from tailrace.history.rebuilding.request import Destination, Execution, Request, Source
+        from tailrace.history.rebuilding.request import Destination, Request, Source
         from tailrace.runtime.host import Host
         from tailrace.runtime.options import ServiceOptions
         from tailrace.state.snapshots.arrow import parquet
@@ -127,12 +122,11 @@ PROJECT = {
                 yield from super().run(units, tell)
 
 
-        def again(engine, split):
+        def again(engine):
             asked = Request(
                 app="till.app:app",
                 source=Source(log="log"),
                 to=Destination(uri="made", outputs="parquet:outputs"),
-                execution=Execution(split=split),
             )
             report = rebuild(asked, engine)
             totals = {}
@@ -145,20 +139,14 @@ PROJECT = {
 
 
         if __name__ == "__main__":
-            what, split = sys.argv[1], int(sys.argv[2])
+            what = sys.argv[1]
             if what == "live":
-                live(int(sys.argv[3]), int(sys.argv[4]))
-            elif what == "stopped":
-                again(Stopped(1), split)
-            elif what == "edited":
-                again(Edited(2), split)
+                live(int(sys.argv[2]), int(sys.argv[3]))
             else:
-                for name in sys.argv[3:]:
-                    __import__(name)
-                again(LocalEngine(1), split)
+                again({"stopped": Stopped, "edited": Edited, "again": LocalEngine}[what](2))
     """,
 }
-"""An app in a package without ``__init__.py``, what it imports in each way, a data file, and a program that drives it."""
+"""An app in a package without ``__init__.py``, what it imports in each way, and a program that drives it."""
 
 
 class Done(msgspec.Struct):
@@ -178,67 +166,49 @@ class Project:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(textwrap.dedent(text).lstrip("\n"))
 
-    def drive(
-        self, what: str, split: int = 1, *more: object, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        path = os.pathsep.join([str(self.folder), str(ROOT / "framework")])
+    def drive(self, what: str, *more: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self._run([sys.executable, "drive.py", what, *map(str, more)], self.folder, **environment)
+
+    def interrupted(self) -> None:
+        ended = self.drive("stopped")
+        assert "InterruptedError" in ended.stderr, ended.stderr
+
+    def again(self, **environment: str) -> Done:
+        ended = self.drive("again", **environment)
+        assert ended.returncode == 0, ended.stderr
+        return msgspec.json.decode(ended.stdout, type=Done)
+
+    def parts(self, path: Path) -> dict[str, str]:
+        """The code of the app where it is found in ``path``, by another process."""
+        program = (
+            "import json\nfrom tailrace.processes.app_loading import find_app\n"
+            "from tailrace.history.rebuilding.code_digest import code_of, differences\n"
+            f"parts = code_of({APP!r}, find_app({APP!r}).plan())\n"
+            "assert differences(parts) == []\nprint(json.dumps(parts))"
+        )
+        ended = self._run([sys.executable, "-c", program], path)
+        assert ended.returncode == 0, ended.stderr
+        return msgspec.json.decode(ended.stdout, type=dict[str, str])
+
+    def _run(self, command: list[str], path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        paths = os.pathsep.join([str(path), str(ROOT / "framework")])
         return subprocess.run(
-            [sys.executable, "drive.py", what, str(split), *map(str, more)],
+            command,
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **environment},
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
 
-    def parts(self, name: str, path: Path) -> dict[str, str]:
-        """The code of the app where it is found in ``path``; written to a file of that name."""
-        said = self._python(f"code_of({APP!r}, find_app({APP!r}).plan())", path)
-        if name:
-            (self.folder / name).write_text(said)
-        return msgspec.json.decode(said, type=dict[str, str])
 
-    def compared(self, name: str, path: Path) -> list[str]:
-        """What of the code that was written is another where the app is found in ``path``."""
-        noted = msgspec.json.decode((self.folder / name).read_bytes(), type=dict[str, str])
-        return sorted(
-            msgspec.json.decode(self._python(f"differences({APP!r}, {noted!r})", path), type=list[str])
-        )
-
-    def _python(self, expression: str, path: Path) -> str:
-        program = (
-            "import json\nfrom tailrace.processes.app_loading import find_app\n"
-            "from tailrace.history.rebuilding.code_digest import code_of, differences\n"
-            f"find_app({APP!r})\nprint(json.dumps({expression}))"
-        )
-        return subprocess.run(
-            [sys.executable, "-B", "-c", program],
-            cwd="/",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(path), str(ROOT / "framework")])},
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=300,
-            check=True,
-        ).stdout
-
-    def interrupted(self, split: int = 1) -> None:
-        ended = self.drive("stopped", split)
-        assert "InterruptedError" in ended.stderr, ended.stderr
-
-    def again(self, split: int = 1, *more: str, **environment: str) -> Done:
-        ended = self.drive("again", split, *more, **environment)
-        assert ended.returncode == 0, ended.stderr
-        return msgspec.json.decode(ended.stdout, type=Done)
-
-
-def expected(*, percent: int = 20, share: int = 1, less: int = 5, rate: int = 1) -> dict[str, int]:
+def expected(percent: int = 20) -> dict[str, int]:
     """The oracle."""
     found: dict[str, int] = {}
     for at in range(ROUNDS):
         for key in range(KEYS):
-            cents = (key + at) * (100 + percent) * share * rate - less
-            found[f"key-{key}"] = found.get(f"key-{key}", 0) + cents
+            found[f"key-{key}"] = found.get(f"key-{key}", 0) + (key + at) * (100 + percent) - 5
     return found
 
 
@@ -246,7 +216,7 @@ def expected(*, percent: int = 20, share: int = 1, less: int = 5, rate: int = 1)
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose app has run."""
     made = Project(tmp_path_factory.mktemp("lived"))
-    ended = made.drive("live", 1, KEYS, ROUNDS)
+    ended = made.drive("live", KEYS, ROUNDS)
     assert ended.returncode == 0, ended.stderr
     return made.folder
 
@@ -257,50 +227,23 @@ def project(lived: Path, tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "part", "now", "split"),
-    [
-        ("till/tax.py", "PERCENT = 30", "module till.tax", {"percent": 30}, 2),
-        ("beside.py", "SHARE = 2", "module beside", {"share": 2}, 1),
-        ("till/late.py", "def discount() -> int:\n    return 6", "module till.late", {"less": 6}, 1),
-        ("till/rates.csv", "3", "file rates.csv", {"rate": 3}, 1),
-        ("till/tax.py", "PERCENT = 20  # at all", "module till.tax", {}, 1),
-    ],
-)
-def test_what_other_code_has_done_is_not_used(
-    project: Project, name: str, text: str, part: str, now: dict[str, Any], split: int
-) -> None:
-    """A helper of the package, a module beside it, one that is imported when a handler is called, a data file, a comment."""
-    project.interrupted(split)
-    project.write(name, text)
-    done = project.again(split)
-    assert not done.resumed
-    assert [note for note in done.notes if f"the code has changed since it was begun: {part}" in note]
-    assert done.totals == expected(**now)
-
-
-def test_the_same_code_resumes_whatever_was_imported_and_whatever_the_hash_seed_is(project: Project) -> None:
+def test_what_other_code_has_done_is_not_used(project: Project) -> None:
     project.interrupted()
-    project.write("till/unused.py", "NOTHING = 2")
+    project.write("till/tax.py", "PERCENT = 30")
+    done = project.again()
+    assert not done.resumed
+    (note,) = (note for note in done.notes if "the code has changed since it was begun" in note)
+    assert note.endswith(": sources till")
+    assert done.totals == expected(30)
+
+
+def test_the_same_code_resumes(project: Project) -> None:
+    project.interrupted()
     compileall.compile_dir(project.folder / "till", quiet=2)
-    done = project.again(1, "till.unused", "till.late", "beside", PYTHONHASHSEED="7")
+    project.write("till/rates.csv", "3")
+    done = project.again(PYTHONHASHSEED="7")
     assert done.resumed
     assert done.totals == expected()
-
-
-def test_a_zip_of_the_project_is_the_same_code_in_another_process(project: Project, tmp_path: Path) -> None:
-    """As Spark ships it to its workers: another place, a zip, and nothing imported yet but the app."""
-    noted = project.parts("noted.json", project.folder)
-    packed = tmp_path / "packed.zip"
-    with zipfile.ZipFile(packed, "w") as zipped:
-        till = project.folder / "till"  # the folder itself, too: a package without __init__.py needs it
-        for place in [till, *till.rglob("*"), project.folder / "beside.py"]:
-            zipped.write(place, place.relative_to(project.folder))
-    assert project.parts("", packed) == noted
-    assert project.compared("noted.json", packed) == []
-    project.write("till/late.py", "def discount() -> int:\n    return 6")
-    project.write("till/rates.csv", "2")
-    assert project.compared("noted.json", project.folder) == ["file rates.csv", "module till.late"]
 
 
 def test_a_process_with_other_code_does_no_part_of_it(project: Project) -> None:
@@ -308,21 +251,28 @@ def test_a_process_with_other_code_does_no_part_of_it(project: Project) -> None:
     ended = project.drive("edited")
     assert ended.returncode != 0
     assert "the code of the app 'till' is not the same in a process of the rebuild" in ended.stderr
-    assert "module till.tax" in ended.stderr
+    assert "sources till" in ended.stderr
     done = project.again()
     assert not done.resumed
-    assert done.totals == expected(percent=300)
+    assert done.totals == expected(300)
 
 
-def test_a_named_file_that_is_not_there_is_told_before_anything_is_begun(project: Project) -> None:
-    (project.folder / "till" / "rates.csv").unlink()
-    ended = project.drive("again")
-    assert "'rates.csv', which the app names as a part of its code, cannot be read" in ended.stderr
-    assert not (project.folder / "made").exists()
+def test_a_moved_checkout_and_a_zip_are_the_same_code(project: Project, tmp_path: Path) -> None:
+    """Spark ships a zip to its workers."""
+    noted = project.parts(project.folder)
+    moved, packed = tmp_path / "moved", tmp_path / "packed.zip"
+    shutil.copytree(project.folder / "till", moved / "till")
+    shutil.copy(project.folder / "beside.py", moved)
+    with zipfile.ZipFile(packed, "w") as zipped:
+        for place in moved.rglob("*"):  # folders, too: till has no __init__.py
+            zipped.write(place, place.relative_to(moved))
+    assert project.parts(moved) == noted
+    assert project.parts(packed) == noted
+    assert {"sources till", "sources beside"} == {part for part in noted if part.startswith("sources ")}
 
 
-def law_parts(folder: Path, modules: Mapping[str, str]) -> dict[str, str]:
-    """The code of the app in ``law_till.app``, without processes."""
+def law_parts(folder: Path, modules: Mapping[str, str], app: str = "law_till.app") -> dict[str, str]:
+    """The code of the app in this module, without processes."""
     for name, text in modules.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -332,7 +282,9 @@ def law_parts(folder: Path, modules: Mapping[str, str]) -> dict[str, str]:
         before = set(sys.modules)
         importlib.invalidate_caches()
         try:
-            return code_of("law_till.app:app", find_app("law_till.app:app").plan())
+            parts = code_of(f"{app}:app", find_app(f"{app}:app").plan())
+            assert differences(parts) == []
+            return parts
         finally:
             for name in set(sys.modules) - before:
                 if name.startswith("law_"):
@@ -342,54 +294,51 @@ def law_parts(folder: Path, modules: Mapping[str, str]) -> dict[str, str]:
 LAW_APP = "import tailrace as tr\n{}\napp = tr.App('till', partitions=1)\n"
 
 
-def check_that_a_helper_counts(folder: Path) -> None:
-    """A module that the app's own one imports is a part of its code."""
-    before = law_parts(
-        folder, {"law_till/app.py": LAW_APP.format("import law_rate"), "law_rate.py": "RATE = 1\n"}
-    )
-    after = law_parts(folder, {"law_rate.py": "RATE = 100\n"})
-    assert changed(before, after) == ["module law_rate"]
-
-
 def test_a_helper_counts(tmp_path: Path) -> None:
-    check_that_a_helper_counts(tmp_path)
+    """A module that the app's own one imports is a part of its code."""
+    modules = {"law_till/app.py": LAW_APP.format("import law_rate"), "law_rate.py": "RATE = 1\n"}
+    before = law_parts(tmp_path, modules)
+    after = law_parts(tmp_path, {"law_rate.py": "RATE = 100\n"})
+    assert changed(before, after) == ["sources law_rate"]
 
 
 @pytest.mark.parametrize(
-    ("statement", "counted"),
+    ("name", "text", "parts"),
     [
-        ("", set[str]()),
-        ("import law_till.rates.day", {"law_till.rates", "law_till.rates.day", "law_till.shared"}),
-        ("from .rates import day as of", {"law_till.rates", "law_till.rates.day", "law_till.shared"}),
-        ("from .rates import *", {"law_till.rates", "law_till.rates.day", "law_till.shared"}),
-        ("def late():\n    from . import shared", {"law_till.shared"}),
-        ("def late():\n    if late: import msgspec, law_beside as other", {"law_beside"}),
-        (
-            "def late(name):\n    import importlib\n    importlib.import_module(name)",
-            {"law_till.rates", "law_till.rates.day", "law_till.shared", "law_till.broken"},
-        ),
-        (
-            "from importlib import import_module as load\ndef late(name):\n    load(name)",
-            {"law_till.rates", "law_till.rates.day", "law_till.shared", "law_till.broken"},
-        ),
-        (
-            "def late():\n    from . import broken",
-            {"law_till.rates", "law_till.rates.day", "law_till.shared", "law_till.broken"},
-        ),
+        ("law_till/rates/day.py", "RATE = 2\n", ["sources law_till"]),  # nothing has imported it
+        ("law_till/app.py", LAW_APP.format("import law_beside  # a comment"), ["sources law_till"]),
+        ("law_till/more.py", "", ["sources law_till"]),
+        ("law_till/rates.csv", "2", []),
+        ("law_beside/rules.py", "", ["sources law_beside"]),
+        ("law_unused.py", "RATE = 2\n", []),
     ],
 )
-def test_every_module_that_can_run_counts_and_no_other(
-    tmp_path: Path, statement: str, counted: set[str]
+def test_every_source_below_the_packages_that_are_loaded_counts(
+    tmp_path: Path, name: str, text: str, parts: list[str]
 ) -> None:
     modules = {
-        "law_till/app.py": LAW_APP.format(statement),
-        "law_till/rates/__init__.py": "from law_till import shared",
-        "law_till/rates/day.py": "RATE = 1",
-        "law_till/shared.py": "import json",
-        "law_till/broken.py": "what it imports cannot be seen",
-        "law_beside.py": "",
+        "law_till/app.py": LAW_APP.format("import law_beside"),
+        "law_till/rates/day.py": "RATE = 1\n",
+        "law_beside/__init__.py": "",
+        "law_unused.py": "RATE = 1\n",
     }
-    found = {
-        part.removeprefix("module ") for part in law_parts(tmp_path, modules) if part.startswith("module ")
-    }
-    assert found == {"law_till.app", *counted}
+    assert changed(law_parts(tmp_path, modules), law_parts(tmp_path, {name: text})) == parts
+
+
+@pytest.mark.parametrize(("folder", "parts"), [("scripts", ["sources law_rate"]), ("site-packages", [])])
+def test_of_a_script_in_a_folder_the_modules_count_that_it_imports_unless_packages_are_installed_there(
+    tmp_path: Path, folder: str, parts: list[str]
+) -> None:
+    place = tmp_path / folder
+    modules = {"law_till.py": LAW_APP.format("import law_rate"), "law_rate.py": "", "law_other.py": ""}
+    before = law_parts(place, modules, "law_till")
+    after = law_parts(place, {"law_rate.py": "RATE = 1\n", "law_other.py": "RATE = 1\n"}, "law_till")
+    assert changed(before, after) == parts
+
+
+def test_the_versions_of_what_is_installed_count(tmp_path: Path) -> None:
+    before = law_parts(tmp_path, {"law_till/app.py": LAW_APP.format("")})
+    assert before["package msgspec"] == metadata.version("msgspec")
+    other = {"package msgspec": "0.1", "package pip": "0.1", "package not-installed-here": "1"}
+    assert changed(before, before | other) == sorted(other)
+    assert differences(other) == ["package msgspec"]  # a worker compares what it has loaded

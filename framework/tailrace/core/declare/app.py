@@ -50,9 +50,8 @@ class App(Tables):
       stops the task. ``"dead-letter"`` sends the event to the app's dead letters with the reason, and
       continues; a mistake in the code (NameError, AttributeError, TypeError, ``tr.UsageError``) still stops
       the task. ``"dead-letter-all"`` continues after those, too. A topic may have its own.
-    - ``version``: recorded with the history. Change it when a change of the code changes results.
-    - ``code_files``: data files that handlers or their modules read, relative to the folder of the app's
-      module (``["rates.csv"]``). An interrupted rebuild is resumed only if code and files are unchanged.
+    - ``version``: recorded with the history. Change it when a change of the code, or of a file that handlers
+      read, changes results.
     - ``tracing``: what handlers emit and send carries the trace of their record on (header ``traceparent``), with a span of
       its own. A service sends these spans to OpenTelemetry; see ``docs/operating.md``.
 
@@ -70,7 +69,6 @@ class App(Tables):
         partitions: int = 4,
         on_error: Literal["stop", "dead-letter", "dead-letter-all"] = "stop",
         version: str = "1",
-        code_files: Sequence[str] = (),
         tracing: bool = False,
     ) -> None:
         legal_name(name, "an app", limit=120)
@@ -83,13 +81,7 @@ class App(Tables):
                 f"the app {name!r} has version={version!r}",
                 hint='Give a string that is not empty, such as "1".',
             )
-        if isinstance(code_files, str) or not all(type(one) is str and one for one in code_files):
-            raise DefinitionError(
-                f"the app {name!r} has code_files={code_files!r}",
-                hint='Give a list of paths, relative to the folder of its module: code_files=["rates.csv"].',
-            )
         self.name = name
-        self.code_files = tuple(code_files)
         self.partitions = partitions
         self.on_error = one_of(f"the app {name!r}", "on_error", on_error, ON_ERROR)
         self.version, self.tracing = version, bool(tracing)

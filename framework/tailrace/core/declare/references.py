@@ -64,8 +64,8 @@ class References:
         self.actors: set[type[Any]] = set()
         self.names: set[str] = set()
         self._bases: tuple[type[Any], ...] = () if cls is None else cls.__mro__
-        self._roots = {_root(one.__module__) for one in self._bases if not _is_library(one)}
-        self._roots.add(_root(_module_of(handler)))
+        self._roots = {code_root(one.__module__) for one in self._bases if not _is_library(one)}
+        self._roots.add(code_root(_module_of(handler)))
         self._owners: list[Any] = []  # of attributes
         self._seen: dict[int, Any] = {}  # it holds the objects, so that an id stays theirs
         self._search((handler, *(() if cls is None else self._class(cls))))
@@ -131,7 +131,7 @@ class References:
             yield from (sys.modules[name] for name in places & sys.modules.keys())
 
     def _is_own(self, module: str) -> bool:
-        return _root(module) in self._roots
+        return code_root(module) in self._roots
 
 
 def _attributes(owner: Any, names: set[str]) -> Iterator[Any]:
@@ -176,9 +176,11 @@ def _names(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
     return names.union(*(one for one, _ in pairs)), attributes.union(*(one for _, one in pairs))
 
 
-@functools.lru_cache(maxsize=4096)
-def _root(module: str) -> str:
-    """The folder of a module's top-level package, or that package if it is an installed one."""
+def code_root(module: str) -> str:
+    """The folder of a module's top-level package, or that package if it is an installed one.
+
+    Modules with one root are the code of one app.
+    """
     top = module.partition(".")[0]
     found = sys.modules.get(top)
     place = next(iter(getattr(found, "__path__", ())), None) or getattr(found, "__file__", None) or ""

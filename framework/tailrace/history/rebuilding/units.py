@@ -67,7 +67,7 @@ def _check(plan: Plan, job: Job) -> None:
             f"{job.request.app!r} is here {here[0]!r} version {here[1]!r} with {here[2]}",
             hint="Every process of a rebuild needs the same code.",
         )
-    other = _other_code(job.request.app, tuple(job.code.items()))
+    other = _other_code(tuple(job.code.items()))
     if other:
         raise ReplayDivergedError(
             f"the code of the app {job.app!r} is not the same in a process of the rebuild as where it "
@@ -78,9 +78,9 @@ def _check(plan: Plan, job: Job) -> None:
 
 
 @lru_cache(8)
-def _other_code(reference: str, noted: tuple[tuple[str, str], ...]) -> list[str]:
+def _other_code(noted: tuple[tuple[str, str], ...]) -> list[str]:
     """The differences in code, computed once per process: imported code does not change any more."""
-    return differences(reference, dict(noted))
+    return differences(dict(noted))
 
 
 _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
