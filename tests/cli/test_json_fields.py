@@ -87,15 +87,6 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "rebuild --plan": [SHOP, "--to", tmp_path / "rebuilt", "--workers", 1],
         "replay": [SHOP],
         "reshape": [SHOP, "--partitions", 2, "--to", tmp_path / "new", "--snapshots", tmp_path / "snapshots"],
-        "reshape --check": [
-            "--snapshots",
-            tmp_path / "snapshots",
-            SHOP,
-            "--to",
-            tmp_path / "new",
-            "--rekey",
-            f"{tmp_path / 'same.py'}:same",
-        ],
         "retire": ["shop"],
         "schemas check": ["services.sensors:app", "--lock", "schemas/schemas.lock.json"],
         "schemas lock": [SHOP, "--lock", tmp_path / "lock"],
@@ -124,7 +115,6 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
     if "ID" in given:
         (letter,) = done("dead-letters", "list", "shop", "--json", *where).lines
         given = [letter["id"] if one == "ID" else one for one in given]
-    (tmp_path / "same.py").write_text("def same(actor, key, state):\n    return key\n", "utf-8")
     if command == "migrate":
         done("log", "copy", tmp_path / "copied", "--log", place / "log")
     if command.startswith("upgrade"):

@@ -11,13 +11,6 @@ from tests.cli import shop
 from tests.cli.commands import SHOP, done, run
 from tests.cli.shop import Purchase
 
-REKEY = """
-def shout(actor, key, state):
-    if actor == "Customer":
-        state["cents"] += 1
-    return key.upper() if key != "c" else 1 / 0
-"""
-
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[Any]:
@@ -27,23 +20,7 @@ def command(tmp_path: Path) -> list[Any]:
     lines = b"\n".join(shop.purchases.encode(Purchase(one, 1, 4)) for one in ("a", "B", "c"))
     done("log", "append", "purchases", "--app", SHOP, "--log", log, stdin=lines)
     done("run", SHOP, "--until-end", "--log", log, "--state", tmp_path / "state")
-    (tmp_path / "rekey.py").write_text(REKEY, "utf-8")
     return ["reshape", SHOP, "--log", log, "--to", tmp_path / "new", "--snapshots", tmp_path / "snapshots"]
-
-
-def test_a_check_names_what_would_change_and_the_keys_that_fail(command: list[Any], tmp_path: Path) -> None:
-    ended = run(*command, "--rekey", f"{tmp_path / 'rekey.py'}:shout", "--check")
-    assert ended.code == 1
-    counts, failed = ended.out.splitlines()
-    assert sorted(counts.removeprefix("Customer: ").split(", ")) == [
-        "1 with other keys",
-        "2 with other fields",
-        "3 keys",
-    ]
-    assert failed == "1 key failed, the first: Customer 'c': ZeroDivisionError: division by zero"
-    assert not (tmp_path / "new").exists()
-    ended = run(*command, "--rekey", f"{tmp_path / 'rekey.py'}:shout")
-    assert (ended.code, "1 key failed" in ended.err) == (1, True)
 
 
 def test_it_says_how_to_continue(command: list[Any]) -> None:
@@ -52,17 +29,9 @@ def test_it_says_how_to_continue(command: list[Any]) -> None:
     assert (ended.code, "the target has records in" in ended.err) == (1, True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--check"], "--check says what --rekey would do"),
-        ([], "has 3 partitions already"),
-        (["--rekey", "nowhere.py:nothing"], "is no function of a file"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(command: list[Any], arguments: list[str], said: str) -> None:
-    ended = run(*command, *arguments)
-    assert (ended.code != 0, said in ended.err) == (True, True), ended.err
+def test_the_same_number_of_partitions_is_refused(command: list[Any]) -> None:
+    ended = run(*command)
+    assert (ended.code, "has 3 partitions already" in ended.err) == (2, True), ended.err
 
 
 def test_fewer_partitions_than_workers_or_than_the_code_has_are_refused_in_a_sentence(
@@ -89,21 +58,24 @@ def test_fewer_partitions_than_workers_or_than_the_code_has_are_refused_in_a_sen
 def test_canonical_order_does_not_undo_what_only_the_snapshot_has(
     command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cents become tenths of a cent: 40 for each purchase of 4, and a later purchase of 5 counts as it is."""
-    (tmp_path / "rekey.py").write_text(
-        'def tenths(actor, key, state):\n    state["cents"] *= 10\n    return key\n', "utf-8"
-    )
-    done(*command, "--rekey", f"{tmp_path / 'rekey.py'}:tenths")
+    done(*command, "--partitions", 2)
+    source = Path(shop.__file__).read_text("utf-8").replace("partitions=3", "partitions=2")
+    (tmp_path / "halved.py").write_text(source, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
     new, state, uri = tmp_path / "new", tmp_path / "new-state", tmp_path / "rebuilt"
     more = shop.purchases.encode(Purchase("a", 2, 5))
-    done("log", "append", "purchases", "--app", SHOP, "--log", new, stdin=more)
-    done("run", SHOP, "--until-end", "--log", new, "--state", state)
-    source = Path(shop.__file__).read_text("utf-8")
+    done("log", "append", "purchases", "--app", "halved:app", "--log", new, stdin=more)
+    done("run", "halved:app", "--until-end", "--log", new, "--state", state)
     newer = source.replace('tr.App("shop",', 'tr.App("shop", version="2",')
     assert newer != source
     (tmp_path / "newer.py").write_text(newer, "utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    upgrade = [f"{shop.__file__}:app", "--to", f"{tmp_path / 'newer.py'}:app", "--snapshots", tmp_path / "up"]
+    upgrade = [
+        f"{tmp_path / 'halved.py'}:app",
+        "--to",
+        f"{tmp_path / 'newer.py'}:app",
+        "--snapshots",
+        tmp_path / "up",
+    ]
     rebuild = ["rebuild", "newer:app", "--log", new, "--to", uri, "--order", "canonical", "--workers", 1]
     for one in (
         rebuild,
@@ -118,7 +90,7 @@ def test_canonical_order_does_not_undo_what_only_the_snapshot_has(
     done(*rebuild, "--from-snapshot", base)
     run_newer = ["run", "newer:app", "--until-end", "--log", new, "--state", state]
     done(*run_newer, "--from-snapshot", uri, "--replace-state")
-    wanted = {"a": 45, "B": 40, "c": 40}
+    wanted = {"a": 9, "B": 4, "c": 4}
     for key, cents in wanted.items():
         assert done("get", "newer:app", "Customer", key, "cents", "--log", new).out.split()[-1] == str(cents)
     ended = run(*rebuild)  # still: the state that it now begins with rests upon the reshaped one

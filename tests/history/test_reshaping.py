@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from random import Random
 from shutil import rmtree
@@ -21,11 +20,10 @@ import tailrace as tr
 from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.errors import AppMovedError, FencedError, OptionError, SnapshotMismatchError
+from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
 from tailrace.core.records import Output
 from tailrace.history.moving.copying import Copied
-from tailrace.history.moving.reshaping import _Reshaping, forwarder, reshape
-from tailrace.history.moving.rewriting import Rewrite
+from tailrace.history.moving.reshaping import _Reshaping, reshape
 from tailrace.history.moving.spreading import Spread
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.residence import check_lives_here
@@ -34,7 +32,6 @@ from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
 from tailrace.history.snapshots.taking import take_snapshot
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.log.interface import StoredLog
 from tailrace.runtime.preparing import prepare_log
 from tailrace.runtime.progress import last_phase
@@ -195,10 +192,10 @@ def test_a_rebuild_from_the_snapshot_comes_to_the_state(
     assert "differences: none" in done("compare", *app, "rebuilt", "log2").out
 
 
-def killed_after(life: Life, step: str, *more: str) -> None:
+def killed_after(life: Life, step: str) -> None:
     """The command, in a process that kills itself after a step."""
     command = [sys.executable, "-m", "tests.kafka.killed_move", step, "reshape", "tests.history.depots:of_2"]
-    command += ["--partitions", "2", "--log", "log1", "--to", "new", "--snapshots", "snapshots", *more]
+    command += ["--partitions", "2", "--log", "log1", "--to", "new", "--snapshots", "snapshots"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     killed = subprocess.run(command, cwd=life.folder, env=environment, check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -224,52 +221,7 @@ def test_one_that_is_killed_is_repeated_until_it_is_done(life: Life, step: str) 
     check_rest(life)
 
 
-@pytest.mark.parametrize("step", RESHAPING)
-def test_producers_go_on_and_what_they_write_is_forwarded_once_wherever_it_is_killed(
-    life: Life, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spread, commit, events = _Reshaping._spread, EmbeddedWriter.commit, iter(EVENTS[150:])
-    killed_after(life, step, "--follow")
-
-    def produced(log: StoredLog, count: int) -> None:
-        log.append_all(outputs([*islice(events, count)]))
-
-    def spread_meanwhile(*given: Any) -> Any:
-        produced(life.log, 2)
-        return spread(*given)
-
-    produced(life.log, 12)
-    new = EmbeddedLog(life.folder / "new")
-    monkeypatch.setattr(_Reshaping, "_spread", spread_meanwhile)
-    reshape(life.plan, life.log, new, str(life.folder / "snapshots"), 2, live=True)
-
-    def kill(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    produced(life.log, 3)
-    forwarding = forwarder(life.plan, life.log, new)
-    monkeypatch.setattr(EmbeddedWriter, "commit", kill)
-    with pytest.raises(KeyboardInterrupt):
-        forwarding.step()
-    monkeypatch.setattr(EmbeddedWriter, "commit", commit)
-    forwarding.close()
-    first, second = (forwarder(life.plan, life.log, new) for _ in range(2))
-    with pytest.raises(FencedError):
-        first.step()
-    assert second.step()
-    produced(life.log, 5)
-    assert (second.step(), second.step()) == (5, 0)
-    second.close()
-    life.log.close()
-    life.log, life.plan, life.stores = new, make_app(2).plan(), {}
-    produced(life.log, 100)
-    life.run(to_the_end=True)
-    assert found(life.log) == expected(EVENTS)
-
-
-def test_what_is_written_meanwhile_is_refused_unless_it_is_forwarded(
-    life: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_meanwhile_is_refused(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     publish, uri = _Reshaping._spread, str(life.folder / "snapshots")
 
     def write_meanwhile(*given: Any) -> Any:
@@ -279,12 +231,16 @@ def test_what_is_written_meanwhile_is_refused_unless_it_is_forwarded(
     monkeypatch.setattr(_Reshaping, "_spread", write_meanwhile)
     with pytest.raises(AppMovedError, match="something has written to the topics") as refused:
         reshape(life.plan, life.log, life.new_log(), uri, 2)
-    assert "--follow" in str(refused.value.hint)
-    monkeypatch.setattr(_Reshaping, "_spread", publish)
-    made = life.new_log()
-    reshape(life.plan, life.log, made, uri, 2)
-    with pytest.raises(OptionError, match="was reshaped without --follow"):
-        forwarder(life.plan, life.log, made)
+    assert "Stop the producers" in str(refused.value.hint)
+
+
+def test_a_snapshot_of_another_reshape_is_not_taken(life: Life, tmp_path: Path) -> None:
+    one, other = (EmbeddedLog(tmp_path / name) for name in ("one", "other"))
+    uri, targets = str(tmp_path / "snapshots"), (one, one, other)
+    made = [reshape(life.plan, life.log, target, uri, 2)[0].id for target in targets]
+    assert made[0] == made[1] != made[2]
+    one.close()
+    other.close()
 
 
 def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
@@ -315,26 +271,6 @@ def test_what_would_be_wrong_is_refused(life: Life, tmp_path: Path) -> None:
         reshape(life.plan, life.log, other, uri, 2)
     new.close()
     other.close()
-
-
-def test_other_keys_are_refused_while_messages_to_the_old_ones_are_under_way(
-    life: Life, tmp_path: Path
-) -> None:
-    (tmp_path / "same.py").write_text("def same(actor, key, state):\n    return key\n", "utf-8")
-    new, uri, rewrite = (
-        EmbeddedLog(tmp_path / "new"),
-        str(tmp_path / "snapshots"),
-        Rewrite.of(f"{tmp_path / 'same.py'}:same"),
-    )
-    with pytest.raises(SnapshotMismatchError, match="messages to the old keys are under way"):
-        reshape(life.plan, life.log, new, uri, 3, rewrite)
-    life.run()
-    before = life.rows()
-    reshape(life.plan, life.log, new, uri, 3, rewrite)
-    life.log.close()
-    life.log, life.stores = new, {}
-    assert life.rows() == before
-    check_rest(life)
 
 
 def test_events_that_another_actor_has_handled_and_that_wait_are_refused(tmp_path: Path) -> None:

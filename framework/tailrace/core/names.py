@@ -71,11 +71,6 @@ def moves_of(app: str) -> str:
     return f"{app}.moves"
 
 
-def forwarded_of(app: str) -> str:
-    """The topic that notes up to where the inputs of a reshaped app are on its new log."""
-    return f"{app}.forwarded"
-
-
 def upgrades_of(app: str) -> str:
     """The topic that notes which version of the app may run."""
     return f"{app}.upgrades"

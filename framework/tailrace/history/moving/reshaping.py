@@ -1,6 +1,6 @@
 """An app continues on another log with another number of partitions, as if it had always had them.
 
-Theory. The rows of a snapshot and the inputs go to other tasks by the murmur2 of their keys (see ``rewriting`` for other keys). The
+Theory. The rows of a snapshot and the inputs go to other tasks by the murmur2 of their keys. The
 new history begins with the new snapshot: it is the *base* on the new tapes. So all that refers to offsets or tasks of the old log
 stays there. The old log is only read::
 
@@ -22,8 +22,7 @@ those in the cut. Such an event is read again. So it must wait in all that take 
 back to the actor's.
 
 Steps, of which each can be repeated: ``arriving`` on the target; the rows are written; the topics are copied, each from where its copy
-ends (the merge is the same each time, as the app is stopped, and where the copies of inputs end is noted if producers write meanwhile,
-see ``forwarding``); the snapshot is published; the tasks are begun from it; ``arrived``. A
+ends (the merge is the same each time, as the app and its producers are stopped); the snapshot is published; the tasks are begun from it; ``arrived``. A
 snapshot is found again by the identity in its cuts, which follows from the old cuts.
 """
 
@@ -41,17 +40,14 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
-from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.input_decoder import InputDecoder
 from tailrace.core.engine.redriven import Addressees
-from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError, UsageError
+from tailrace.core.errors import AppMovedError, OptionError, SnapshotMismatchError
 from tailrace.core.names import moves_of, transactional_id
 from tailrace.core.records import CHANNEL, DELETED
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.moving.copying import BEGIN_AGAIN, Copied, create_topic
-from tailrace.history.moving.forwarding import Forwarder, note_ends, noted_ends
 from tailrace.history.moving.moving import Moving, check_source, is_at, move_of, stopped
-from tailrace.history.moving.rewriting import Rewrite, Rewritten
 from tailrace.history.moving.spreading import Spread
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import prepare_topics, topics_of
@@ -60,7 +56,7 @@ from tailrace.history.reading.generations import at_generation, located
 from tailrace.history.reading.handed_over import handed_over
 from tailrace.history.reading.residence import note_move
 from tailrace.history.reading.same_topics import check_history
-from tailrace.history.reading.stretches import batches, first
+from tailrace.history.reading.stretches import batches
 from tailrace.history.snapshots.start_from_snapshot import Start, start_from
 from tailrace.history.snapshots.taking import TakingOptions, take_snapshot
 from tailrace.log.interface import StoredLog, TopicPartition
@@ -72,43 +68,22 @@ _HINT = "Run the app on the old log until it has handled everything (--until-end
 _NOTHING: frozenset[int] = frozenset()
 
 
-def rewritten(plan: Plan, source: StoredLog, uri: str, rewrite: Rewrite) -> Rewritten:
-    """What a function makes of the state, without writing anything but a snapshot. The app may run meanwhile."""
-    before = _before(plan, source)
-    snapshots = Snapshots(uri, plan.app)
-    made = take_snapshot(before, source, snapshots, TakingOptions(automatic=True))
-    return Rewritten(plan, snapshots.open(made.id), rewrite)
-
-
 def reshape(
-    plan: Plan,
-    source: StoredLog,
-    target: StoredLog,
-    uri: str,
-    partitions: int,
-    rewrite: Rewrite | None = None,
-    *,
-    live: bool = False,
+    plan: Plan, source: StoredLog, target: StoredLog, uri: str, partitions: int
 ) -> tuple[Manifest, list[Copied]]:
-    """Let an app that is stopped continue on ``target`` with other partitions or keys; ``uri``: where snapshots are. Returns the snapshot
-    that it begins with, and what was copied. ``live``: producers may write to its inputs meanwhile, for a ``Forwarder``.
-    Raises OptionError, AppMovedError, SnapshotMismatchError, UnknownTopicError or TaskOwnedError.
+    """Let an app that is stopped continue on ``target`` with other partitions; ``uri``: where snapshots are. Returns the snapshot
+    that it begins with, and what was copied. Raises OptionError, AppMovedError, SnapshotMismatchError, UnknownTopicError or TaskOwnedError.
     """
     if source.identity == target.identity:
         raise OptionError("the app is to be reshaped into its own log", hint="Name another log (--to).")
     before = _before(plan, source)
-    if partitions == before.partitions and rewrite is None:
+    if partitions == before.partitions:
         raise OptionError(f"the app {plan.app!r} has {partitions} partitions already")
     check_history(plan.app, source, plan.inputs)
     with stopped([before], source):
         for number in range(before.partitions):  # what a killed process has left open is aborted
             source.writer(transactional_id(plan.app, number)).close()
-        return _Reshaping(before, source, target, uri, partitions, rewrite, live=live).run()
-
-
-def forwarder(plan: Plan, source: StoredLog, target: StoredLog, rewrite: Rewrite | None = None) -> Forwarder:
-    """What forwards to the new log of a reshaped app what comes to the inputs of the old one."""
-    return Forwarder(_before(plan, source), source, target, rekeyed=rewrite is not None)
+        return _Reshaping(before, source, target, uri, partitions).run()
 
 
 def _before(plan: Plan, source: StoredLog) -> Plan:
@@ -117,18 +92,7 @@ def _before(plan: Plan, source: StoredLog) -> Plan:
 
 
 class _Reshaping:
-    def __init__(
-        self,
-        plan: Plan,
-        source: StoredLog,
-        target: StoredLog,
-        uri: str,
-        partitions: int,
-        rewrite: Rewrite | None,
-        *,
-        live: bool,
-    ) -> None:
-        self._rewrite, self._live = rewrite, live
+    def __init__(self, plan: Plan, source: StoredLog, target: StoredLog, uri: str, partitions: int) -> None:
         self._before = plan
         self._after = replace(at_generation(plan, 0), partitions=partitions)  # no upgrade has been there
         self._source, self._target, self._snapshots, self._uri = source, target, Snapshots(uri, plan.app), uri
@@ -137,17 +101,10 @@ class _Reshaping:
         self._cuts = {number: tape.decode_cut(cut) for number, cut in found.items() if cut}
         addressees = Addressees(plan, {})
         self._decoders = {one.name: InputDecoder(plan, one, addressees) for one in plan.inputs}
-        past = blake2b(
-            b"%d" % partitions + target.identity + (rewrite.digest if rewrite else b""), digest_size=16
-        )
+        past = blake2b(b"%d" % partitions + target.identity, digest_size=16)
         for cut in self._cuts.values():
             past.update(cut.lineage + cut.identity)
         self._past = past.digest()
-        own = own_inputs(plan)
-        self._fed = {
-            one.name for one in plan.inputs if one.name not in own and not is_own(one.name, plan.app)
-        }
-        """The inputs from outside."""
         self._waiting: dict[tuple[str, int], frozenset[int]] = {}
         """By input and old partition, the offsets of the events that wait for their turn."""
 
@@ -165,7 +122,6 @@ class _Reshaping:
             moving.check_writers()
             moving.check_target([*names, *left])
             self._waiting = {(name, one): self._waiting_in(name, one) for name in names for one in self._cuts}
-            self._check_messages()
             note_move(target, [plan.app], move_of("arriving", source))
             draft = self._rows() if found is None else None
             copied, positions = self._copy(names)
@@ -227,23 +183,13 @@ class _Reshaping:
             )
         return frozenset(waiting)
 
-    def _check_messages(self) -> None:
-        """Refuse other keys while messages to the old ones are under way."""
-        inbox = self._before.inbox_topic
-        if self._rewrite is None or inbox is None:
-            return
-        for number in range(self._before.partitions):
-            position = self._cuts[number].positions.get(inbox) if number in self._cuts else None
-            if self._waiting.get((inbox, number)) or first(self._source, inbox, number, position) is not None:
-                raise SnapshotMismatchError("messages to the old keys are under way", hint=_HINT)
-
     # --- the steps
 
     def _copy(self, names: Sequence[str]) -> tuple[list[Copied], dict[str, list[int]]]:
         """Copy topics; returns what was copied, and by input where each new task continues."""
         source, plan = self._source, self._before
         noted = [*names, plan.changelog_topic, plan.tape_topic]
-        ends = self._ends(noted)
+        ends = {name: [*at] for name, at in source.ends(noted).offsets.items()}
         begun = handed_over(source, names, names)
         found: dict[str, tuple[Copied, list[int]]] = {}
         placer = self._target.placer(moves_of(plan.app))
@@ -253,31 +199,19 @@ class _Reshaping:
                 create_topic(source, self._target, name, None if has_own else self._after.partitions)
                 places = [TopicPartition(name, number) for number in range(len(ends[name]))]
                 starts = [max(begun.get(place, 0), source.start_offset(*place)) for place in places]
-                copy = Spread(plan, source, self._target, placer, name, rekeyed=self._rewrite is not None)
+                copy = Spread(plan, source, self._target, placer, name)
                 found[name] = self._spread(copy, name, starts, ends[name])
         finally:
             placer.close()
-        still = [name for name in noted if not (self._live and name in self._fed)]
-        now = source.ends(still).offsets
-        if any([*now[name]] != ends[name] for name in still):
+        now = source.ends(noted).offsets
+        if any([*now[name]] != ends[name] for name in noted):
             raise AppMovedError(
                 f"something has written to the topics of {plan.app!r} on the old log while they were copied",
-                hint=f"Stop the producers, or forward what they write (--follow). {BEGIN_AGAIN}",
+                hint=f"Stop the producers for the copy. {BEGIN_AGAIN}",
             )
         read = {name for cut in self._cuts.values() for name in cut.positions}
         positions = {name: at for name, (_, at) in found.items() if name in read}
         return [one for one, _ in found.values()], positions
-
-    def _ends(self, noted: Sequence[str]) -> dict[str, list[int]]:
-        """The ends of the old topics. Of those that are fed, as they were when the copy was begun."""
-        ends = {name: [*at] for name, at in self._source.ends(noted).offsets.items()}
-        if not self._live:
-            return ends
-        found = noted_ends(self._target, self._before.app)
-        if found is None:
-            found = {name: ends[name] for name in self._fed}
-            note_ends(self._target, self._before.app, found)
-        return ends | {name: [*at] for name, at in found.items()}
 
     def _spread(
         self, copy: Spread, name: str, starts: Sequence[int], ends: Sequence[int]
@@ -309,26 +243,21 @@ class _Reshaping:
                 hint="Run the app on the old log until all of its tasks have committed (--until-end).",
             )
         base, draft, tasks = self._snapshots.open(made.id), self._snapshots.begin(), list[TaskEntry]()
-        changed = None if self._rewrite is None else Rewritten(self._before, base, self._rewrite)
-        if changed is not None and changed.failed:
-            raise UsageError("; ".join(changed.lines()), hint="Correct the function, and run it again.")
-        schema = schema if changed is None else changed.schema(schema)
         for number in range(self._after.partitions):
             found = [self._rows_for(base.rows(old), old, number) for old in self._cuts]
-            some = merge(*found) if changed is None else self._rows_for(changed, None, number)
-            files = write_task(draft.folder_uri, number, "reshaped", some)
+            files = write_task(draft.folder_uri, number, "reshaped", merge(*found))
             tasks.append(TaskEntry(number, b"", schema=schema, files=files, waiting={}))
         return draft, tasks
 
     def _rows_for(
-        self, found: Iterable[tuple[bytes, bytes]], old: int | None, number: int
+        self, found: Iterable[tuple[bytes, bytes]], old: int, number: int
     ) -> Iterator[tuple[bytes, bytes]]:
-        """The rows, those of an old task or of all, that go to a new one."""
+        """The rows of an old task that go to a new one."""
         prefix, is_wanted = b"?", False
         for row, value in found:
             if not row.startswith(prefix):
                 prefix, parts = rows.key_prefix(row), rows.read_state_row(row)
-                if old is not None and partition_of(parts.key, self._before.partitions) != old:
+                if partition_of(parts.key, self._before.partitions) != old:
                     raise SnapshotMismatchError(
                         f"partition {old} has the key {parts.key!r} of {parts.actor}, which belongs to another one"
                     )

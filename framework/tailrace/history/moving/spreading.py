@@ -31,32 +31,40 @@ _Moment: TypeAlias = tuple[int, int, InputRecord]
 """When a record comes in the merge, the partition that it goes to, and the record."""
 
 
-class Routing:
-    """Where the records of one topic go."""
+class Spread:
+    """A copy of one topic. ``ends``: up to where each partition of the target has records that were added."""
 
-    def __init__(
-        self, plan: Plan, source: StoredLog, target: StoredLog, topic: str, *, rekeyed: bool
-    ) -> None:
-        self._rekeyed, self._source, self._topic = rekeyed, source, topic
+    def __init__(self, plan: Plan, source: StoredLog, target: StoredLog, placer: Placer, topic: str) -> None:
+        self._source, self._topic, self._placer = source, topic, placer
         self._before, self._after = source.partitions(topic), target.partitions(topic)
         self._input = next((one for one in plan.inputs if one.name == topic), None)
         self._decode = (
             None if self._input is None else InputDecoder(plan, self._input, Addressees(plan, {})).decode
         )
+        self._is_own = is_own(topic, plan.app)
+        numbers = range(self._after)
+        self.ends = [0 for _ in numbers]
+        self._there = [target.end_offset(topic, number) for number in numbers]
+        self._last = [last(target, topic, number) if self._there[number] else None for number in numbers]
+        self._new: list[list[InputRecord]] = [[] for _ in numbers]
+        self._count = 0
 
-    def routed(
-        self,
-        starts: Sequence[int],
-        stops: Sequence[int],
-        wanted: Callable[[int, int], bool] = lambda _number, _offset: True,
-    ) -> Iterator[tuple[int, InputRecord]]:
-        """The records between offsets of each partition that are ``wanted``, by partition and offset; each with the partition that it goes to."""
+    def add(self, starts: Sequence[int], stops: Sequence[int], wanted: Callable[[int, int], bool]) -> None:
+        """Add the records between offsets of each partition that are ``wanted``, by partition and offset."""
         found = [
             self._records(number, start, stop, wanted)
             for number, (start, stop) in enumerate(zip(starts, stops, strict=True))
         ]
         for _, number, record in merge(*found, key=itemgetter(0)):
-            yield number, record
+            self._add(number, record)
+
+    def done(self) -> Copied:
+        """Write the rest."""
+        self._flush()
+        for number, there in enumerate(self._there):
+            if there > self.ends[number]:
+                raise self._other(number)
+        return Copied(self._topic, self._after, self._count)
 
     def _records(
         self, number: int, start: int, stop: int, wanted: Callable[[int, int], bool]
@@ -70,11 +78,7 @@ class Routing:
                 time_ms = record.timestamp_ms if heads is None else heads[at][1]
                 latest = latest if time_ms is None else max(latest, time_ms)
                 key = record.key if heads is None else self._key(heads[at][2], record)
-                yield (
-                    latest,
-                    self._goes_to(number, key),
-                    record._replace(key=key) if self._rekeyed else record,
-                )
+                yield latest, self._goes_to(number, key), record
 
     def _key(self, key: object, record: InputRecord) -> bytes | None:
         """The key that decides: that of the event, if it has one, since the state is found by that."""
@@ -87,36 +91,6 @@ class Routing:
         if self._input is None and self._before == self._after:
             return number
         return number % self._after if key is None else partition_of(key, self._after)
-
-
-class Spread(Routing):
-    """A copy of one topic. ``ends``: up to where each partition of the target has records that were added."""
-
-    def __init__(
-        self, plan: Plan, source: StoredLog, target: StoredLog, placer: Placer, topic: str, *, rekeyed: bool
-    ) -> None:
-        super().__init__(plan, source, target, topic, rekeyed=rekeyed)
-        self._placer = placer
-        self._is_own = is_own(topic, plan.app)
-        numbers = range(self._after)
-        self.ends = [0 for _ in numbers]
-        self._there = [target.end_offset(topic, number) for number in numbers]
-        self._last = [last(target, topic, number) if self._there[number] else None for number in numbers]
-        self._new: list[list[InputRecord]] = [[] for _ in numbers]
-        self._count = 0
-
-    def add(self, starts: Sequence[int], stops: Sequence[int], wanted: Callable[[int, int], bool]) -> None:
-        """Add what ``routed`` gives."""
-        for number, record in self.routed(starts, stops, wanted):
-            self._add(number, record)
-
-    def done(self) -> Copied:
-        """Write the rest."""
-        self._flush()
-        for number, there in enumerate(self._there):
-            if there > self.ends[number]:
-                raise self._other(number)
-        return Copied(self._topic, self._after, self._count)
 
     def _add(self, number: int, record: InputRecord) -> None:
         offset = self.ends[number]
