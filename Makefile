@@ -43,6 +43,7 @@ test: .venv/installed java kafka chromium promtool  ## lint, types, and the test
 .PHONY: nightly
 nightly: .venv/installed java kafka chromium promtool containers  ## what takes long and seldom fails: all tests on each Python, images, long soaks
 	@$(BIN)/python .ci/suite.py --nightly --seeds $(SEEDS) --seeds-others $(SEEDS_OTHERS) $(PYTHONS)
+	$(BIN)/python -m tests.mutants --number 120 --seed $(or $(SEED),$(shell date +%j))
 
 .PHONY: quick
 quick: .venv/installed kafka chromium promtool  ## the tests on the main Python that take little, with few seeds: under two minutes
