@@ -43,12 +43,6 @@ def test_an_actor_is_encoded_as_a_map_of_its_plain_fields_by_stored_name() -> No
     assert encoded == {"airborne": None, "tail": "N1", "n": 2, "places": []}
 
 
-def test_what_the_task_keeps_in_an_instance_is_not_encoded() -> None:
-    bare, bound = new(), new()
-    bound._tr_key, bound._tr_mark, bound._tr_parts = "N1", 7, object()
-    assert msgspec.msgpack.encode(bare) == msgspec.msgpack.encode(bound)
-
-
 def test_an_empty_mutable_default_is_a_new_one_for_each_instance() -> None:
     one, other = new(), new()
     one.places.append("JFK")
@@ -75,12 +69,6 @@ def test_fields_are_known_in_the_order_of_declaration() -> None:
         ("minutes_late", "minutes_late", "map", False),
         ("notes", "notes", "list", False),
     ]
-
-
-def test_collections_are_found_through_the_parts_of_the_instance() -> None:
-    one = new()
-    one._tr_parts = FakeParts()
-    assert (one.minutes_late, one.notes) == ("map 0", "list 0")
 
 
 def test_collections_of_an_instance_without_parts_are_refused_with_the_mend() -> None:

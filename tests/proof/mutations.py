@@ -61,6 +61,9 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
         "no-look-at-the-partition-of-a-key": Mutation(
             "core.engine.actor_table:Table.load", "cells.partitions > 1 and", "cells.partitions > 9 and", f"{_LAWS} -k partition"
         ),
+        "a-writer-that-is-not-fenced": Mutation(
+            "testing.memory_log:MemoryWriter._enter", "not self._log.is_holder(self)", "False", _SIMULATION
+        ),
         "an-embedded-writer-that-is-not-fenced": Mutation(
             "log.embedded.writer:EmbeddedWriter._require_holder", "!= (self.epoch,)", "is None", f"{_CONTRACT} -k taken_over"
         ),
@@ -78,9 +81,6 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
         ),
         "a-cut-that-moves-no-sender": Mutation(
             "log.consistent_ends:_Cut.find", "self._close()", "pass", _ENDS
-        ),
-        "an-aborted-batch-that-is-committed": Mutation(
-            "log.embedded.writer:EmbeddedWriter.abort", "self._batch.clear()", "pass", f"{_CONTRACT} -k aborted"
         ),
         "records-committed-without-their-offsets": Mutation(
             "log.shared_transaction:SharedTransaction.commit", "one.wrote and one not in writers", "False", f"{_SHARED} -k records_of_a_task_without"

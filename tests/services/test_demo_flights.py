@@ -1,4 +1,4 @@
-"""The demo of the flights on a few days: real processes, a real kill; and each of its proofs, seen to fail."""
+"""The demo of the flights on a few days: real processes, a real kill; and how a failure ends it."""
 
 import re
 from collections import Counter
@@ -9,13 +9,12 @@ import pytest
 
 from schemas.flights import Cancellation, CongestionAlert, Departure, HourlyStatistics, Movement, Weather
 from services.demo import __main__ as command
-from services.demo import explorations, flights, questions, takeover
+from services.demo import explorations, flights, takeover
 from services.demo.accounts import Accounts, read
 from services.demo.console import Console
 from services.demo.live import LiveRun
 from services.demo.process import Folders, Service, ServiceFailed
 from services.demo.rebuilds import compare, rebuild
-from services.demo.replays import replay_all
 from services.demo.summary import summary
 from services.flights import aircraft, airport, airport_2
 from services.flights.history import Event, Fact, facts
@@ -82,48 +81,6 @@ def test_the_killed_service_had_committed_half_and_not_all(shown):
     line = next(line for line in shown.splitlines() if "SIGKILL)" in line)
     committed, whole = (int(word.replace(",", "")) for word in line.split() if "," in word)
     assert whole / 2 < committed < whole
-
-
-def test_changed_code_is_found_by_the_replay_and_fails_the_demo(shown, out, monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr(Console, "say", lambda self, line="": lines.append(line))
-    with log_of(out) as services:
-
-        def changed(services, folders, console):
-            services[0].reference = HASTY
-            return replay_all(services, folders, console)
-
-        services = services[:1]  # the other has another version by now
-        totals = [one.totals() for one in services]
-        monkeypatch.setattr(flights, "replay_all", changed)
-        demo = object.__new__(flights.Demo)
-        demo._console, demo._folders = Console(), Folders(out / "flights-2013")
-        first, *_ = demo._replay(services, totals)
-    assert "the replay of aircraft differs" in first
-
-
-def test_a_service_whose_results_depend_on_the_order_of_arrival_fails_the_demo(shown, out, monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr(Console, "say", lambda self, line="": lines.append(line))
-    monkeypatch.setattr(explorations, "RECORDS", 1_500)
-    with log_of(out) as services:
-        services[1].reference = "tests.services.unordered_airport:app"
-        demo = object.__new__(flights.Demo)
-        demo._console, demo._folders = Console(), Folders(out / "flights-2013")
-        (failure,) = demo._explore(services[1:])
-    assert failure.startswith("the results of airport depend on the schedule:\n   Airport '")
-
-
-def test_an_answer_that_is_not_what_the_outputs_say_fails_the_demo(shown, out, monkeypatch):
-    monkeypatch.setattr(questions, "ANSWERED_S", 0.2)
-    monkeypatch.setattr(questions, "ASKED", 3)
-    opened = log_of(out)
-    with opened as services:
-        finished = list(read(opened.log, aircraft.legs_finished))
-        monkeypatch.setattr(questions, "read", lambda *_: [*finished, *finished])
-        with questions.Questions(services[0], opened.folders, Console()) as asked:
-            errors = asked.compare(opened.log).errors
-    assert len(errors) == 3
 
 
 def test_a_failure_makes_the_exit_code_1(tmp_path, monkeypatch, capsys):
