@@ -5,7 +5,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.declare.schema import decode_schemas, describe, encode_schemas
-from tailrace.core.errors import CorruptStateError, NewerFormatError, OldFormatError
+from tailrace.core.errors import CorruptStateError, FormatError
 from tailrace.core.values.type_schemas import ActorSchema, describe_type
 from tests.core.durable import Frozen
 
@@ -80,9 +80,9 @@ def test_a_schema_survives_being_stored() -> None:
 
 
 def test_a_row_of_another_version_is_refused_whatever_else_it_holds() -> None:
-    with pytest.raises(NewerFormatError, match="format 4"):
+    with pytest.raises(FormatError, match="format 4"):
         decode_schemas(b'{"format":4,"actors":"elsewhere"}')
-    with pytest.raises(OldFormatError, match="format 1"):
+    with pytest.raises(FormatError, match="format 1"):
         decode_schemas(b'{"format":1,"actors":"elsewhere"}')
 
 

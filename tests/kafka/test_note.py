@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from tailrace.core.errors import CorruptStateError, NewerFormatError, TopicReplacedError
+from tailrace.core.errors import CorruptStateError, FormatError, TopicReplacedError
 from tailrace.log import TopicPartition
 from tailrace.log.kafka.note import FORMAT, continued, encode
 
@@ -48,5 +48,5 @@ def test_a_damaged_note_is_not_taken_for_an_absent_one(data: bytes) -> None:
 
 def test_a_note_of_a_newer_version_is_refused() -> None:
     newer = msgspec.msgpack.encode([FORMAT + 1, b"log", {}])
-    with pytest.raises(NewerFormatError, match="the note of a cut"):
+    with pytest.raises(FormatError, match="the note of a cut"):
         continued(newer, b"log", lambda _: IDS, {ORDERS: 5})

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 import tailrace as tr
-from tailrace.core.errors import DefinitionError, NewerFormatError, OptionError
+from tailrace.core.errors import DefinitionError, FormatError, OptionError
 from tailrace.core.values.type_schemas import describe_event
 from tailrace.registry import Registry
 from tailrace.registry.avro import avro_schema, reader_of, writer_of
@@ -292,7 +292,7 @@ def test_what_is_no_lock_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_lock_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text(json.dumps({"format": 2, "apps": {}}))
-    with pytest.raises(NewerFormatError):
+    with pytest.raises(FormatError):
         read_lock(tmp_path / "lock")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.core.errors import ForeignStateError, NewerFormatError, StateInUseError
+from tailrace.core.errors import ForeignStateError, FormatError, StateInUseError
 from tailrace.state import RocksStore, StateIdentity, StateMemory
 from tailrace.state.damaged import SUFFIX, open_or_set_aside
 from tailrace.state.folder import DATABASE, LABEL
@@ -95,6 +95,6 @@ def test_a_folder_of_another_task_or_version_or_in_use_is_left_alone(folder: Pat
         open_or_set_aside(folder, OURS, MEMORY)
     held.close()
     (folder / LABEL).write_text('{"format": 99}')
-    with pytest.raises(NewerFormatError):
+    with pytest.raises(FormatError):
         open_or_set_aside(folder, OURS, MEMORY)
     assert list(folder.parent.iterdir()) == [folder]

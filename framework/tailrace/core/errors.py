@@ -260,12 +260,8 @@ class StateFolderError(TailraceError):
     path: str | None = None
 
 
-class NewerFormatError(StateFolderError):
-    """State or tape was written by a newer version of Tailrace: run that version."""
-
-
-class OldFormatError(StateFolderError):
-    """A development version of Tailrace, before the first release, wrote state or tape: it is not read."""
+class FormatError(StateFolderError):
+    """Another version of Tailrace has written this, in another format: run that version."""
 
 
 class CorruptStateError(StateFolderError):

@@ -45,7 +45,7 @@ def open_log(place: str | Path, options: LogOptions | None = None, *, create: bo
 
     Raises:
         LogMissingError: The folder holds no log, and ``create`` is false.
-        ForeignLogError, NewerFormatError, CorruptLogError, LogUnavailableError: See ``log.embedded.EmbeddedLog``.
+        ForeignLogError, FormatError, CorruptLogError, LogUnavailableError: See ``log.embedded.EmbeddedLog``.
         OptionError, MissingExtraError: See ``log.kafka.KafkaLog``.
     """
     if is_url(place):

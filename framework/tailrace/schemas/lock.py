@@ -110,7 +110,7 @@ def write_lock(path: Path, apps: dict[str, Any]) -> None:
 def read_lock(path: Path) -> dict[str, Locked]:
     """The apps of a lock, by name.
 
-    Raises OptionError if there is no such file, or it is no lock; NewerFormatError if another version wrote it.
+    Raises OptionError if there is no such file, or it is no lock; FormatError if another version wrote it.
     """
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))

@@ -71,7 +71,7 @@ class _AnyLabel(msgspec.Struct):
 class StateFolder:
     """A folder that this process holds, from construction until ``release``.
 
-    Raises ForeignStateError, NewerFormatError, OldFormatError, CorruptStateError, StateInUseError or
+    Raises ForeignStateError, FormatError, CorruptStateError, StateInUseError or
     StateUnavailableError; the folder is then unchanged.
     """
 

@@ -39,7 +39,7 @@ class StoreCut(msgspec.Struct, array_like=True, frozen=True):
 
 
 def decode_store_cut(data: bytes) -> StoreCut:
-    """Decode a store's cut. Raises NewerFormatError, OldFormatError or CorruptStateError."""
+    """Decode a store's cut. Raises FormatError or CorruptStateError."""
     try:
         fields = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
         number = msgspec.msgpack.decode(fields[0], type=int)

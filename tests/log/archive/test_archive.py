@@ -11,8 +11,8 @@ import pytest
 
 from tailrace.core.errors import (
     ArchiveError,
+    FormatError,
     LogUnavailableError,
-    NewerFormatError,
     OffsetGoneError,
     SnapshotUnavailableError,
     UnknownTopicError,
@@ -339,7 +339,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path, log):
 def test_an_archive_of_a_newer_format_is_refused(tmp_path, log):
     archive_log(log, archive_in(tmp_path), SMALL)
     (tmp_path / "archive" / "_archive.json").write_text(json.dumps({"format": FORMAT + 1}))
-    with pytest.raises(NewerFormatError, match=f"format {FORMAT + 1}"):
+    with pytest.raises(FormatError, match=f"format {FORMAT + 1}"):
         archive_in(tmp_path)
 
 

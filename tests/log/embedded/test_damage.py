@@ -14,9 +14,8 @@ import pytest
 from tailrace.core.errors import (
     CorruptLogError,
     ForeignLogError,
+    FormatError,
     LogUnavailableError,
-    NewerFormatError,
-    OldFormatError,
     TailraceError,
 )
 from tailrace.log import TopicSettings
@@ -339,10 +338,10 @@ class TestFolders:
     def test_a_log_of_another_format_and_another_database_are_each_refused(self, tmp_path) -> None:
         on_disk(tmp_path / "log")
         changed(tmp_path / "log", "PRAGMA user_version = 2")
-        with pytest.raises(OldFormatError, match=r"format 2, which only development versions .* a new log"):
+        with pytest.raises(FormatError, match=r"format 2, and this version .* a new log"):
             EmbeddedLog(tmp_path / "log")
         changed(tmp_path / "log", "PRAGMA user_version = 99")
-        with pytest.raises(NewerFormatError, match="99"):
+        with pytest.raises(FormatError, match="99"):
             EmbeddedLog(tmp_path / "log")
         changed(tmp_path / "log", "PRAGMA application_id = 7")
         with pytest.raises(ForeignLogError, match="of another kind"):

@@ -118,7 +118,7 @@ def encode_schemas(actors: dict[str, ActorSchema]) -> bytes:
 def decode_schemas(row: bytes) -> dict[str, ActorSchema]:
     """The schemas of a row.
 
-    Raises NewerFormatError or OldFormatError if another version wrote it, CorruptStateError if it is damaged.
+    Raises FormatError if another version wrote it, CorruptStateError if it is damaged.
     """
     try:
         written = msgspec.json.decode(row, type=_Version).format

@@ -186,7 +186,7 @@ def stored_state(plan: Plan, state: StateReader, drop: Collection[str] = ()) -> 
     Raises:
         IncompatibleStateError: The state cannot be read as declared, or there are pending timers without a
         handler.
-        NewerFormatError, CorruptStateError: See ``decode_schemas``.
+        FormatError, CorruptStateError: See ``decode_schemas``.
         UsageError: ``drop`` names state that is declared.
     """
     row = state.get(rows.SCHEMA_ROW)

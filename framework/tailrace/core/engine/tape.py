@@ -274,12 +274,12 @@ _tape = msgspec.msgpack.Decoder(TapeRecord)
 
 
 def decode_cut(data: bytes) -> Cut:
-    """Read a cut. Raises NewerFormatError, OldFormatError or CorruptStateError."""
+    """Read a cut. Raises FormatError or CorruptStateError."""
     return _decoded("cut", data, _cut)
 
 
 def decode_tape(data: bytes) -> TapeRecord:
-    """Read a tape record. Raises NewerFormatError, OldFormatError or CorruptStateError."""
+    """Read a tape record. Raises FormatError or CorruptStateError."""
     return _decoded("tape record", data, _tape)
 
 

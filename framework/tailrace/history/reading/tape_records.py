@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.tape import shown_identity
-from tailrace.core.errors import CorruptStateError, NewerFormatError, OldFormatError
+from tailrace.core.errors import CorruptStateError, FormatError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.stretches import last
 from tailrace.log.interface import Log, TopicPartition
@@ -31,10 +31,10 @@ _HINT = (
 
 
 def tape_record(place: TopicPartition, record: InputRecord) -> tape.TapeRecord:
-    """The content of a record of a tape. Raises CorruptStateError, NewerFormatError or OldFormatError."""
+    """The content of a record of a tape. Raises CorruptStateError or FormatError."""
     try:
         return tape.decode_tape(record.value or b"")
-    except (NewerFormatError, OldFormatError):
+    except FormatError:
         raise
     except CorruptStateError as error:
         raise _foreign(place, record, error.what) from error

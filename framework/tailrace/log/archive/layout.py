@@ -128,7 +128,7 @@ class Archive:
 
     Raises:
         ArchiveError: The folder holds something else.
-        NewerFormatError: A newer version wrote it.
+        FormatError: A newer version wrote it.
     """
 
     def __init__(self, folder: Place) -> None:

@@ -68,9 +68,7 @@ _NOT_WAL, _WAL_MODE = b"\1\1", b"\2\2"
 _BEFORE_A_LOG = re.compile(rf"{LOCK}|owners|cleaning|{re.escape(MAKING)}(-.*)?")
 Connection: TypeAlias = Any
 """An ``apsw.Connection``, whose own types are not known in full."""
-_OTHER_FORMAT = (
-    "Load the data into a new log, in another folder, or run the version that wrote it. Nothing was changed."
-)
+_OTHER_FORMAT = "Or load the data into a new log, in another folder. Nothing was changed."
 _encoder = msgspec.msgpack.Encoder()
 _processes: dict[Path, int] = {}
 """Which process has opened a database last."""
@@ -215,7 +213,7 @@ def connect(folder: Path, *, synchronous: str = "NORMAL") -> Connection:
 
     Raises:
         apsw.Error: See ``of_sqlite``.
-        ForeignLogError, NewerFormatError, OldFormatError, CorruptLogError: The file is not a log of this version, or
+        ForeignLogError, FormatError, CorruptLogError: The file is not a log of this version, or
             the WAL is not its own.
     """
     path = folder / DATABASE

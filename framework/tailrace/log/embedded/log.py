@@ -36,7 +36,7 @@ class EmbeddedLog:
 
     Raises:
         ForeignLogError: The folder holds something else; it is not changed.
-        NewerFormatError, OldFormatError: Another version wrote the log, in another format.
+        FormatError: Another version wrote the log, in another format.
         CorruptLogError: The log is damaged; the message names file and position.
         LogMissingError: The log does not exist, and ``create`` is false.
         LogUnavailableError: The log cannot be created or read.

@@ -75,7 +75,7 @@ def continued(
     Raises:
         TopicReplacedError: A topic of these positions has another id.
         CorruptStateError: The note cannot be read.
-        NewerFormatError: A newer version has written it.
+        FormatError: A newer version has written it.
     """
     try:
         noted = _decoder.decode(note)

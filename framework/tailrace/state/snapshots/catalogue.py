@@ -31,8 +31,8 @@ import msgspec
 from tailrace.core.errors import (
     AlteredSnapshotError,
     ForeignSnapshotError,
+    FormatError,
     IncompleteSnapshotError,
-    NewerFormatError,
     OptionError,
     SnapshotInUseError,
     SnapshotTakenError,
@@ -142,7 +142,7 @@ class Snapshots:
     # --- finding one ---
 
     def list(self) -> _Manifests:
-        """The manifests of all snapshots, oldest first. Raises AlteredSnapshotError or NewerFormatError.
+        """The manifests of all snapshots, oldest first. Raises AlteredSnapshotError or FormatError.
 
         A single manifest that cannot be read is an error, since the latest snapshot would be uncertain.
         """
@@ -157,7 +157,7 @@ class Snapshots:
 
         All of its files, and those of the snapshots that it builds on, exist and have their size. Reading
         checks the content. Raises UnknownSnapshotError, IncompleteSnapshotError, AlteredSnapshotError,
-        ForeignSnapshotError, NewerFormatError.
+        ForeignSnapshotError, FormatError.
         """
         found = self._read(which) if _NAME.fullmatch(which) else None
         manifest = found or self._named(which)
@@ -171,7 +171,7 @@ class Snapshots:
         """Delete a snapshot, its manifest first, and return the deleted ids.
 
         Raises UnknownSnapshotError, or SnapshotInUseError if incremental snapshots build on it. With
-        ``dependants`` those are deleted first. Raises AlteredSnapshotError or NewerFormatError if another
+        ``dependants`` those are deleted first. Raises AlteredSnapshotError or FormatError if another
         snapshot, which may build on it, cannot be read. After an error nothing has changed.
         """
         place = self._place / id
@@ -229,7 +229,7 @@ class Snapshots:
             entries = folder.entries()
             try:
                 manifest = self._read(name)
-            except (AlteredSnapshotError, NewerFormatError):
+            except (AlteredSnapshotError, FormatError):
                 continue  # which files it names is not known
             if manifest is None:
                 changed = [each.changed_ms for each in entries if each.changed_ms is not None]

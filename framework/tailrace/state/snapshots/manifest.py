@@ -121,12 +121,11 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes, snapshot: str, path: str) -> Manifest:
-    """Read a manifest. Raises NewerFormatError, or AlteredSnapshotError if a byte has changed."""
+    """Read a manifest. Raises FormatError, or AlteredSnapshotError if a byte has changed."""
     hint = "Remove this folder. The others cannot be listed before, since it may be the latest snapshot."
     try:
         number = msgspec.json.decode(data, type=_AnyManifest).format
-        if number > FORMAT:
-            check_format(f"snapshot {snapshot!r}", number, FORMAT, path=path)
+        check_format(f"snapshot {snapshot!r}", number, FORMAT, path=path)
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AlteredSnapshotError(
