@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import pytest
@@ -152,6 +152,10 @@ def test_rows_of_csv_are_the_events_that_plain_python_makes_of_them(seeds: range
 # --- what Python has no value for, and what a field cannot hold
 
 
+class Place(TypedDict):
+    name: str
+
+
 class Cells(msgspec.Struct):
     when: datetime | None = None
     share: float | None = None
@@ -160,6 +164,7 @@ class Cells(msgspec.Struct):
     ports: list[Port] = []
     shares: set[float] = set()
     by_share: dict[float, str] = {}
+    place: Place | None = None
 
 
 cells = app.topic("cells", Cells)
@@ -266,9 +271,10 @@ def test_fields_inside_of_structs_that_events_do_not_have_are_named(tmp_path: Pa
         "the field 'port.dept' is dropped",
         "the field 'ports[0].dept' is dropped",
     ]
-    _, said = json_row('{"port":{"name":"x","dept":1},"cont":1}')
+    _, said = json_row('{"place":{"name":"x","nmae":"y"},"port":{"name":"x","dept":1},"cont":1}')
     assert [one.partition(":")[0] for one in said] == [
         "the field 'port.dept' is dropped",
+        "the field \"place['nmae']\" is dropped",
         "the field 'cont' is dropped",
     ]
 

@@ -10,8 +10,8 @@ parquet,  the cells by column, as Python values; a null is None         of the r
 orc                                                                     from 1
 ========  ============================================================  =======================
 
-A line of CSV is a row of its own. A reader that allows line breaks in cells (as that of pyarrow) takes all lines from one stray quote
-to the next as a cell, and reports nothing.
+A line of CSV is a row of its own. A reader that allows line breaks in cells, such as that of pyarrow, takes all lines from one stray
+quote to the next as a cell, and reports nothing.
 
 msgspec converts cells to the declared types: text of CSV leniently (``"12"`` is an int), other values strictly. Where
 the result is not what the row says, the row is invalid:
@@ -295,6 +295,9 @@ def _check_cell(cell: Any, value: Any, path: str, unknown: UnknownField) -> None
         for one in cell:
             if type(one) is int and one not in value:
                 raise BadRecordError(f"{path.lstrip('.')!r} has {one}: as a float it is {float(one)!r}")
+    if cls is dict and len(value) < len(cell):  # a TypedDict
+        for name in sorted({*cell} - {*value}, key=str):
+            unknown(f"{path}[{name!r}]".lstrip("."), frozenset(map(str, value)))
     cells = _by_name(cell)
     for name, part in _parts(value).items():
         if name in cells:
