@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from tests.kafka.fencing_faults import kill_in_transaction, stop_in_transaction
-from tests.kafka.moving_faults import move_ahead_of_readers
-from tests.kafka.transaction_states import TransactionStates
+from tests.kafka.fencing_faults import TransactionStates, kill_in_transaction, stop_in_transaction
 from tests.soak.processes import UNLIMITED, limit_files
 
 if TYPE_CHECKING:
@@ -258,7 +256,6 @@ FAULTS: dict[str, tuple[int, Callable[[Round, Member], None]]] = {
     "SIGSTOP, short": (2, stop_shortly),
     "kill -9 in a transaction": (3, kill_in_transaction),
     "SIGSTOP in a transaction": (3, stop_in_transaction),
-    "a move ahead of the readers": (2, move_ahead_of_readers),
     "a third process": (2, come_and_go),
     "lost or other state": (3, lose_state),
     "no room for files": (2, limit_state_files),
