@@ -5,6 +5,7 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from benchmarks.run import Report, main
 from benchmarks.served.bare import OUT, BareLoop
 from benchmarks.served.costs import PARTS, costs
 from benchmarks.served.house import House, endless
-from benchmarks.served.service import BenchmarkError
+from benchmarks.served.service import BenchmarkError, group_tasks
 from tailrace.core.engine.task import Task
 from tailrace.history.reading.stretches import scan
 
@@ -252,3 +253,16 @@ def test_every_kind_of_event_is_measured_in_the_same_way() -> None:
     shown = event_kinds.table(measured).splitlines()
     assert len(shown) == 2 + len(event_kinds.KINDS)
     assert all(line.count("|") == 5 for line in shown)
+
+
+def test_a_copy_of_a_task_that_is_owned_again_does_not_count() -> None:
+    copy = "a standby has the state of a task"
+    lines: list[dict[str, Any]] = [{"message": "the first line"}]
+    lines += [{"message": copy, "partition": number} for number in range(4)]
+    assert group_tasks(lines) == (set(), {0, 1, 2, 3})
+    lines.append({"message": "tasks were given to this process", "partitions": [1, 3]})
+    assert group_tasks(lines) == ({1, 3}, {0, 2})
+    lines.append({"message": "tasks were given back", "partitions": [1]})
+    assert group_tasks(lines) == ({3}, {0, 2})
+    lines.append({"message": copy, "partition": 1})
+    assert group_tasks(lines) == ({3}, {0, 1, 2})

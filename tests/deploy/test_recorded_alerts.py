@@ -1,7 +1,7 @@
 """Alerts against the metrics of processes that have the fault: two scrapes of each become the series that promtool evaluates.
 
 The series last for an hour. They have the first scrape for ten minutes, come to the second within 15 minutes, and stay there.
-The other alerts must be silent. ``TailraceTasksMove`` needs processes that share tasks: it is in tests/kafka/test_recorded_alerts.py.
+The other alerts must be silent. ``TailraceTasksMove`` needs processes that share tasks: on Kafka.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.commands import done
 from tests.deploy.faulty import Step
 from tests.deploy.test_alerts import RULES, promtool
-from tests.docs.page import ROOT
 from tests.http.asking import ask
 from tests.runtime.processes import Running, wait_until
 from tests.runtime.test_http_answers import port_of
 
-APP = "tests.deploy.faulty:app"
+APP, MOVABLE = "tests.deploy.faulty:app", "tests.deploy.faulty:movable"
 FIRST_MS = 1_700_000_000_000
 WAITING = "> 1000000"
 """Events that wait: too many for a test. Their rule is tested with a thousandth."""
@@ -255,8 +254,7 @@ def test_events_that_come_after_their_input_was_idle(tmp_path: Path) -> None:
 
 
 def test_every_alert_is_recorded() -> None:
-    files = [Path(__file__), ROOT / "tests" / "kafka" / "test_recorded_alerts.py"]
-    lines = [line for one in files for line in one.read_text("utf-8").splitlines() if "check_firing(" in line]
+    lines = [line for line in Path(__file__).read_text("utf-8").splitlines() if "check_firing(" in line]
     assert set(re.findall(r"alert: (\w+)", RULES.read_text("utf-8"))) == set(
         re.findall(r'"(Tailrace\w+)"', "".join(lines))
     )
@@ -267,3 +265,35 @@ def test_without_the_fault_promtool_refuses(tmp_path: Path) -> None:
     check_firing(tmp_path, none, none, set())
     with pytest.raises(AssertionError, match="FAILED"):
         check_firing(tmp_path, none, none, {"TailraceTaskNotRunning"})
+
+
+@pytest.mark.nightly
+def test_tasks_that_move_with_a_process_that_starts_again_and_again(kafka_url: str, tmp_path: Path) -> None:
+    done("topics", "apply", "--app", MOVABLE, "--log", kafka_url)
+
+    def process(name: str) -> Running:
+        where = ("--log", kafka_url, "--state", tmp_path / name, "--log-format", "json")
+        return Running("run", MOVABLE, *where, "--http", "127.0.0.1:0")
+
+    with process("stays") as stays:
+        port = port_of(stays)
+
+        def has_all() -> object:
+            return scraped_when(
+                port, lambda one: one.named("tailrace_task_running") == [1.0] * 32, "it has all tasks"
+            )
+
+        has_all()
+        first = scraped_when(port, lambda one: True, "it answers")
+        check_firing(tmp_path, first, first, set())
+        for _ in range(2):
+            with process("comes") as comes:
+                beside = port_of(comes)
+                scraped_when(beside, lambda one: sum(one.named("tailrace_task_running")) > 10, "it has tasks")
+                comes.signal(signal.SIGTERM)
+                assert comes.ended() == 0
+            has_all()
+        then = scraped_when(port, lambda one: True, "it answers")
+        check_firing(tmp_path, first, then, {"TailraceTasksMove"})
+        stays.signal(signal.SIGTERM)
+        assert stays.ended() == 0

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.kafka.broker.artefacts import NoBrokerError
 from tests.kafka.broker.cluster import Cluster
-from tests.kafka.broker.errors import NoBrokerError
 from tests.kafka.broker.node import known_nodes
-from tests.kafka.topics import ANSWER_S, Topics
+
+_ANSWER_S = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -34,19 +35,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def topics(kafka: str) -> Iterator[Topics]:
-    """Topics of this test alone. They are deleted after it."""
-    found = Topics(AdminClient({"bootstrap.servers": kafka}), secrets.token_hex(6))
-    yield found
-    found.delete()
-
-
-@pytest.fixture
 def kafka_url(kafka: str) -> Iterator[str]:
     """The URL of a log on the broker that has no topics yet. Its topics are deleted after the test."""
     prefix = f"{secrets.token_hex(6)}."
     yield f"kafka://{kafka}/{prefix}"
     admin = AdminClient({"bootstrap.servers": kafka})
-    if names := [one for one in admin.list_topics(timeout=ANSWER_S).topics if one.startswith(prefix)]:
+    if names := [one for one in admin.list_topics(timeout=_ANSWER_S).topics if one.startswith(prefix)]:
         for deleted in admin.delete_topics(names).values():
-            deleted.exception(ANSWER_S)  # the test itself may just have deleted one
+            deleted.exception(_ANSWER_S)  # the test itself may just have deleted one

@@ -26,28 +26,23 @@ KEYS = "abcdefghijkl"
 _ANSWER_S = 60.0
 
 
-BROKEN = set[int]()
-"""The numbers of events that fail."""
-
-
-def joining(name: str, order: Any, partitions: int = PARTITIONS, *, one_is_empty: bool = True) -> tr.App:
-    """Everything that a handler can see is said: the order of events and timers, the watermark, whether it is late.
-
-    ``one_is_empty``: there is a fourth input, which never gets a record.
+def joining(name: str, order: Any, partitions: int = PARTITIONS) -> tr.App:
+    """Everything that a handler can see is said: the order of events and timers, the watermark, whether it is late. A fourth input never
+    gets a record.
     """
-    made = tr.App(name, partitions=partitions, on_error="dead-letter")
+    made = tr.App(name, partitions=partitions)
     left, middle, right = (
         made.topic(one, Event, out_of_order=disorder_ms, idle_after="10m")
         for one, disorder_ms in DISORDER_MS.items()
     )
-    never = [made.topic("never", Event, idle_after="1s")] if one_is_empty else []
+    never = made.topic("never", Event, idle_after="1s")
     said = made.topic(f"{name}-said", Said)
 
     @made.actor
     class Join(tr.Actor, order=order):
         seen: int = 0
 
-        @tr.process(right, *never)
+        @tr.process(right, never)
         def on_right(self, event: Event, ctx: tr.Context[str]) -> None:
             self.take("right", event, ctx)
 
@@ -60,8 +55,6 @@ def joining(name: str, order: Any, partitions: int = PARTITIONS, *, one_is_empty
             self.take("middle", event, ctx)
 
         def take(self, name: str, event: Event, ctx: tr.Context[str]) -> None:
-            if event.number in BROKEN:
-                raise ValueError(f"event {event.number} is broken")
             self.seen += 1
             late = " late" if ctx.is_late else ""
             ctx.emit(said, Said(ctx.key, f"{name} {event.number} after {ctx.watermark}{late}, {self.seen}"))
@@ -81,7 +74,6 @@ def joining(name: str, order: Any, partitions: int = PARTITIONS, *, one_is_empty
 
 app = joining("gate", "event-time")
 hasty = joining("hasty", "arrival")
-nightly = joining("nightly", "event-time", one_is_empty=False)
 waits = joining("waits", "event-time", partitions=1)
 
 

@@ -1,77 +1,134 @@
-"""What has nothing to do with the framework: a producer and a consumer of confluent-kafka, as the clients of other programs."""
+"""What others do to the topics of a log on Kafka: clients that know nothing of the framework."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from contextlib import closing, suppress
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as At
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
 
-from tailrace.core.records import Output
+from tailrace.core.declare.plan import Plan
+from tailrace.log.kafka import KafkaLog
+from tests.soak.processes import wait_until
 
 _ANSWER_S = 60.0
-_AT_ONCE = 10
 
 
-class Feeder:
-    """Writes records in their order, ``per_second`` of them from ``start`` until ``stop`` or ``close``."""
+class Outside:
+    """The topics and groups of a log, by the names that they have in the log. ``brokers`` and ``prefix`` are the parts of its URL."""
 
-    def __init__(self, bootstrap: str, prefix: str, records: Iterator[Output], per_second: float) -> None:
-        self.fed = 0
-        self.longest_s = 0.0
-        """The longest time between two batches."""
-        self._prefix, self._records, self._every_s = prefix, records, _AT_ONCE / per_second
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "partitioner": "murmur2",
-                "linger.ms": 0,
-            }
-        )
-        self._stopped = threading.Event()
-        self._thread = ThreadPoolExecutor(1)
-        self._running: Future[None] | None = None
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.brokers, _, self.prefix = url.removeprefix("kafka://").partition("/")
+        self.admin = AdminClient({"bootstrap.servers": self.brokers})
 
-    def some(self, count: int) -> None:
-        """Write the next ones, and wait until the brokers have them."""
-        self.write(islice(self._records, count))
+    def append(self, topic: str, key: bytes | None, value: bytes, partition: int = 0) -> None:
+        """A record of another program, outside of any transaction."""
+        producer = Producer({"bootstrap.servers": self.brokers})
+        producer.produce(self.prefix + topic, value, key, partition)
+        assert producer.flush(_ANSWER_S) == 0
 
-    def write(self, records: Iterable[Output]) -> None:
-        """Write these instead."""
-        for topic, key, value, at_ms, *_ in records:
-            self._producer.produce(self._prefix + topic, value, key, timestamp=at_ms)
-            self._producer.poll(0)
-            self.fed += 1
-        assert not self._producer.flush(_ANSWER_S), "the broker does not take the records"
+    def names(self) -> set[str]:
+        """All topics, also those that the log does not list."""
+        found = self.admin.list_topics(timeout=_ANSWER_S).topics
+        return {name.removeprefix(self.prefix) for name in found if name.startswith(self.prefix)}
 
-    def start(self) -> None:
-        """Write until ``stop``, beside the caller."""
-        self._running = self._thread.submit(self._run)
+    def create(self, topic: str, partitions: int = 1, **config: str) -> None:
+        """Create a topic as an operator would, with the brokers' defaults."""
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        name = self.prefix + topic
+        self.admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result()
+        wait_until(lambda: topic in self.names(), f"{topic} is there")
 
-    def stop(self) -> None:
-        """Write no more. Raises what went wrong. May be called again."""
-        self._stopped.set()
-        self._thread.shutdown()
-        running, self._running = self._running, None
-        if running is not None:
-            running.result()
+    def configure(self, topic: str, **config: str) -> None:
+        """Change settings of a topic, and wait until the broker has applied it: the controller answers earlier."""
+        self._configure(ResourceType.TOPIC, topic, **config)
+        resource = ConfigResource(ResourceType.TOPIC, self.prefix + topic)
 
-    close = stop
+        def is_applied() -> bool:
+            (answer,) = self.admin.describe_configs([resource]).values()
+            found = answer.result()
+            return all(found[name.replace("_", ".")].value == value for name, value in config.items())
 
-    def _run(self) -> None:
-        last_s = time.monotonic()
-        while not self._stopped.wait(self._every_s):
-            self.some(_AT_ONCE)
-            now_s = time.monotonic()
-            self.longest_s, last_s = max(self.longest_s, now_s - last_s), now_s
+        wait_until(is_applied, f"the settings of {topic} are applied")
+
+    def shorten_session(self, app: str) -> None:
+        """Let the brokers find soon that a member of a group is dead, where the protocol is ``consumer``."""
+        self._configure(ResourceType.GROUP, app, consumer_session_timeout_ms="3000")
+
+    def _configure(self, kind: ResourceType, of: str, **config: str) -> None:
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = ConfigResource(kind, self.prefix + of, incremental_configs=entries)
+        for done in self.admin.incremental_alter_configs([resource]).values():
+            done.result()
+
+    def delete_before(self, topic: str, offset: int, partition: int = 0) -> None:
+        """Delete records, as retention does."""
+        at = At(self.prefix + topic, partition, offset)
+
+        def is_done() -> bool:
+            try:
+                for done in self.admin.delete_records([at]).values():
+                    done.result()
+            except KafkaException as error:
+                if error.args[0].name() != "POLICY_VIOLATION":
+                    raise
+                return False  # the broker has not applied yet that the topic is no longer compacted
+            return True
+
+        wait_until(is_done, "the records are deleted")
+
+    def delete(self, *topics: str) -> None:
+        """Delete topics."""
+        for done in self.admin.delete_topics([self.prefix + topic for topic in topics]).values():
+            done.result()
+        wait_until(lambda: not self.names().intersection(topics), "they are gone")
+
+    def replace(self, *topics: str) -> None:
+        """Delete topics, and create them again with the same settings."""
+        with closing(KafkaLog(self.url)) as log:
+            known = dict(log.topics())
+        self.delete(*topics)
+        with closing(KafkaLog(self.url)) as log:
+            for topic in topics:
+                log.create_topic(topic, known[topic])
+
+    def replace_feed(self, topic: str) -> None:
+        """Delete a topic with publications, and create it again."""
+        self.delete(topic)
+        self.create(topic, cleanup_policy="compact")
+
+    def expire(self, app: str) -> None:
+        """Let the groups of an app lose their offsets, as after a week without a process."""
+        for group in (app, f"{app}#begun"):
+            for done in self.admin.delete_consumer_groups([self.prefix + group]).values():
+                with suppress(KafkaException):  # it has no offsets
+                    done.result()
+
+    def messages(self, topic: str) -> list[list[Message]]:
+        """See ``messages``."""
+        return messages(self.brokers, self.prefix + topic)
+
+    def named_producers(self, plan: Plan) -> dict[int, str]:
+        """By task, the transactional id that the group names for it; see ``tailrace.log.kafka.process_transaction``."""
+        places = [At(self.prefix + plan.tape_topic, number) for number in range(plan.partitions)]
+        with closing(
+            Consumer({"bootstrap.servers": self.brokers, "group.id": self.prefix + plan.app})
+        ) as group:
+            found = group.committed(places, _ANSWER_S)
+            return {one.partition: (one.metadata or "").partition("\n")[0] for one in found}
 
 
 def messages(bootstrap: str, topic: str) -> list[list[Message]]:
-    """The committed records of a topic, by partition."""
+    """The committed records of a topic, by partition, as another program reads them."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -81,9 +138,9 @@ def messages(bootstrap: str, topic: str) -> list[list[Message]]:
             "enable.partition.eof": True,
         }
     )
-    try:
+    with closing(reader):
         count = len(reader.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions)
-        reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(count)])
+        reader.assign([At(topic, number, OFFSET_BEGINNING) for number in range(count)])
         found: list[list[Message]] = [[] for _ in range(count)]
         left, until_s = set(range(count)), time.monotonic() + _ANSWER_S
         while left:
@@ -96,5 +153,3 @@ def messages(bootstrap: str, topic: str) -> list[list[Message]]:
                     assert error.name() == "_PARTITION_EOF", error
                     left.discard(number or 0)
         return found
-    finally:
-        reader.close()

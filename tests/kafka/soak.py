@@ -32,8 +32,8 @@ from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
 from tests.kafka.broker.cluster import Cluster
-from tests.kafka.commands import tailrace
 from tests.kafka.faults import FAULTS, NEEDS, SESSION_S, Needs
+from tests.kafka.processes import tailrace
 from tests.soak import checks, feed
 from tests.soak.apps import PARTITIONS, first_app, second_app
 from tests.soak.disk import Disk, continue_with_mounts, mounted

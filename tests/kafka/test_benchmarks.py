@@ -5,7 +5,6 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +16,6 @@ from benchmarks.kafka.house import KafkaHouse
 from benchmarks.kafka.raw import OUT, RawLoop
 from benchmarks.measure import Row
 from benchmarks.served.house import AT_ONCE, endless
-from benchmarks.served.service import group_tasks
 from tailrace.log import TopicPartition
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +29,9 @@ TARGETS = [
 ]
 CASES = ("kafka-worker", "kafka-timers", "kafka-latency", "kafka-restore")
 """Of the others, two workers and flights run on the embedded log, in tests/test_benchmarks.py; each takes 10 s."""
+
+
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +49,6 @@ def run(temporary: Path, *arguments: str) -> bytes:
     return done.stdout
 
 
-@pytest.mark.long
 def test_cases_run_give_whole_rows_and_judge_nothing(tmp_path: Path) -> None:
     told = run(tmp_path, "benchmarks.run", "--quick", "--kafka", "--here", *CASES)
     rows = msgspec.json.decode(told, type=list[Row])
@@ -59,24 +59,10 @@ def test_cases_run_give_whole_rows_and_judge_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.long
 def test_the_parts_of_a_service_are_measured(tmp_path: Path) -> None:
     told = run(tmp_path, "benchmarks.kafka.costs", "counting", "1000", "50").decode()
     for name in ("in all", THREADS, PARTS[0][2], PARTS[-1][2]):
         assert f"| {name} " in told
-
-
-def test_a_copy_of_a_task_that_is_owned_again_does_not_count() -> None:
-    copy = "a standby has the state of a task"
-    lines: list[dict[str, Any]] = [{"message": "the first line"}]
-    lines += [{"message": copy, "partition": number} for number in range(4)]
-    assert group_tasks(lines) == (set(), {0, 1, 2, 3})
-    lines.append({"message": "tasks were given to this process", "partitions": [1, 3]})
-    assert group_tasks(lines) == ({1, 3}, {0, 2})
-    lines.append({"message": "tasks were given back", "partitions": [1]})
-    assert group_tasks(lines) == ({3}, {0, 2})
-    lines.append({"message": copy, "partition": 1})
-    assert group_tasks(lines) == ({3}, {0, 1, 2})
 
 
 def test_the_raw_loop_makes_the_outputs_of_the_service() -> None:

@@ -18,7 +18,6 @@ from services.demo import __main__ as command
 from services.demo import delays, explorations, flights
 from services.demo.accounts import read
 from services.demo.console import Console
-from services.demo.process import kafka_url as kafka_url_of
 from services.demo.questions import Questions
 from services.demo.rebuilds import rebuild
 from services.flights import aircraft
@@ -37,7 +36,7 @@ def means(log: str, _: object) -> list[Row]:
     return [Row(*place, sum(some) / len(some), len(some)) for place, some in found.items()]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_demo_runs_on_kafka_with_all_of_its_checks(kafka_url, tmp_path, monkeypatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(Console, "say", lambda _, line="": lines.append(line))
@@ -66,11 +65,3 @@ def test_the_demo_runs_on_kafka_with_all_of_its_checks(kafka_url, tmp_path, monk
         told = (tmp_path / "flights-2013" / f"{name}.log").read_text("utf-8")
         assert '"start from a snapshot: filled"' in told
     ET.parse(tmp_path / "flights.svg")
-
-
-def test_a_broker_without_a_prefix_gets_names_of_this_run() -> None:
-    one, other = (kafka_url_of("kafka://broker:9092") for _ in range(2))
-    assert one != other
-    assert one.startswith("kafka://broker:9092/flights-2013-")
-    assert kafka_url_of("kafka://broker:9092/mine.") == "kafka://broker:9092/mine."
-    assert kafka_url_of("") == ""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,20 +21,22 @@ from confluent_kafka.admin import AdminClient
 
 from tailrace.core.errors import LogUnavailableError
 from tests.kafka.broker.cluster import Cluster
-from tests.kafka.members import Members, await_tasks, stopped
-from tests.kafka.visits import APP, KEYS, TASKS, Visits
+from tests.kafka.outside import Outside
+from tests.kafka.processes import Members, await_tasks, runs, stopped
+from tests.kafka.visits import BROKEN, FIRST, KEYS, PLAN, SECOND, TASKS, UNRELATED, Visits
 from tests.soak.processes import Process, wait_until
 
-SECOND, BROKEN = (f"tests.kafka.versions.{name}:app" for name in ("second", "broken"))
 ALL = len(TASKS)
+Record = Callable[[str, object], None]
 _EVERY_S = 0.1
 
 
 class Load:
     """A round of visits every tenth of a second, and when outputs came, in threads."""
 
-    def __init__(self, visits: Visits) -> None:
+    def __init__(self, visits: Visits, record: Record) -> None:
         self.visits = visits
+        self._record = record
         self._over = threading.Event()
         self._came_s: list[float] = []
         self._threads = [threading.Thread(target=one) for one in (self._feed, self._look)]
@@ -41,6 +44,7 @@ class Load:
     def __enter__(self) -> Load:
         for one in self._threads:
             one.start()
+        self.goes_on()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,118 +67,99 @@ class Load:
                 self._came_s.append(time.monotonic())
             before = now
 
-    def gap_s(self, since_s: float) -> float:
-        """The longest time without an output since a moment."""
-        came_s = [since_s, *(one for one in self._came_s if one >= since_s), time.monotonic()]
-        return max(later - one for one, later in pairwise(came_s))
-
     def goes_on(self) -> None:
         """Until there are new outputs."""
         before = len(self._came_s)
         wait_until(lambda: len(self._came_s) > before + 5, "there are new outputs", 120)
 
+    @contextmanager
+    def step(self, name: str) -> Generator[None]:
+        """Something happens, after which there are new outputs. The longest time without one is recorded."""
+        since_s = time.monotonic()
+        yield
+        self.goes_on()
+        came_s = [since_s, *(one for one in self._came_s if one >= since_s), time.monotonic()]
+        gap_s = max(later - one for one, later in pairwise(came_s))
+        self._record(f"seconds without an output: {name}", round(gap_s, 2))
 
-@pytest.fixture
-def members(kafka_url: str, tmp_path: Path) -> Iterator[Members]:
-    made = Members(kafka_url, tmp_path)
-    yield made
-    made.close()
+
+def refused(process: Process, *told: str) -> None:
+    """It ends with an error that says this, and has run no task."""
+    assert process.ended() != 0
+    assert [one for one in told if one not in process.text()] == []
 
 
 def test_nothing_is_lost_or_doubled_in_the_life_of_a_deployment(
-    kafka_url: str, members: Members, tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
+    kafka_url: str, tmp_path: Path, record_testsuite_property: Record
 ) -> None:
     visits = Visits(kafka_url)
-    one = members.start(APP, "one")
-    await_tasks(one, ALL)
+    replaced = "has replaced version '1'"
+    with closing(visits.log), closing(Members(kafka_url, tmp_path)) as members:
 
-    def step(name: str, do: Callable[[], Process]) -> Process:
-        since_s = time.monotonic()
-        left = do()
-        load.goes_on()
-        record_testsuite_property(f"seconds without an output: {name}", round(load.gap_s(since_s), 2))
-        return left
+        def start(app: str, name: str, *options: object, tasks: int = ALL) -> Process:
+            made = members.start(app, name, *options)
+            await_tasks(made, tasks)
+            return made
 
-    with Load(visits) as load:
-        load.goes_on()
-
-        def three() -> Process:
-            others = [members.start(APP, name) for name in ("two", "three")]
-            for each in others:
-                await_tasks(each, 1)
-            load.goes_on()
-            for each in others:
-                stopped(each)
-            return one
-
-        step("from one process to three and back", three)
-
-        def emptied() -> Process:
-            stopped(one)
-            shutil.rmtree(tmp_path / "one")
-            again = members.start(APP, "one")
-            await_tasks(again, ALL)
-            return again
-
-        only = step("a process that lost its disk", emptied)
-
-        def upgraded() -> Process:
-            new = members.start(SECOND, "two")
-            await_tasks(new, 1)
-            stopped(only)
-            await_tasks(new, ALL)
-            return new
-
-        only = step("a rolling upgrade with another state", upgraded)
-
-        def rolled_back() -> Process:
-            stopped(only)
-            wrong = members.start(BROKEN, "two")
-            assert wrong.ended() != 0
-            assert "the tenth" in wrong.text()
-            back = members.start(SECOND, "two", "--downgrade")
-            await_tasks(back, ALL)
-            return back
-
-        only = step("a version that fails, rolled back", rolled_back)
-    visits.await_all()
-    stopped(only)
-    assert visits.rounds * KEYS > 1_000
-    visits.log.close()
+        one = start(FIRST, "one")
+        other = members.start(UNRELATED, "theirs")  # before the first has committed
+        refused(other, "'parcels'", "'came'", "another name")
+        assert not runs(other)
+        with Load(visits, record_testsuite_property) as load:
+            with load.step("from one process to three and back"):
+                others = [members.start(FIRST, name) for name in ("two", "three")]
+                for each in others:
+                    await_tasks(each, 1)
+                load.goes_on()
+                for each in others:
+                    stopped(each)
+            with load.step("a process that lost its disk"):
+                stopped(one)
+                shutil.rmtree(tmp_path / "one")
+                one = start(FIRST, "one")
+            with load.step("a rolling upgrade with another state"):
+                two = start(SECOND, "two", tasks=1)
+                stopped(one)
+                await_tasks(two, ALL)
+            refused(members.start(FIRST, "one"), replaced, "--downgrade")  # the newer runs beside it
+            refused(members.start(UNRELATED, "theirs"), "another name")
+            with load.step("a version that fails, rolled back"):
+                stopped(two)
+                refused(members.start(BROKEN, "two"), "the tenth")
+                two = start(SECOND, "two", "--downgrade")
+        visits.await_all()
+        stopped(two)
+        stopped(start(FIRST, "one", "--downgrade"))
+        Outside(kafka_url).expire(PLAN.app)
+        refused(members.start(SECOND, "two"), replaced)
+        one = start(FIRST, "one")
+        visits.feed(1)
+        visits.await_all()
+        stopped(one)
+        assert {one.version for one in visits.totals()} >= {1, 2}
+        assert visits.rounds * KEYS > 1_000
 
 
+@pytest.mark.nightly
 def test_nothing_is_lost_or_doubled_while_the_brokers_are_restarted_one_after_the_other(
-    tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
+    tmp_path: Path, record_testsuite_property: Record
 ) -> None:
     with Cluster(tmp_path, 3) as cluster:
-        url = f"kafka://{cluster.bootstrap}"
-        admin = AdminClient({**cluster.client})
-        visits = Visits(url)
-        members = Members(url, tmp_path)
-        try:
-            started = [members.start(APP, name) for name in ("one", "two")]
+        admin, visits = AdminClient({**cluster.client}), Visits(f"kafka://{cluster.bootstrap}")
+        with closing(visits.log), closing(Members(visits.log.place, tmp_path)) as members:
+            started = [members.start(FIRST, name) for name in ("one", "two")]
             for each in started:
                 await_tasks(each, 1)
-            with Load(visits) as load:
+            with Load(visits, record_testsuite_property) as load:
                 for node in cluster.nodes:
-                    load.goes_on()
                     wait_until(lambda: are_in_sync(admin, 3), "all replicas are in sync", 120)
-                    since_s = time.monotonic()
-                    node.stop(grace_s=60)
-                    load.goes_on()
-                    cluster.start()
-                    wait_until(lambda: are_in_sync(admin, 3), "all replicas are in sync", 120)
-                    load.goes_on()
-                    gap_s = round(load.gap_s(since_s), 2)
-                    record_testsuite_property(
-                        f"seconds without an output: broker {node.number} restarted", gap_s
-                    )
+                    with load.step(f"broker {node.number} restarted"):
+                        node.stop(grace_s=60)
+                        load.goes_on()
+                        cluster.start()
             visits.await_all()
             for each in started:
                 stopped(each)
-        finally:
-            members.close()
-            visits.log.close()
     assert visits.rounds * KEYS > 1_000
 
 

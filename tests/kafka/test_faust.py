@@ -22,8 +22,8 @@ from tailrace.log.interface import TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tests.cli.commands import done, run
 from tests.docs.page import ROOT
-from tests.kafka.commands import tailrace
 from tests.kafka.outside import messages
+from tests.kafka.processes import tailrace
 from tests.soak.processes import wait_until
 
 APP = "tests.faust.takeover:app"

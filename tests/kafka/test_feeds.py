@@ -1,17 +1,20 @@
-"""What a feed gives to a partition is what the whole list of publications says, however it is read and bounded."""
+"""What a log keeps beside its records: feeds of publications, which give to a partition what the whole list says, and notes of positions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from random import Random
 
+import msgspec
 import pytest
 
+from tailrace.core.errors import CorruptStateError, FormatError, TopicReplacedError
+from tailrace.log import TopicPartition
 from tailrace.log.kafka.feeds import Feed, Waiting
+from tailrace.log.kafka.note import FORMAT, continued, encode
 from tailrace.log.kafka.watermarks import Published
 
 PARTITIONS = 3
-SEEDS = range(150)
 
 
 def history(random: Random, names: int, length: int) -> list[tuple[int, Published]]:
@@ -45,8 +48,12 @@ def told(waiting: Waiting, position: int, known: dict[str, int | None]) -> dict[
     return known
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_each_position_gets_the_last_publication_of_each_publisher_that_holds_there(seed: int) -> None:
+def test_each_position_gets_the_last_publication_of_each_publisher_that_holds_there(seeds: range) -> None:
+    for seed in seeds:
+        check_positions(seed)
+
+
+def check_positions(seed: int) -> None:
     random = Random(seed)
     stretch, longest = random.choice((1, 4, 20, 1_000)), random.choice((5, 1_000))
     past = history(random, random.randrange(1, 6), random.randrange(1, 120))
@@ -81,19 +88,62 @@ def test_each_position_gets_the_last_publication_of_each_publisher_that_holds_th
         come += 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_reader_that_is_far_behind_holds_few_and_applies_none_too_early(seed: int) -> None:
-    random = Random(seed)
-    past = history(random, 3, 200)
-    waiting = Waiting(0, most=6)
-    for _, one in past:
-        waiting.add(one)
-    assert max(map(len, waiting._by_name.values()), default=0) <= 6
-    known: dict[str, int | None] = {}
-    last = max(one.ends[0] for _, one in past)
-    for position in range(last + 1):
-        told(waiting, position, known)
-        for name, mark in known.items():
-            said = [one.watermark_ms for _, one in past if one.name == name and one.ends[0] <= position]
-            assert mark in said
-    assert known == held(past, 0, last)
+def test_a_reader_that_is_far_behind_holds_few_and_applies_none_too_early(seeds: range) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        past = history(random, 3, 200)
+        waiting = Waiting(0, most=6)
+        for _, one in past:
+            waiting.add(one)
+        assert max(map(len, waiting._by_name.values()), default=0) <= 6
+        known: dict[str, int | None] = {}
+        last = max(one.ends[0] for _, one in past)
+        for position in range(last + 1):
+            told(waiting, position, known)
+            for name, mark in known.items():
+                said = [one.watermark_ms for _, one in past if one.name == name and one.ends[0] <= position]
+                assert mark in said
+        assert known == held(past, 0, last)
+
+
+# --- the note of positions: which topics they are in, and which offsets behind them hold no record
+
+ORDERS, TAPE = TopicPartition("orders", 1), TopicPartition("shop.tape", 1)
+IDS = {"orders": "first", "shop.tape": "tape"}
+NOTE = encode(b"log", IDS, {ORDERS: 7, TAPE: 0})
+
+
+def at(positions: dict[TopicPartition, int], ids: Mapping[str, str] = IDS, log: bytes = b"log") -> list[int]:
+    return [*continued(NOTE, log, lambda _: ids, positions).values()]
+
+
+def test_a_topic_with_another_id_is_named() -> None:
+    with pytest.raises(TopicReplacedError) as raised:
+        at({TAPE: 0, ORDERS: 7}, {**IDS, "orders": "second"})
+    assert (raised.value.topic, raised.value.partition) == ORDERS
+
+
+def test_topics_that_are_gone_or_were_not_noted_are_not_compared() -> None:
+    assert at({ORDERS: 7}, {}) == [7]
+    assert at({TopicPartition("other", 1): 5}, {"other": "any"}) == [5]
+
+
+def test_a_position_continues_behind_offsets_without_a_record_and_never_before_itself() -> None:
+    assert [*map(at, ({ORDERS: 5}, {ORDERS: 7}, {ORDERS: 9}))] == [[7], [7], [9]]
+    assert at({TopicPartition("orders", 0): 5}) == [5]
+
+
+def test_a_note_is_of_one_log() -> None:
+    assert at({ORDERS: 5}, {"orders": "second"}, b"another") == [5]
+
+
+@pytest.mark.parametrize("data", [b"\xc1", NOTE[:-1], msgspec.msgpack.encode(["orders"])])
+def test_a_damaged_note_is_not_taken_for_an_absent_one(data: bytes) -> None:
+    with pytest.raises(CorruptStateError, match="the note of a cut cannot be read"):
+        continued(data, b"log", lambda _: IDS, {ORDERS: 5})
+
+
+def test_a_note_of_a_newer_version_is_refused() -> None:
+    newer = msgspec.msgpack.encode([FORMAT + 1, b"log", {}])
+    with pytest.raises(FormatError, match="the note of a cut"):
+        continued(newer, b"log", lambda _: IDS, {ORDERS: 5})

@@ -1,165 +1,296 @@
-"""An app continues after a move as it would have without one: the two chained services of the soak are moved between logs.
-
-Each leg feeds some events, runs both services until they have committed something new, kills them, and moves them. At the end
-everything is checked on the last log as a soak is: against the oracle, and by a replay of all legs from the beginning.
-"""
+"""Apps move between logs, and to another number of partitions: as an operator does it, killed at every step, beside processes that live."""
 
 from __future__ import annotations
 
+import random
+import secrets
+import signal
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import msgspec
 import pytest
 
-from tailrace.history.moving.moving import move_apps
-from tailrace.history.reading.app_history import AppHistory
-from tailrace.history.reading.app_topics import prepare_topics
-from tailrace.log import TopicPartition
+from tailrace.core.errors import AppMovedError, FencedError
+from tailrace.core.records import Output
+from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.reading.stretches import scan
 from tailrace.log.embedded import EmbeddedLog
-from tailrace.log.interface import StoredLog
+from tailrace.log.interface import MovableLog, PublishedAt, Stretch, TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog
-from tests.soak import checks, feed
-from tests.soak.apps import PARTITIONS, first_app, second_app
+from tailrace.log.opening import open_log
+from tests.cli.commands import Ended, done, run
+from tests.history import depots
+from tests.kafka.killed_move import STEPS
+from tests.kafka.outside import Outside
+from tests.kafka.processes import Members, await_tasks, stopped
 from tests.soak.processes import Process, wait_until
 
-EVENTS = 300
-"""Of each leg."""
-SEED = 5
-SERVICES = ("first", "second")
+APP = "tests.kafka.apps:app"
+KEYS = [f"k{number}" for number in range(20)]
+OF_A_LEG = 3
+PARTITIONS = 3
+TOPIC, SCRATCH = "events", "scratch"
+
+pytestmark = pytest.mark.usefixtures("quiet_logs")
 
 
 class Life:
-    """Both services, on one log after the other."""
+    """The app, on one log after the other. In each leg it gets some events of every key, and emits the count of each key once."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.plans = [first_app(rich=False).plan(), second_app().plan()]
-        self.fed = 0
-        self.state = folder / "state"
-        self.processes: list[Process] = []
+    def __init__(self, folder: Path, log: object) -> None:
+        self.folder, self.log, self.legs = folder, log, 0
+        done("topics", "apply", "--app", APP, "--log", log)
 
-    def begin(self, log: StoredLog) -> None:
-        self.log = log
-        for plan in self.plans:
-            prepare_topics(log, plan, create_declared=True)
+    def live(self) -> None:
+        self.legs += 1
+        events = [
+            {"key": key, "at_ms": 1_000_000 + 100_000 * self.legs + 100 * number}
+            for number in range(OF_A_LEG)
+            for key in KEYS
+        ]
+        lines = b"\n".join(map(msgspec.json.encode, events))
+        done("log", "append", "seen", "--app", APP, "--log", self.log, stdin=lines)
+        done("run", APP, "--end-of-input", "--after-end", "--log", self.log, "--state", self.folder / "state")
+        dumped = done("log", "dump", "totals", "--log", self.log).lines
+        found = Counter((line["value"]["key"], line["value"]["count"]) for line in dumped)
+        assert found == {(key, OF_A_LEG * leg): 1 for key in KEYS for leg in range(1, self.legs + 1)}
 
-    @property
-    def place(self) -> Path | str:
-        return self.log.path if isinstance(self.log, EmbeddedLog) else str(self.log)
+    def to(self, log: object) -> list[object]:
+        """The command that moves it."""
+        return ["migrate", "--from", self.log, "--to", log, "--app", APP, "--json"]
 
-    def feed(self, events: int = EVENTS) -> None:
-        writer = self.log.writer("feed")
-        writer.append(feed.outputs(SEED, self.fed, self.fed + events, rich=False))
-        self.fed += events
-        writer.commit({feed.PLACE: self.fed}, feed.GROUP)  # groups of others stay behind in a move
-        writer.close()
+    def move(self, log: object, *, whole: bool = True) -> None:
+        """Move it, once its group has no member any more. ``whole``: nothing of it has been moved before."""
+        moved: list[Ended] = []
 
-    def start(self, service: str, *options: object) -> Process:
-        made = Process(
-            self.folder / f"{service}-{len(self.processes)}.log",
-            "tailrace", "run", f"tests.soak.apps:{service}", "--log", self.place, "--state", self.state,
-            "--commit-interval", "200ms", *options,
-            environment={"SOAK_RICH": "", "TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS": "6000"},
-        )  # fmt: skip
-        self.processes.append(made)
-        return made
+        def is_moved() -> bool:
+            moved.append(run(*self.to(log)))
+            return moved[-1].code == 0
 
-    def live_and_die(self) -> None:
-        """Run until every task of the first service has committed something new, and kill both."""
-        tapes = [TopicPartition("first.tape", number) for number in range(PARTITIONS)]
-        before = {tape: self.log.end_offset(*tape) for tape in tapes}
-        running = [self.start(service) for service in SERVICES]
-
-        def committed() -> bool:
-            for one in running:
-                assert one.code() is None, one.text()
-            return all(self.log.end_offset(*tape) > before[tape] for tape in tapes)
-
-        wait_until(committed, "all tasks have committed")
-        for one in running:
-            one.kill()
-        if isinstance(self.log, KafkaLog):
-            log = self.log
-            wait_until(
-                lambda: not any(map(log.admin.members, SERVICES)),
-                "the group has forgotten the killed processes",
-            )
-
-    def live_to_the_end(self) -> None:
-        for service in SERVICES:
-            process = self.start(service, "--end-of-input", "--after-end")
-            assert process.ended() == 0, process.text()
-
-    def move(self, log: StoredLog) -> None:
-        found = move_apps(self.plans, self.log, log)
-        assert found.rows > 50
-        assert sum(one.records for one in found.topics) > EVENTS
+        wait_until(is_moved, "the app is moved")
+        (found,) = moved[-1].lines
+        assert found["done"]
+        assert found["rows"] > len(KEYS)
+        records = {one["topic"]: one["records"] for one in found["topics"]}
+        assert records["seen"] == (self.legs * OF_A_LEG * len(KEYS) if whole else 0)
+        again = run(
+            "run", APP, "--end-of-input", "--after-end", "--log", self.log, "--state", self.folder / "unused"
+        )
+        refused(again, f"was moved from this log to {log}")
         self.log = log
 
-    def end(self) -> None:
-        for process in self.processes:
-            process.kill()
+    def check_replay(self) -> None:
+        (replayed,) = done("replay", APP, "--compare", "--json", "--log", self.log).lines
+        assert (replayed["differences"], replayed["records"]) == (0, self.legs * OF_A_LEG * len(KEYS))
 
 
-@pytest.fixture
-def logs(kafka_url, tmp_path) -> Iterator[list[StoredLog]]:
-    made: list[StoredLog] = [
-        EmbeddedLog(tmp_path / "one"),
-        KafkaLog(f"{kafka_url}one."),
-        EmbeddedLog(tmp_path / "other"),
-    ]
-    yield made
-    for one in made:
-        one.close()
+def refused(ended: Ended, said: str) -> None:
+    assert ended.code == 1, ended
+    assert said in ended.err
 
 
-@pytest.fixture
-def life(tmp_path) -> Iterator[Life]:
-    made = Life(tmp_path)
-    yield made
-    made.end()
+def lives(place: Path | str) -> bool:
+    with closing(open_log(place)) as log:
+        try:
+            check_lives_here(log, "totals")
+        except AppMovedError:
+            return False
+        return True
 
 
-@pytest.mark.long
-def test_a_life_on_several_logs_is_one_history(life, logs, tmp_path) -> None:
-    """To Kafka, and from there to another embedded log; everything equals a life on one log."""
-    first, *others = logs
-    life.begin(first)
-    for log in others:
-        life.feed()
-        life.live_and_die()
-        life.move(log)
-    life.state = tmp_path / "empty"
-    life.feed()
-    life.live_to_the_end()
-    checks.check(life.place, dict.fromkeys(SERVICES, life.state), SEED, rich=False)
-    check_equal(life, tmp_path)
+def test_a_move_to_kafka_that_is_killed_at_every_step_ends_with_the_same_command(
+    kafka_url: str, tmp_path: Path
+) -> None:
+    """The app runs on the old log until the move is done, and never on both."""
+    source, target = tmp_path / "log", f"{kafka_url}one."
+    life = Life(tmp_path, source)
+    life.live()
+    for step in STEPS:
+        process = Process(tmp_path / f"{step}.log", "tests.kafka.killed_move", step, *life.to(target))
+        assert process.ended() == -signal.SIGKILL, process.text()
+        assert not lives(target)
+        assert lives(source) == (step in ("arriving", "reading"))
+        if step == "reading":
+            life.live()
+    life.move(target, whole=False)
+    life.live()
+    life.check_replay()
 
 
-def check_equal(life: Life, folder: Path) -> None:
-    """Outputs, timers and state are those of services that were fed the same and never moved."""
-    stayed = Life(folder)
-    stayed.state = folder / "stayed-state"
-    stayed.processes = life.processes
-    log = EmbeddedLog(folder / "stayed")
-    stayed.begin(log)
-    while stayed.fed < life.fed:
-        stayed.feed()
-    stayed.live_to_the_end()
-    for plan in life.plans:
-        for topic in plan.outputs:
-            mine, theirs = (
-                [sorted(map(bare, some)) for some in checks.read(one, topic)] for one in (life.log, log)
-            )
-            assert mine == theirs
-        for number in range(PARTITIONS):
-            states = [AppHistory(plan, one).committed(number, with_rows=True).rows for one in (life.log, log)]
-            rows = [dict(one.rows()) for one in states if one is not None]
-            assert len(rows) == 2
-            assert rows[0] == rows[1]
+def test_an_app_moves_between_prefixes_and_to_a_folder_but_not_while_it_runs(
+    kafka_url: str, tmp_path: Path
+) -> None:
+    one, other = f"{kafka_url}one.", f"{kafka_url}other."
+    life = Life(tmp_path, one)
+    life.live()
+    with closing(Members(one, tmp_path)) as members:
+        service = members.start(APP, "running")
+        await_tasks(service, 4)
+        refused(run(*life.to(other)), "runs")
+        assert service.code() is None
+        stopped(service)
+        life.move(other)
+    life.live()
+    refused(run(*life.to(one)), "the target has records in")
+    Outside(one).delete(*Outside(one).names())
+    with closing(Members(other, tmp_path)) as members:
+        service = members.start(APP, "suspended")
+        await_tasks(service, 4)
+        service.signal(signal.SIGSTOP)
+        life.move(one)  # once its session is over
+        service.signal(signal.SIGCONT)
+        assert service.ended() == 1
+        assert "was moved from this log" in service.text()
+    life.live()
+    life.move(tmp_path / "log")
+    life.live()
+    life.check_replay()
+
+
+def test_an_app_continues_on_kafka_with_fewer_partitions_and_back_with_more(
+    kafka_url: str, tmp_path: Path
+) -> None:
+    """The first ``reshape`` is killed."""
+    events, old, new = depots.drawn(Random(2), 0, 180), tmp_path / "log", tmp_path / "new"
+
+    def live(log: object, partitions: int, some: list[tuple[str, Any]], end: str) -> None:
+        with closing(open_log(str(log))) as opened:
+            opened.append_all(depots.outputs(some))
+        state = tmp_path / f"state{partitions}"
+        done("run", f"tests.history.depots:of_{partitions}", end, "--log", log, "--state", state)
+
+    done("topics", "apply", "--app", "tests.history.depots:of_3", "--log", old)
+    live(old, 3, events[:60], "--until-end")
+    with closing(open_log(str(old))) as log:
+        log.append_all(depots.outputs(events[60:90]))  # which it has not read
+    fewer = ["reshape", "tests.history.depots:of_3", "--partitions", "2", "--log", old, "--to", kafka_url]
+    fewer += ["--snapshots", tmp_path / "snapshots"]
+    killed = Process(tmp_path / "killed.log", "tests.kafka.killed_move", "topic", *fewer)
+    assert killed.ended() == -signal.SIGKILL, killed.text()
+    assert "begins on kafka://" in done(*fewer).out
+    live(kafka_url, 2, events[90:120], "--until-end")
+    more = ["reshape", "tests.history.depots:of_2", "--partitions", "5", "--log", kafka_url, "--to", new]
+    done(*more, "--snapshots", tmp_path / "more")
+    live(new, 5, events[120:], "--end-of-input")
+    with closing(open_log(str(new))) as log:
+        assert depots.found(log) == depots.expected(events)
+    done("replay", "tests.history.depots:of_5", "--log", new)
+
+
+# --- the copy of a topic
+
+
+def made(kind: str, kafka_url: str, folder: Path) -> EmbeddedLog | KafkaLog:
+    log = EmbeddedLog(folder) if kind == "embedded" else KafkaLog(kafka_url)
+    log.create_topic(TOPIC, TopicSettings(PARTITIONS))
+    return log
+
+
+@pytest.fixture(scope="module", params=["embedded", "kafka"])
+def source(request, kafka, tmp_path_factory) -> Iterator[EmbeddedLog | KafkaLog]:
+    """A log with records of many commits, some of which were aborted."""
+    log = made(request.param, f"kafka://{kafka}/{secrets.token_hex(6)}.", tmp_path_factory.mktemp("source"))
+    chance = random.Random(7)
+    writer = log.writer("w")
+    for number in range(25):
+        for partition in chance.sample(range(PARTITIONS), chance.randint(1, PARTITIONS)):
+            writer.append([output(number, one) for one in range(chance.choice((1, 2, 7)))], partition)
+        if number % 5 == 3:
+            writer.abort()
+        else:
+            writer.commit(None, "", {TOPIC: number * 100, f"{TOPIC}#part": None if number % 2 else number})
+    writer.close()
+    yield log
     log.close()
 
 
-def bare(record) -> tuple[object, ...]:
-    """Without the running number, which depends on the commits of the service before: see ``checks.check_equal``."""
-    return record.timestamp_ms, record.key, record.value
+def output(number: int, one: int) -> Output:
+    key = None if one == 2 else b"k%d" % number
+    value = None if one == 3 else b"v%d" % one
+    headers = (("h", b"1"), ("h", b"")) if one == 4 else ()
+    return Output(TOPIC, key, value, 0 if one == 5 else number * 1_000, headers)
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def target(request, kafka_url, tmp_path) -> Iterator[EmbeddedLog | KafkaLog]:
+    """An empty log with the topic."""
+    log = made(request.param, f"{kafka_url}b.", tmp_path / "b")
+    log.create_topic(SCRATCH, TopicSettings(1))
+    yield log
+    if isinstance(log, EmbeddedLog):
+        log.verify()
+    log.close()
+
+
+def stretch(log: MovableLog, partition: int, start: int, end: int) -> Stretch:
+    place = TopicPartition(TOPIC, partition)
+    return Stretch(place, list(scan(log, *place, start, end)), end)
+
+
+def whole(log: MovableLog) -> list[Stretch]:
+    return [
+        stretch(log, one, log.start_offset(TOPIC, one), log.end_offset(TOPIC, one))
+        for one in range(PARTITIONS)
+    ]
+
+
+def last_of_each(published: list[PublishedAt]) -> dict[str, int | None]:
+    return {one.name: one.watermark_ms for one in published}
+
+
+def test_a_copy_has_the_same_records_and_watermarks_at_the_same_offsets_wherever_it_was_interrupted(
+    source, target
+) -> None:
+    """Each placer is left after one step."""
+    for share in range(1, 8):
+        with closing(target.placer(SCRATCH)) as placer:
+            placer.append(
+                [
+                    stretch(source, one.place.partition, target.end_offset(*one.place), one.end * share // 7)
+                    for one in whole(source)
+                ]
+            )
+    assert whole(target) == whole(source)
+    assert sum(len(one.records) for one in whole(target)) > 50
+    with closing(target.placer(SCRATCH)) as placer:
+        placer.publish(TOPIC, source.published(TOPIC))
+    assert last_of_each(target.published(TOPIC)) == last_of_each(source.published(TOPIC))
+    assert target.publications() == source.publications()
+    for one in whole(source):
+        with (
+            closing(target.reader({one.place: one.end})) as mine,
+            closing(source.reader({one.place: one.end})) as its,
+        ):
+            assert sorted(mine.published(*one.place)) == sorted(its.published(*one.place))
+
+
+def test_a_partition_begins_where_it_should_and_records_come_after(source, target) -> None:
+    with closing(target.placer(SCRATCH)) as placer:
+        for one in whole(source):
+            placer.begin_at(one.place, one.end // 2)
+        placer.append([stretch(source, one.place.partition, one.end // 2, one.end) for one in whole(source)])
+    for one in whole(source):
+        assert target.start_offset(*one.place) == one.end // 2
+        assert stretch(target, one.place.partition, one.end // 2, one.end).records == [
+            record for record in one.records if record.offset >= one.end // 2
+        ]
+
+
+def test_a_copy_that_another_has_taken_over_ends_as_fenced(kafka_url: str) -> None:
+    with closing(KafkaLog(kafka_url)) as log:
+        for name in (TOPIC, SCRATCH):
+            log.create_topic(name, TopicSettings(1))
+        place = TopicPartition(TOPIC, 0)
+        for gap in (1, 2):  # one offset, and several, are made by different producers
+            former = log.placer(SCRATCH)
+            end = log.end_offset(*place)
+            log.placer(SCRATCH).close()
+            with pytest.raises(FencedError, match="fenced"):
+                former.append([Stretch(place, (), end + gap)])
+            former.close()
+            assert log.end_offset(*place) == end

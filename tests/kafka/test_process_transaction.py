@@ -1,4 +1,6 @@
-"""The tasks of a process share a transaction. A new owner does not wait for what a dead process has left open."""
+"""The tasks of a process share a transaction. A new owner does not wait for what a dead process has left open, and a process that the group
+has lost commits nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition as At
 
-from tailrace.core.errors import FencedError, LogUnavailableError, TaskOwnedError
+from tailrace.core.errors import FencedError, LogUnavailableError, TailraceError, TaskOwnedError
 from tailrace.core.records import Output
 from tailrace.log import Part, TopicPartition, TopicSettings
 from tailrace.log.kafka import KafkaLog, tasks
 from tailrace.log.kafka.tasks import KafkaTasks
 from tailrace.log.options import LogOptions
 from tailrace.log.tasks import AppTasks
-from tests.kafka.broker.cluster import Cluster
+from tailrace.runtime.preparing import prepare_log
+from tailrace.runtime.task_notes import TaskNotes
+from tests.kafka import apps
+from tests.kafka.processes import Members, await_tasks
 from tests.log.contract import A, visible
 from tests.soak.processes import wait_until
 
+PLAN = apps.app.plan()
 TIMEOUT_S = 600
 """Of transactions: far longer than a test may take."""
+LONG = {"producer.transaction.timeout.ms": str(TIMEOUT_S * 1_000)}
 
 
 class Processes:
@@ -34,8 +42,7 @@ class Processes:
         self._closing = closing
 
     def join(self) -> tuple[KafkaLog, KafkaTasks]:
-        settings = {"producer.transaction.timeout.ms": str(TIMEOUT_S * 1_000)}
-        log = KafkaLog(self._url, LogOptions(settings=settings))
+        log = KafkaLog(self._url, LogOptions(settings=LONG))
         self._closing.callback(log.close)
         log.create_topic("a", TopicSettings(1))
         log.create_topic("app.tape", TopicSettings(2))
@@ -60,6 +67,16 @@ def one(value: bytes) -> list[Output]:
     return [Output("a", b"k", value, 7)]
 
 
+def await_written(log: KafkaLog, writer: Any, end: int = 0) -> None:
+    """Until what was appended is at the broker, behind an offset."""
+
+    def arrived() -> bool:
+        writer.append([])
+        return log.end_offset(*A) > end
+
+    wait_until(arrived, "the record is at the broker")
+
+
 def test_tasks_commit_together_and_publish_each_under_its_own_name(processes: Processes) -> None:
     log, _ = processes.join()
     writers = [log.writer("app-0"), log.writer("app-1")]
@@ -81,12 +98,7 @@ def test_a_new_owner_aborts_at_once_what_a_dead_process_has_left_open(processes:
     dead, dead_member = processes.join()
     left = dead.writer("app-0")
     left.append(one(b"never"))
-
-    def arrived() -> bool:
-        left.append([])
-        return dead.end_offset("a", 0) > 0
-
-    wait_until(arrived, "the record is at the broker")
+    await_written(dead, left)
     dead_member._consumer.close()  # the group learns of it at once; nothing was given back
     begun = time.monotonic()
     log, _ = processes.join()
@@ -108,12 +120,7 @@ def test_a_command_that_reserves_tasks_aborts_what_a_dead_process_has_left_open(
     dead, dead_member = processes.join()
     left = dead.writer("app-0")
     left.append(one(b"never"))
-
-    def arrived() -> bool:
-        left.append([])
-        return dead.end_offset("a", 0) > 0
-
-    wait_until(arrived, "the record is at the broker")
+    await_written(dead, left)
     log = KafkaLog(kafka_url)
     with closing(log):
         with pytest.raises(TaskOwnedError), log.reserve("app", [0]):
@@ -220,12 +227,7 @@ def test_a_watermark_of_a_task_that_moved_holds_only_behind_the_records_of_its_l
     first.shared.commit([Part(first, {}, {"a": 1})], "app")  # the process has learned where the topic ends
     end = log.end_offset(*A)
     first.append(one(b"2"))
-
-    def arrived() -> bool:
-        first.append([])
-        return log.end_offset(*A) > end
-
-    wait_until(arrived, "the record of another task is at the broker")
+    await_written(log, first, end)
     log.append_all(one(b"of the last owner"))
     moved = log.writer("app-1")
     first.shared.commit([Part(first, {}, {}), Part(moved, {}, {"a": 2})], "app")
@@ -268,19 +270,111 @@ def test_a_process_ends_if_the_library_never_returns_from_asking_the_group(
     consumer.close()
 
 
-def test_closing_does_not_wait_for_brokers_that_are_away(tmp_path: Path) -> None:
-    with Cluster(tmp_path) as cluster:
-        patient = KafkaLog(f"kafka://{cluster.bootstrap}")
-        patient.writer("w").close()  # a broker that has just started may need longer than the other waits
-        patient.close()
-        log = KafkaLog(f"kafka://{cluster.bootstrap}", LogOptions(patience_s=2))
+def test_an_abort_of_records_that_were_never_sent_leaves_a_writer_that_works(kafka_url: str) -> None:
+    """librdkafka#4849: a coordinator that has heard of none of a transaction's records refuses to end it."""
+    with closing(KafkaLog(kafka_url)) as log:
         log.create_topic("a", TopicSettings(1))
         writer = log.writer("w")
+        for _ in range(5):
+            writer.append(one(b"never"))
+            writer.abort()
         writer.append(one(b"v"))
-        (node,) = cluster.nodes
-        node.pause()
-        begun = time.monotonic()
+        writer.commit()
+        assert visible(log, A) == [b"v"]
         writer.close()
-        log.close()
-        assert time.monotonic() - begun < 20
-        node.resume()
+
+
+# --- members that the group has lost
+
+IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
+SHORT = {"consumer.session.timeout.ms": "5000", "consumer.max.poll.interval.ms": "5000"}
+"""A member that does not look for five seconds leaves the group by itself; the library then forgets that it was one."""
+
+
+def member_of(log: KafkaLog) -> KafkaTasks:
+    """A member that has all tasks: another is not there, or has left."""
+    member = log.join(AppTasks("app", "app.tape", 4))
+
+    def has_tasks() -> bool:
+        member.look()
+        return len(member.owned) == 4
+
+    wait_until(has_tasks, "the group has given all tasks")
+    return member
+
+
+def test_a_member_that_has_left_by_a_time_out_is_refused(kafka_url: str) -> None:
+    log, other = KafkaLog(kafka_url, LogOptions(settings=SHORT)), KafkaLog(kafka_url)
+    for name, count in (("in", 1), ("out", 1), ("app.tape", 4)):
+        log.create_topic(name, TopicSettings(count))
+    member = member_of(log)
+    writer = log.writer("app-0")
+    writer.append([Output("out", b"k", b"1", 7)])
+    writer.commit({IN: 1}, "app")
+    writer.append([Output("out", b"k", b"2", 7)])
+    successor = member_of(other)
+    with pytest.raises(FencedError):
+        writer.commit({IN: 2}, "app")
+    with pytest.raises(TailraceError):
+        member.check()
+    other.writer("app-0").close()  # what a new owner does first: it ends the transaction that was left open
+    assert visible(log, OUT) == [b"1"]
+    assert log.committed_offsets("app", [IN]) == {IN: 1}
+    for one in (member, successor, log, other):
+        one.close()
+
+
+def test_the_producer_of_a_task_that_was_lost_meanwhile_stays_named(kafka_url: str) -> None:
+    """The task was left without open records, lost, and had another owner. The next owner must still fence that one."""
+    log = KafkaLog(kafka_url)
+    log.create_topic("app.tape", TopicSettings(4))
+    member = member_of(log)
+    log.writer("app-0").close()
+    assert member.settled == {0}
+    place = member._at(0, "")
+    member._on_lost([place])
+    member._on_assign([place])
+    member._keep(0, "another\nnote")  # what the other owner has left
+    assert member.producer(0) == "another"
+    member.close()  # it names no producer for the tasks that it has left
+    successor = member_of(log)
+    assert successor.producer(0) == "another"
+    successor.close()
+    log.close()
+
+
+def test_a_process_starts_and_ends_what_one_that_was_killed_in_a_commit_has_left(
+    kafka_url: str, tmp_path: Path
+) -> None:
+    """It does not wait for the end of the transaction anywhere."""
+    with (
+        closing(KafkaLog(kafka_url, LogOptions(settings=LONG))) as log,
+        closing(Members(kafka_url, tmp_path)) as members,
+    ):
+        prepare_log(log, PLAN, create_declared=True)
+        member = log.join(AppTasks(PLAN.app, PLAN.tape_topic, PLAN.partitions))
+
+        def joined() -> bool:
+            member.look()
+            return len(member.owned) == PLAN.partitions
+
+        wait_until(joined, "the process has all tasks")
+        notes = TaskNotes(PLAN, member)
+        for number in range(PLAN.partitions):
+            notes.take(number)
+        writer = log.writer(f"{PLAN.app}-0")
+        writer.append([Output("totals", b"k", b"never", 7)])
+        shared: Any = writer.shared
+        producer = shared._producer._producer
+        prefix = kafka_url.rpartition("/")[2]
+        place = At(f"{prefix}seen", 0, 1)
+        producer.send_offsets_to_transaction([place], member.metadata(), 30)  # the next would be the commit
+        for name in log.admin.names():
+            producer.produce(f"{prefix}{name}", b"never", b"k", 0)
+        assert producer.flush(60) == 0
+        member._consumer.close()  # the group learns of it at once; nothing was given back
+        process = members.start(
+            "tests.kafka.apps:app", "next", environment={"SOAK_HIDDEN_S": "600"}, by=("tests.kafka.launched",)
+        )
+        await_tasks(process, PLAN.partitions)
+        assert log.ends(["totals"]), "no transaction is open"

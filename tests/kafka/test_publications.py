@@ -1,4 +1,8 @@
-"""What is published for topics on Kafka, as a log and its readers see it."""
+"""What is published for topics on Kafka, as a log and its readers see it.
+
+A published watermark is valid for one topic only. If that topic, or the topic with its publications, was deleted and created again, readers
+must not wait without end, and must not advance past a writer.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from tailrace.core.errors import ForeignLogError, UnknownAppError, UsageError
+from tailrace.core.errors import TopicReplacedError, UnknownAppError, UsageError
 from tailrace.core.records import Output
 from tailrace.history.retirement import retire
 from tailrace.log import TopicPartition, TopicSettings
@@ -16,17 +20,17 @@ from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.reader import KafkaReader
 from tailrace.log.kafka.watermarks import encode
 from tailrace.log.options import LogOptions
+from tests.kafka.outside import Outside
 from tests.log.contract import A
 from tests.soak.processes import wait_until
 
 
 @pytest.fixture
 def log(kafka_url: str) -> Iterator[KafkaLog]:
-    log = KafkaLog(kafka_url)
-    log.create_topic("a", TopicSettings(1))
-    log.create_topic("b", TopicSettings(1))
-    yield log
-    log.close()
+    with closing(KafkaLog(kafka_url)) as log:
+        for name in ("a", "b"):
+            log.create_topic(name, TopicSettings(1))
+        yield log
 
 
 def test_the_topics_of_watermarks_are_not_listed_and_their_names_are_refused(log: KafkaLog) -> None:
@@ -108,20 +112,6 @@ def test_a_log_that_sees_the_topics_of_another_prefix_leaves_out_what_its_apps_h
     inner.close()
 
 
-def test_a_record_among_the_watermarks_that_is_none_is_an_error(log: KafkaLog) -> None:
-    log.writer("w").commit(None, "", {"a": 5})
-    writer = log.writer("x")
-    writer.append([Output("a.watermarks", b"k", b"no watermark", 7)])
-    writer.append([Output("a.publishers", b"k", b"no watermark", 7)])
-    writer.commit()
-    with pytest.raises(ForeignLogError, match="no watermark"):
-        log.publications()
-    reader = log.reader({A: 0})
-    with pytest.raises(ForeignLogError, match="no watermark"):
-        reader.published(*A)
-    reader.close()
-
-
 def test_who_begins_to_follow_a_topic_gets_what_holds_at_its_position(log: KafkaLog) -> None:
     once, often = log.writer("once"), log.writer("often")
     once.commit(None, "", {"a": 1_000})
@@ -145,3 +135,68 @@ def test_who_begins_to_follow_a_topic_gets_what_holds_at_its_position(log: Kafka
 def news(reader: KafkaReader) -> Iterator[tuple[str, int | None]]:
     for one in reader.published(*A):
         yield one.publisher, one.watermark_ms
+
+
+# --- topics that were replaced
+
+
+def write(url: str, writer: str, marks: list[int | None]) -> None:
+    """A writer that appends a record with each watermark, in a process of its own."""
+    with closing(KafkaLog(url)) as log:
+        made = log.writer(writer)
+        for mark in marks:
+            made.append([Output("a", b"k", b"v", 0 if mark is None else mark)], 0)
+            made.commit(None, "", {"a": mark})
+
+
+def held(url: str, position: int) -> dict[str, int | None]:
+    """What a new reader knows at a position."""
+    with closing(KafkaLog(url)) as log, closing(log.reader({A: position})) as reader:
+        return dict(news(reader))
+
+
+def test_publications_of_a_topic_that_was_replaced_do_not_count(log: KafkaLog, kafka_url: str) -> None:
+    assert held(kafka_url, 0) == {}
+    write(kafka_url, "one-0", [1_000])
+    first = log.end_offset(*A)
+    write(kafka_url, "two-0", [2_000, 3_000])
+    assert held(kafka_url, first) == {"one-0": 1_000}  # it is held only from where a writer has begun
+    write(kafka_url, "left-0", [2_000, None])
+    Outside(kafka_url).replace("a")
+    assert held(kafka_url, 0) == {"left-0": None}  # what holds no reader back does not do so here either
+    with closing(KafkaLog(kafka_url)) as other:
+        assert other.publications() == {("a", "left-0"): None}
+        assert [(one.name, one.watermark_ms, one.ends) for one in other.published("a")] == [
+            ("left-0", None, [0])
+        ]
+    write(kafka_url, "one-0", [5, 6])
+    with closing(KafkaLog(kafka_url)) as other:
+        end = other.end_offset(*A)
+    assert held(kafka_url, end) == {"left-0": None, "one-0": 6}
+    assert held(kafka_url, 0) == {"left-0": None}
+
+
+@pytest.mark.parametrize("topic", ["a.watermarks", "a.publishers"])
+def test_publications_that_were_replaced_or_lost_in_part_stop_their_writers_and_readers(
+    log: KafkaLog, kafka_url: str, topic: str
+) -> None:
+    """A reader that is behind would not wait for the writers that were lost."""
+    outside, made = Outside(kafka_url), log.writer("one-0")
+    made.append([Output("a", b"k", b"v", 10)], 0)
+    made.commit(None, "", {"a": 10})
+    outside.replace_feed(topic)
+    made.append([Output("a", b"k", b"v", 20)], 0)
+    with pytest.raises(TopicReplacedError, match="deleted and created again") as raised:
+        made.commit(None, "", {"a": 20})
+    assert raised.value.topic == topic
+    assert "Start the service again" in raised.value.hint
+    outside.delete(topic)
+    with pytest.raises(TopicReplacedError, match="what was published about 'a'"):
+        write(kafka_url, "one-0", [30])
+    with pytest.raises(TopicReplacedError, match="delete both topics"):
+        held(kafka_url, 0)
+    outside.delete(*outside.names() & {"a.watermarks", "a.publishers"})
+    write(kafka_url, "one-0", [30])
+    with closing(KafkaLog(kafka_url)) as other:
+        end = other.end_offset(*A)
+    assert held(kafka_url, end) == {"one-0": 30}

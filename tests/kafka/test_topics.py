@@ -5,27 +5,25 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import TopicPartition as At
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from tailrace.core.errors import TopicMismatchError
 from tailrace.core.records import Output
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.status.inspection import inspect_app
 from tailrace.history.topics.topic_plan import check_topics
-from tailrace.log import TopicPartition, TopicSettings
-from tailrace.log.embedded import EmbeddedLog
+from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.kafka.watermarks import decode
 from tailrace.processes.app_loading import find_app
 from tests.cli.commands import Ended, done, run
-from tests.kafka.commands import tailrace
+from tests.kafka.outside import Outside
+from tests.kafka.processes import tailrace
 from tests.soak.processes import Process, wait_until
 
 APP = "tests.kafka.apps:app"
@@ -38,26 +36,13 @@ DECLARED = {"seen", "totals"}
 
 @pytest.fixture
 def log(kafka_url: str) -> Iterator[KafkaLog]:
-    log = KafkaLog(kafka_url)
-    yield log
-    log.close()
+    with closing(KafkaLog(kafka_url)) as log:
+        yield log
 
 
 @pytest.fixture
-def admin(kafka: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka})
-
-
-def full(log: KafkaLog, topic: str) -> str:
-    return log.place.rpartition("/")[2] + topic
-
-
-def made(log: KafkaLog, admin: AdminClient, topic: str, partitions: int = 4, **config: str) -> None:
-    """Create a topic as an operator would, with the brokers' defaults."""
-    name = full(log, topic)
-    settings = {key.replace("_", "."): value for key, value in config.items()}
-    admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result()
-    wait_until(lambda: topic in log.admin.names(), f"{topic} is there")
+def outside(kafka_url: str) -> Outside:
+    return Outside(kafka_url)
 
 
 def planned(log: KafkaLog, *arguments: object) -> tuple[int, dict[str, Any]]:
@@ -75,6 +60,7 @@ def test_what_is_missing_is_created_and_then_all_is_right(log: KafkaLog) -> None
     assert set(before) == INTERNAL | DECLARED
     assert {one["action"] for one in before.values()} == {"create"}
     assert set(log.admin.names()) == set()
+    check_topics(PLAN, log, APP)  # a service that starts creates them itself
     ended = applied(log)
     assert ended.code == 0
     assert ended.err.count("created ") == len(before)
@@ -104,9 +90,7 @@ def test_replication_of_new_topics_is_that_of_the_options(log: KafkaLog) -> None
         assert [finding["setting"] for finding in one["findings"]] == wanted
 
 
-def test_a_setting_that_endangers_data_is_named_and_changed_by_apply_alone(
-    log: KafkaLog, admin: AdminClient
-) -> None:
+def test_a_setting_that_endangers_data_is_named_and_changed_by_apply_alone(log: KafkaLog) -> None:
     done("topics", "apply", "--app", APP, "--log", log)
     log.admin.alter("totals.tape", {"retention.ms": "86400000", "max.message.bytes": "1000000"})
     log.admin.alter("totals", {"message.timestamp.after.max.ms": "3600000"})
@@ -121,17 +105,20 @@ def test_a_setting_that_endangers_data_is_named_and_changed_by_apply_alone(
     ended = applied(log)
     assert ended.code == 4, "the declared topic is left alone"
     assert "changed totals.tape: retention.ms from 86400000 to -1" in ended.err
-    config = log.admin.details(["totals.tape", "totals"])
-    assert config["totals.tape"].config["retention.ms"] == "-1"
-    assert config["totals"].config["message.timestamp.after.max.ms"] == "3600000"
+
+    def config(topic: str, name: str) -> str:
+        return log.admin.details([topic])[topic].config[name]
+
+    wait_until(lambda: config("totals.tape", "retention.ms") == "-1", "the brokers have applied it")
+    assert config("totals", "message.timestamp.after.max.ms") == "3600000"
     said = " ".join(ended.out.split())
     assert "kafka-configs.sh --alter --add-config message.timestamp.after.max.ms=" in said
 
 
 def test_the_cleaning_of_a_topic_with_data_is_changed_with_an_option_only(
-    log: KafkaLog, admin: AdminClient
+    log: KafkaLog, outside: Outside
 ) -> None:
-    made(log, admin, "totals.changelog", cleanup_policy="delete", retention_ms="-1")
+    outside.create("totals.changelog", 4, cleanup_policy="delete", retention_ms="-1")
     log.append_all([Output("totals.changelog", b"k", b"v", 7)])
     ended = applied(log)
     assert ended.code == 4
@@ -142,24 +129,25 @@ def test_the_cleaning_of_a_topic_with_data_is_changed_with_an_option_only(
 
 
 def test_partitions_are_never_changed_and_the_way_to_another_number_is_named(
-    log: KafkaLog, admin: AdminClient
+    log: KafkaLog, outside: Outside
 ) -> None:
-    made(log, admin, "seen", 3)
+    outside.create("seen", 3)
     ended = applied(log)
     assert ended.code == 4
     assert "partitions is 3, and must be 4" in " ".join(ended.out.split())
     assert "Another number of partitions" in " ".join(ended.out.split())
     assert log.partitions("seen") == 3
+    with pytest.raises(TopicMismatchError, match="partitions is 3, and must be 4"):
+        check_topics(PLAN, log, APP)  # as a service that starts
 
 
 def test_an_input_whose_beginning_is_deleted_is_replayable_since_its_oldest_record(
-    log: KafkaLog, admin: AdminClient
+    log: KafkaLog, outside: Outside
 ) -> None:
-    made(log, admin, "seen", retention_ms="-1")
+    outside.create("seen", 4, retention_ms="-1")
     done("topics", "apply", "--app", APP, "--log", log)
     log.append_all([Output("seen", b"k", b"v", 1_357_017_420_000 + at) for at in range(5)], 2)
-    name = full(log, "seen")
-    admin.delete_records([At(name, 2, 3)])[At(name, 2)].result()
+    outside.delete_before("seen", 3, 2)
     said = done("status", APP, "--log", log).out
     assert "replayable since 2013-01-01T05:17:00.003Z" in said
 
@@ -197,16 +185,6 @@ def test_what_is_only_unsafe_is_logged_once_for_all_topics(
     (one,) = [record for record in caplog.records if record.name == "tailrace.service"]
     assert "unclean.leader.election.enable is true" in one.message
     assert "'totals.tape' and 'totals.dead-letters'" in one.message
-
-
-def test_topics_that_do_not_exist_yet_are_not_refused(log: KafkaLog) -> None:
-    check_topics(PLAN, log, APP)
-
-
-def test_an_input_with_other_partitions_is_refused_at_the_start(log: KafkaLog, admin: AdminClient) -> None:
-    made(log, admin, "seen", 3)
-    with pytest.raises(TopicMismatchError, match="partitions is 3, and must be 4"):
-        check_topics(PLAN, log, APP)
 
 
 # --- delete
@@ -315,21 +293,8 @@ def test_status_counts_dead_letters_and_not_the_markers_of_transactions(log: Kaf
     assert [one.dead_letters for one in tasks] == [0, 2, 0, 0]
 
 
-def test_an_embedded_log_has_a_plan_too(tmp_path: Path) -> None:
-    where = ("--app", APP, "--log", tmp_path / "log")
-    assert run("topics", "plan", *where).code == 1, "there is no log yet"
-    assert run("topics", "apply", *where).code == 0
-    assert run("topics", "plan", *where).code == 0
-    ended = run("topics", "delete", *where, "--yes")
-    assert (ended.code, "works on Kafka only" in ended.err) == (2, True)
-    ended = run("topics", "plan", *where, "--replication", 3)
-    assert (ended.code, "--replication works on Kafka only" in ended.err) == (2, True)
-
-
-def test_a_retention_of_an_internal_topic_of_the_embedded_log_is_lifted(tmp_path: Path) -> None:
-    log = EmbeddedLog(tmp_path / "log")
-    log.create_topic("totals.tape", TopicSettings(4, retention_ms=9))
-    log.close()
-    where = ("--app", APP, "--log", tmp_path / "log")
-    assert run("topics", "apply", *where).code == 0
-    assert run("topics", "plan", *where).code == 0
+def test_a_topic_that_is_not_there_is_named_with_a_hint(kafka_url: str) -> None:
+    ended = run("log", "append", "nosuch", "--key", "id", "--log", kafka_url, stdin=b'{"id":"1"}\n')
+    assert ended.code == 1
+    assert "there is no such topic in the log" in ended.err
+    assert "Create it, or correct the name." in ended.err

@@ -1,4 +1,4 @@
-"""Events for the app of ``versions.first``, and what it has counted, against plain counting."""
+"""Events for the versions of the app that counts visits, and what it has counted, against plain counting."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import msgspec
 
 from tailrace.core.errors import LogUnavailableError
 from tailrace.core.records import Output
+from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicPartition
 from tailrace.log.kafka import KafkaLog
 from tailrace.runtime.preparing import prepare_log
-from tests.kafka.bad_input.shop import read
-from tests.kafka.versions import first
-from tests.kafka.versions.events import Total
+from tests.kafka import apps
 from tests.soak.processes import wait_until
 
-APP = "tests.kafka.versions.first:app"
+FIRST, SECOND, BROKEN, UNRELATED = (
+    f"tests.kafka.apps:{name}" for name in ("first", "second", "broken", "unrelated")
+)
+PLAN = apps.first.plan()
 KEYS = 50
-TASKS = range(4)
+TASKS = range(PLAN.partitions)
 
 
 class Visits:
@@ -25,7 +27,8 @@ class Visits:
     def __init__(self, url: str) -> None:
         self.log = KafkaLog(url)
         self.rounds = 0
-        prepare_log(self.log, first.app.plan(), create_declared=True)
+        for app in (apps.first, apps.unrelated):
+            prepare_log(self.log, app.plan(), create_declared=True)
 
     def feed(self, rounds: int) -> None:
         """Append events."""
@@ -45,13 +48,19 @@ class Visits:
         wait_until(is_appended, "the events are appended")
         self.rounds += rounds
 
+    def totals(self) -> list[apps.Visited]:
+        """The outputs, those of a key in their order."""
+        return [
+            msgspec.json.decode(one.value or b"", type=apps.Visited)
+            for number in TASKS
+            for one in scan(self.log, "visited", number)
+        ]
+
     def counts(self) -> dict[str, list[int]]:
         """By key, in the order of the output."""
         found: dict[str, list[int]] = {}
-        for number in TASKS:
-            for value in read(self.log, "visited", number):
-                one = msgspec.json.decode(value or b"", type=Total)
-                found.setdefault(one.key, []).append(one.count)
+        for one in self.totals():
+            found.setdefault(one.key, []).append(one.count)
         return found
 
     def await_all(self, patience_s: float = 120) -> None:
@@ -63,7 +72,8 @@ class Visits:
         )
         assert self.counts() == {f"k{n}": [*range(1, self.rounds + 1)] for n in range(KEYS)}
 
-    def is_open(self) -> bool:
-        """Whether a transaction with outputs is open."""
+    def hidden(self) -> set[int]:
+        """The tasks whose outputs end in a transaction that is open."""
         places = [TopicPartition("visited", number) for number in TASKS]
-        return self.log._cluster.ends(places) != self.log._cluster.stable_ends(places)
+        ends, stable = self.log._cluster.ends(places), self.log._cluster.stable_ends(places)
+        return {place.partition for place in places if ends[place] > stable[place]}

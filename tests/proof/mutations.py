@@ -68,7 +68,7 @@ MUTATIONS: dict[int, dict[str, Mutation]] = {
             "log.embedded.writer:EmbeddedWriter._require_holder", "!= (self.epoch,)", "is None", f"{_CONTRACT} -k taken_over"
         ),
         "a-lost-member-of-kafka-taken-for-an-outage": Mutation(
-            "log.kafka.failures:_FENCED", ", 'UNKNOWN_MEMBER_ID'", "", "tests/kafka/test_failures.py"
+            "log.kafka.failures:_FENCED", ", 'UNKNOWN_MEMBER_ID'", "", "tests/kafka/test_client.py"
         ),
     },
     # Nothing is visible until it is committed; a crash loses nothing and repeats nothing.

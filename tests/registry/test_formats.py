@@ -17,7 +17,7 @@ from tailrace.registry import Registry
 from tailrace.schemas.exporting import asyncapi
 from tailrace.schemas.lock import shape_of
 from tailrace.testing import Harness
-from tests.kafka.registry.shop import Line
+from tests.registry.shop import Line
 
 
 class Placed(msgspec.Struct, tr.Keyed[str], tag=True, frozen=True):

@@ -14,6 +14,7 @@ from services.demo.accounts import Accounts, read
 from services.demo.console import Console
 from services.demo.live import LiveRun
 from services.demo.process import Folders, Service, ServiceFailed
+from services.demo.process import kafka_url as kafka_url_of
 from services.demo.rebuilds import compare, rebuild
 from services.demo.summary import summary
 from services.flights import aircraft, airport, airport_2
@@ -238,3 +239,11 @@ def test_the_summary_names_the_worst_hours_first_and_leaves_out_those_with_few_d
 def test_examples_are_one_word_away(capsys):
     assert command.main(["examples", "shapes"]) == 0
     assert "── shapes ──" in capsys.readouterr().out
+
+
+def test_a_broker_without_a_prefix_gets_names_of_this_run() -> None:
+    one, other = (kafka_url_of("kafka://broker:9092") for _ in range(2))
+    assert one != other
+    assert one.startswith("kafka://broker:9092/flights-2013-")
+    assert kafka_url_of("kafka://broker:9092/mine.") == "kafka://broker:9092/mine."
+    assert kafka_url_of("") == ""

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from tests.kafka.broker.artefacts import NoBrokerError
 from tests.kafka.broker.cluster import Cluster
-from tests.kafka.broker.errors import NoBrokerError
 
 
 def main(command: list[str]) -> int:

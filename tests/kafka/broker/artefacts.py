@@ -7,13 +7,18 @@
     the pom changes       DIGEST is of the pom's bytes, so it has another folder
     several at once       one fetches under a lock, the others wait
 
-``make kafka`` does this before the tests, and makes the archive of ``classes.py``. A test that finds no folder does it itself, so it needs Maven and a repository then.
+``make kafka`` does this before the tests. A test that finds no folder does it itself, so it needs Maven and a repository then.
+
+``make kafka`` also makes an archive of the classes that a broker loads (class data sharing): with it, a node starts in half of the
+processor time. A broker that runs once writes what it has loaded when it shuts down. The archive is of one Java and these jars; a JVM that
+cannot use it starts without it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -23,12 +28,14 @@ from tempfile import TemporaryDirectory
 from filelock import FileLock
 
 from tailrace.spark.java import check_java
-from tests.kafka.broker.classes import make
-from tests.kafka.broker.errors import NoBrokerError
 
 BROKER = Path(__file__).with_name("pom.xml")
-REGISTRY = Path(__file__).parent.parent / "registry" / "pom.xml"
+REGISTRY = Path(__file__).parents[2] / "registry" / "pom.xml"
 FETCH_S = 900.0
+
+
+class NoBrokerError(RuntimeError):
+    """There is no broker, and the message says why. A test that needs one fails with it and is never skipped."""
 
 
 def jars() -> Path:
@@ -88,9 +95,44 @@ def _fetch(folder: Path, pom: Path, goal: str) -> None:
         filled.rename(folder)
 
 
+def archive(java: Path, jars: Path) -> Path:
+    """Where the archive of this Java and these jars is, or would be."""
+    program = java.resolve()
+    digest = hashlib.sha256(f"{program} {program.stat().st_mtime_ns}".encode()).hexdigest()[:16]
+    return jars.with_name(f"{jars.name}-{digest}.jsa")
+
+
+def make_archive(java: Path, jars: Path) -> None:
+    """Make the archive if it is not there. The jars must be there.
+
+    Raises:
+        NoBrokerError: The broker cannot be started.
+    """
+    from tests.kafka.broker.cluster import free_ports, properties
+    from tests.kafka.broker.node import Node
+
+    found = archive(java, jars)
+    if found.is_file():
+        return
+    with TemporaryDirectory(dir=jars.parent, prefix="classes-") as work:
+        folder, made = Path(work) / "node-1", Path(work) / "classes.jsa"
+        ports: dict[str, int] = dict(zip(("PLAIN", "CONTROLLER"), free_ports(2), strict=True))
+        settings = properties(1, folder / "data", {1: ports}, None, {})
+        node = Node(1, folder, java, jars, settings, f"127.0.0.1:{ports['PLAIN']}")
+        node.format(secrets.token_hex(11))
+        try:
+            node.start(f"-XX:ArchiveClassesAtExit={made}")
+            node.wait_until_it_knows({1})
+            node.stop()
+        finally:
+            node.kill()
+        if made.is_file():  # a Java without its own archive cannot make one
+            made.rename(found)
+
+
 if __name__ == "__main__":
     try:
-        make(check_java(), jars())
+        make_archive(check_java(), jars())
         registry()
     except NoBrokerError as failure:
         sys.exit(str(failure))

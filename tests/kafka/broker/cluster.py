@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import secrets
 import socket
+import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,12 +23,37 @@ from types import TracebackType
 
 from tailrace.spark.java import check_java
 from tests.kafka.broker.artefacts import jars
-from tests.kafka.broker.certificate import Certificate
 from tests.kafka.broker.node import Node
-from tests.kafka.broker.settings import properties
 
 PORTS = range(15_000, 32_000)
 """Below the ports that the system gives to outgoing connections, so that a node finds its own free when it starts again."""
+
+
+SMALL = {
+    "auto.create.topics.enable": "false",
+    # Without delays and long intervals.
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    # A broker that was killed registers again only when its old session is over.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # Few threads and partitions, and a small buffer of the cleaner (128 MB by default).
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    # A test of compaction waits for the cleaner (15 s by default).
+    "log.cleaner.backoff.ms": "500",
+    # A busy machine may take long to start the processes.
+    "initial.broker.registration.timeout.ms": "180000",
+}
+"""A test cluster has the defaults of Kafka, but for what its size demands and for what would make a test wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +64,49 @@ class User:
     password: str
 
 
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate that signs itself: the broker has it with its key, the clients trust it."""
+
+    store: Path
+    """PKCS12, with the key: for the broker."""
+    password: str
+    """Of the store."""
+    authority: Path
+    """PEM, without the key: for the clients."""
+
+    @classmethod
+    def make(cls, java: Path, folder: Path) -> Certificate:
+        """Make one for 127.0.0.1 in a folder."""
+        made = cls(folder / "broker.p12", secrets.token_hex(16), folder / "authority.pem")
+        keytool = java.with_name("keytool")
+        access = [
+            "-keystore",
+            str(made.store),
+            "-storetype",
+            "PKCS12",
+            "-storepass",
+            made.password,
+            "-alias",
+            "broker",
+        ]
+        commands = [
+            ["-genkeypair", "-keyalg", "EC", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-validity", "30", *access],
+            ["-exportcert", "-rfc", "-file", str(made.authority), *access],
+        ]  # fmt: skip
+        for command in commands:
+            done = subprocess.run(
+                [str(keytool), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, f"keytool cannot make a certificate: {done.stdout}"
+        return made
+
+
 class Cluster:
     """A cluster with ``size`` nodes, which answer when the constructor returns; the caller must close it.
 
@@ -45,7 +114,7 @@ class Cluster:
         folder: An existing folder for data, settings and logs.
         size: Number of nodes (default: 1). With three, topics have three replicas by default, two of them in sync.
         user: Who may use the listeners with TLS and SCRAM-SHA-512 (default: there are no such listeners).
-        settings: Settings of the broker that differ from those in ``settings.py``.
+        settings: Settings of the broker that differ from ``properties``.
 
     Raises:
         NoBrokerError: The cluster cannot be started. The message has the end of the log.
@@ -161,3 +230,53 @@ def free_ports(count: int) -> list[int]:
                 continue
             found.append(port)
     return found
+
+
+def properties(
+    number: int,
+    data: Path,
+    ports: Mapping[int, Mapping[str, int]],
+    certificate: Certificate | None,
+    changed: Mapping[str, str],
+) -> dict[str, str]:
+    """The settings of node ``number``. ``ports`` has the port of each listener of each node; ``changed`` is the caller's."""
+    mine = ports[number]
+    copies = str(len(ports))
+    in_sync = str(min(2, len(ports)))
+    protocols = {"CONTROLLER": "PLAINTEXT", "PLAIN": "PLAINTEXT", "SECURE": "SASL_SSL"}
+    found = {
+        "process.roles": "broker,controller",
+        "node.id": str(number),
+        "log.dirs": str(data),
+        "controller.quorum.voters": ",".join(
+            f"{each}@127.0.0.1:{ports[each]['CONTROLLER']}" for each in sorted(ports)
+        ),
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAIN",
+        "listeners": _listed(mine),
+        "advertised.listeners": _listed({name: port for name, port in mine.items() if name != "CONTROLLER"}),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocols[name]}" for name in mine),
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        **SMALL,
+    }
+    if certificate is not None:
+        found |= {
+            "listener.name.secure.ssl.keystore.type": "PKCS12",
+            "listener.name.secure.ssl.keystore.location": str(certificate.store),
+            "listener.name.secure.ssl.keystore.password": certificate.password,
+            "listener.name.secure.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.secure.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+        }
+    return {**found, **changed}
+
+
+def _listed(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())

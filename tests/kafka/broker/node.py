@@ -22,8 +22,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.kafka.broker.classes import archive
-from tests.kafka.broker.errors import NoBrokerError
+from tests.kafka.broker.artefacts import NoBrokerError, archive
 from tests.soak.processes import wait_until
 
 BOUND = Path(__file__).with_name("bound.py")

@@ -1,0 +1,345 @@
+"""The clients of Kafka without a broker: what is done about each error, what is logged of brokers that are away, settings, and their end."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tailrace.core.errors import (
+    FencedError,
+    LogDeniedError,
+    LogUnavailableError,
+    RecordTooLargeError,
+    UnknownTopicError,
+    UsageError,
+)
+from tailrace.log.kafka import KafkaLog
+from tailrace.log.kafka.connection import Connection
+from tailrace.log.kafka.failures import Kind, as_log_error, kind_of
+from tailrace.log.kafka.outages import Outages
+from tailrace.log.options import LogOptions
+from tests.cli.commands import run
+from tests.soak.processes import Process, wait_until
+
+# --- errors: what is done about each, and what is said
+
+FENCED = (Kind.FENCED, FencedError)
+DENIED = (Kind.REFUSED, LogDeniedError)
+UNKNOWN = (Kind.REFUSED, UnknownTopicError)
+TOO_LARGE = (Kind.REFUSED, RecordTooLargeError)
+WRONG = (Kind.REFUSED, UsageError)
+PASSES = (Kind.RETRY, LogUnavailableError)
+ABORTED = (Kind.ABORT, LogUnavailableError)
+KINDS = {
+    FENCED: """
+        _FENCED FENCED_INSTANCE_ID FENCED_MEMBER_EPOCH ILLEGAL_GENERATION INVALID_PRODUCER_EPOCH
+        PRODUCER_FENCED STALE_MEMBER_EPOCH UNKNOWN_MEMBER_ID
+    """,
+    DENIED: """
+        _AUTHENTICATION _SSL CLUSTER_AUTHORIZATION_FAILED DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        GROUP_AUTHORIZATION_FAILED SASL_AUTHENTICATION_FAILED TOPIC_AUTHORIZATION_FAILED
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    """,
+    UNKNOWN: """
+        _UNKNOWN_PARTITION _UNKNOWN_TOPIC UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PART
+    """,
+    TOO_LARGE: """
+        MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE
+    """,
+    WRONG: """
+        INVALID_CONFIG INVALID_PARTITIONS INVALID_REPLICATION_FACTOR POLICY_VIOLATION
+        TOPIC_EXCEPTION
+    """,
+    PASSES: """
+        _ALL_BROKERS_DOWN _NOENT _RESOLVE _TIMED_OUT _TIMED_OUT_QUEUE _TRANSPORT _WAIT_COORD
+        CONCURRENT_TRANSACTIONS COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE
+        FENCED_LEADER_EPOCH KAFKA_STORAGE_ERROR LEADER_NOT_AVAILABLE NETWORK_EXCEPTION
+        NOT_CONTROLLER NOT_COORDINATOR NOT_LEADER_FOR_PARTITION OFFSET_NOT_AVAILABLE
+        REBALANCE_IN_PROGRESS REPLICA_NOT_AVAILABLE REQUEST_TIMED_OUT UNKNOWN_LEADER_EPOCH
+        UNSTABLE_OFFSET_COMMIT
+    """,
+    ABORTED: """
+        _MSG_TIMED_OUT NOT_ENOUGH_REPLICAS INVALID_TXN_STATE UNKNOWN_PRODUCER_ID
+    """,
+}
+TABLE = {name: kind for kind, names in KINDS.items() for name in names.split()}
+"""The aborted ones are of records that were not taken in time: the transaction has to be repeated."""
+
+
+def code_of(name: str) -> int:
+    """The number of an error."""
+    return int(getattr(KafkaError, name))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_each_error_has_its_kind_and_its_exception(name: str) -> None:
+    kind, kept = TABLE[name]
+    error = KafkaError(code_of(name), "the reason")
+    assert error.name() == name
+    assert kind_of(error) is kind
+    made = as_log_error(error, "testing", "departures")
+    assert type(made) is kept
+    assert "the reason" in str(made)
+    assert "while testing" in str(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("TOPIC_AUTHORIZATION_FAILED", "the topic 'p.a'"),
+        ("GROUP_AUTHORIZATION_FAILED", "the consumer group 'p.a'"),
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "the transactional id 'p.a'"),
+        ("CLUSTER_AUTHORIZATION_FAILED", "the cluster that"),
+    ],
+)
+def test_what_a_right_is_missing_for_is_named(name: str, told: str) -> None:
+    made = as_log_error(KafkaError(code_of(name)), "committing", "a", resource="p.a")
+    assert f"Give the user the rights on {told}" in str(made)
+
+
+def test_an_error_that_nobody_knows_ends_the_transaction() -> None:
+    assert kind_of(KafkaError(code_of("_STATE"), "x")) is Kind.ABORT
+
+
+def test_a_fatal_error_and_one_that_needs_an_abort_are_told_apart() -> None:
+    assert kind_of(KafkaError(code_of("_STATE"), "x", fatal=True)) is Kind.FATAL
+    assert kind_of(KafkaError(code_of("_STATE"), "x", txn_requires_abort=True)) is Kind.ABORT
+    assert kind_of(KafkaError(code_of("_FENCED"), "x", fatal=True)) is Kind.FENCED
+
+
+# --- outages: a line at first, one now and then, and one at the end
+
+REFUSED = KafkaError(
+    KafkaError._TRANSPORT, "h:1/1: Connect to h:1 failed: Connection refused (after 3ms in state CONNECT)"
+)
+DENIAL = KafkaError(KafkaError._AUTHENTICATION, "h:1/1: SASL authentication error (after 7ms in state AUTH)")
+
+
+class World:
+    """Outages, with a clock."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.now_s = 1_000.0
+        self._caplog = caplog
+        caplog.set_level(logging.INFO, "tailrace.kafka")
+        self.outages = Outages(logging.getLogger("tailrace.kafka"), lambda: self.now_s)
+
+    def told(self) -> list[str]:
+        """What was logged since the last call."""
+        found = [record.getMessage() for record in self._caplog.records]
+        self._caplog.clear()
+        return found
+
+
+@pytest.fixture
+def world(caplog: pytest.LogCaptureFixture) -> World:
+    return World(caplog)
+
+
+def test_a_lost_connection_is_logged_once_now_and_then_and_at_the_end(world: World) -> None:
+    lost = "there is no connection to Kafka: h:1/1: Connect to h:1 failed: Connection refused"
+    for _ in range(100):
+        world.outages.failed(REFUSED)
+        world.now_s += 0.2
+    assert world.told() == [lost]
+    world.now_s += 11
+    world.outages.failed(REFUSED)
+    world.outages.failed(REFUSED)
+    assert world.told() == [lost]
+    world.outages.answered(world.now_s - 1)  # asked before the last failure
+    assert world.told() == []
+    world.now_s += 2
+    world.outages.answered(world.now_s)
+    world.outages.answered(world.now_s)
+    assert world.told() == ["Kafka answers again"]
+
+
+def test_connections_that_fail_all_the_time_while_others_work_do_not_fill_the_log(world: World) -> None:
+    for _ in range(300):
+        world.outages.failed(REFUSED)
+        world.now_s += 1
+        world.outages.answered(world.now_s)
+    assert len(world.told()) == 20  # in five minutes: two each 30 s
+
+
+def test_a_denied_connection_is_logged_beside_a_lost_one_and_remembered_until_there_is_an_answer(
+    world: World,
+) -> None:
+    world.outages.failed(REFUSED)
+    world.outages.failed(DENIAL)
+    _, denied = world.told()
+    assert denied.startswith(
+        "Kafka denies the connection: h:1/1: SASL authentication error. Correct the credentials"
+    )
+    assert world.outages.denial is DENIAL
+    world.now_s += 1
+    world.outages.answered(world.now_s)
+    assert world.outages.denial is None
+
+
+def test_other_lines_of_the_library_are_logged_and_those_of_connections_are_not(world: World) -> None:
+    world.outages.log(logging.WARNING, "%s [%s] %s", "FAIL", "tailrace#consumer-1", "h:1/1: Disconnected")
+    world.outages.log(logging.WARNING, "%s [%s] %s", "MAXPOLL", "tailrace#consumer-1", "exceeded")
+    assert world.told() == ["MAXPOLL [tailrace#consumer-1] exceeded"]
+
+
+def test_a_producer_that_starts_before_its_coordinator_warns_of_nothing(world: World) -> None:
+    failed = "[thrd:main]: Failed to acquire transactional PID from broker TxnCoordinator/1: Broker: "
+    passing = f"{failed}Coordinator load in progress: retrying"
+    lasting = f"{failed}Transactional Id authorization failed: retrying"
+    for text in (passing, lasting):
+        world.outages.log(logging.WARNING, "%s [%s] %s", "GETPID", "tailrace#producer-1", text)
+    assert world.told() == [f"GETPID [tailrace#producer-1] {lasting}"]
+    world.outages.log(logging.WARNING, "%s [%s] %s", "OTHER", "tailrace#producer-1", passing)
+    assert len(world.told()) == 1
+
+
+def test_a_question_that_waits_is_logged_with_addresses_and_reason(world: World) -> None:
+    world.outages.waits("h:1,g:1", 55.2)
+    assert world.told() == ["waiting for Kafka at h:1,g:1: there is no answer yet. It is tried for 55 s more"]
+    world.outages.waits("h:1,g:1", 50)
+    world.outages.failed(REFUSED)
+    world.now_s += 31
+    world.told()
+    world.outages.waits("h:1,g:1", 20)
+    assert world.told() == [
+        "waiting for Kafka at h:1,g:1: h:1/1: Connect to h:1 failed: Connection refused. It is tried for 20 s more"
+    ]
+
+
+def test_every_command_says_which_address_it_waits_for(tmp_path: Path) -> None:
+    app, at = "tests.kafka.apps:app", ("--log", "kafka://127.0.0.1:1")
+    commands = [
+        ("run", app, *at, "--state", tmp_path / "state"),
+        ("log", "list", *at),
+        ("replay", app, *at),
+        ("migrate", "--from", "kafka://127.0.0.1:1", "--to", tmp_path / "log", "--app", app),
+    ]
+    started = [Process(tmp_path / f"{number}.log", "tailrace", *one) for number, one in enumerate(commands)]
+    said = "waiting for Kafka at 127.0.0.1:1: 127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed"
+    try:
+        for process in started:
+            wait_until(partial(_has, process, said), "the command says what it waits for")
+            assert process.code() is None
+            assert process.text().count("waiting for Kafka") == 1
+    finally:
+        for process in started:
+            process.kill()
+
+
+def _has(process: Process, text: str) -> bool:
+    return text in process.text()
+
+
+# --- addresses and settings: from the environment and code, and never shown
+
+
+def test_settings_of_the_code_go_before_the_environment(monkeypatch) -> None:
+    monkeypatch.setenv("TAILRACE_KAFKA_SASL_USERNAME", "environment")
+    monkeypatch.setenv("TAILRACE_KAFKA_CLIENT_ID", "environment")
+    found = Connection("kafka://h:1", {"client.id": "code"}).settings
+    assert found == {"sasl.username": "environment", "client.id": "code"}
+
+
+def test_no_value_of_a_setting_is_shown() -> None:
+    made = Connection("kafka://h:1/p.", {"sasl.password": "secret"})
+    assert "secret" not in repr(made)
+    assert str(made) == "kafka://h:1/p."
+
+
+@pytest.mark.parametrize(
+    "name", ["isolation.level", "producer.acks", "consumer.enable.auto.commit", "transactional.id"]
+)
+def test_what_exactly_once_rests_on_cannot_be_set(name) -> None:
+    with pytest.raises(UsageError, match="cannot be changed"):
+        KafkaLog("kafka://h:1", LogOptions(settings={name: "x"}))
+
+
+def test_readers_of_history_learn_soon_that_they_are_at_the_end_unless_a_wait_is_given() -> None:
+    assert Connection("kafka://h:1").of_history() == {"fetch.wait.max.ms": 10}
+    for name in ("fetch.wait.max.ms", "consumer.fetch.wait.max.ms"):
+        assert Connection("kafka://h:1", {name: "500"}).of_history() == {}
+
+
+def test_settings_of_the_environment_that_cannot_be_used_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ACKS", "1"), ("NO_SUCH_SETTING", "1"), ("FILE", "nowhere.properties")):
+        with monkeypatch.context() as changed:
+            changed.setenv(f"TAILRACE_KAFKA_{name}", value)
+            assert run("status", "tests.kafka.apps:app", "--log", "kafka://127.0.0.1:1").code == 2
+
+
+@pytest.mark.parametrize(
+    "url", ["kafka://", "kafka:///p", "kafka://user:password@h:1", "kafka://h:1/a/b", "http://h:1"]
+)
+def test_a_wrong_url_is_refused(url) -> None:
+    with pytest.raises(UsageError, match="kafka://host:9092"):
+        KafkaLog(url)
+
+
+@pytest.mark.parametrize(
+    ("interval", "timeout_ms", "refused"),
+    [("31s", None, True), ("2m", "240000", False), ("2m", "200000", True), ("30s", None, False)],
+)
+def test_an_interval_of_commits_for_which_brokers_would_abort_transactions_is_refused(
+    monkeypatch, tmp_path, interval, timeout_ms, refused
+) -> None:
+    if timeout_ms is not None:
+        monkeypatch.setenv("TAILRACE_KAFKA_PRODUCER_TRANSACTION_TIMEOUT_MS", timeout_ms)
+    monkeypatch.setattr(
+        "tailrace.cli.service_options.LogOptions",
+        lambda **given: replace(LogOptions(**given), patience_s=0.1),
+    )
+    where = ("--log", "kafka://127.0.0.1:1", "--state", tmp_path)
+    ended = run("run", "tests.kafka.apps:app", *where, "--commit-interval", interval)
+    said = f"--commit-interval is {interval}, and Kafka aborts a transaction that is open for"
+    assert (ended.code, said in ended.err) == (2 if refused else 1, refused), ended.err  # no broker answers
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("sasl.passwort", "secret", "sasl.passwort"),
+        ("sasl.mechanism", "secret", "sasl.mechanism"),
+        ("ssl.ca.location", "/secret", "ssl.ca.location"),
+    ],
+)
+def test_a_setting_that_the_client_does_not_take_is_named_and_its_value_is_not(name, value, told) -> None:
+    log = KafkaLog("kafka://h:1", LogOptions(settings={"security.protocol": "SASL_SSL", name: value}))
+    with pytest.raises(UsageError, match="does not take its settings") as raised:
+        log.topics()
+    assert told in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+# --- a client that does not come back must not keep its process from ending
+
+_PROGRAM = """
+import sys
+from tailrace.log.kafka.library import never_freed
+
+class Client:
+    def __init__(self):
+        self.callback = lambda: self  # a circle, as a client is part of one
+
+    def __del__(self):
+        print("freed", flush=True)
+
+client = Client()
+if sys.argv[1] == "left":
+    never_freed(client)
+"""
+
+
+@pytest.mark.parametrize(("how", "said"), [("left", ""), ("closed", "freed")])
+def test_a_client_that_is_left_is_not_freed_at_the_end_either(how: str, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, how], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == said

@@ -1,1 +1,0 @@
-"""Versions of one app, and another service that was given its name."""
