@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 
 import tailrace as tr
@@ -252,6 +253,22 @@ def test_a_number_of_json_that_its_field_cannot_hold_exactly_is_invalid(line: st
     with pytest.raises(BadRecordError) as raised:
         json_row(line)
     assert why in str(raised.value)
+
+
+def test_a_model_that_a_validator_makes_of_text_has_no_unknown_fields() -> None:
+    class Name(pydantic.BaseModel):
+        text: str
+
+        @pydantic.model_validator(mode="before")
+        @classmethod
+        def of_text(cls, given: Any) -> Any:
+            return {"text": given} if isinstance(given, str) else given
+
+    class Named(pydantic.BaseModel):
+        name: Name
+
+    make = typed(tr.App("named").topic("named", Named), None, pytest.fail)
+    assert record_of(make, Row(1, b'{"name":"Ada"}'), 0, 1 << 20).value == b'{"name":{"text":"Ada"}}'
 
 
 def test_a_null_is_none_and_a_missing_column_the_default(tmp_path: Path) -> None:

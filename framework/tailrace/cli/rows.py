@@ -289,22 +289,25 @@ def _check_cell(cell: Any, value: Any, path: str, unknown: UnknownField) -> None
     is_event = kind_of(cls) is not None
     if not is_event and not isinstance(value, (dict, list, tuple, set, frozenset)):
         if (why := _guess(cell, value)) is not None:
-            raise BadRecordError(f"{path.lstrip('.')!r} is {shortened(cell)}: {why}")
+            raise BadRecordError(f"{path!r} is {shortened(cell)}: {why}")
         return
     if cls in (dict, set, frozenset):
         for one in cell:
             if type(one) is int and one not in value:
-                raise BadRecordError(f"{path.lstrip('.')!r} has {one}: as a float it is {float(one)!r}")
-    if cls is dict and len(value) < len(cell):  # a TypedDict
-        for name in sorted({*cell} - {*value}, key=str):
-            unknown(f"{path}[{name!r}]".lstrip("."), frozenset(map(str, value)))
-    cells = _by_name(cell)
-    for name, part in _parts(value).items():
+                raise BadRecordError(f"{path!r} has {one}: as a float it is {float(one)!r}")
+    cells, parts = _by_name(cell), _parts(value)
+
+    def inner(name: Any) -> str:
+        return f"{path}.{name}".lstrip(".") if is_event else f"{path}[{name!r}]"
+
+    for name, part in parts.items():
         if name in cells:
-            _check_cell(cells[name], part, f"{path}.{name}" if is_event else f"{path}[{name!r}]", unknown)
-    if is_event and (known := _names_in(cls)):
-        for name in sorted(cells.keys() - known):
-            unknown(f"{path}.{name}".lstrip("."), known)
+            _check_cell(cells[name], part, inner(name), unknown)
+    known = _names_in(cls) if is_event else frozenset[str]()
+    if cls is dict and len(parts) < len(cells):  # a TypedDict
+        known = frozenset(map(str, parts)) or frozenset({""})
+    for name in sorted(cells.keys() - known if known else (), key=str):
+        unknown(inner(name), known)
 
 
 def _parts(value: Any) -> Mapping[Any, Any]:
@@ -321,7 +324,9 @@ def _parts(value: Any) -> Mapping[Any, Any]:
 
 
 def _by_name(parts: Any) -> dict[Any, Any]:
-    return dict(parts if hasattr(parts, "keys") else enumerate[Any](parts))
+    if hasattr(parts, "keys"):
+        return dict(parts)
+    return dict(enumerate[Any](parts if isinstance(parts, (list, tuple)) else ()))
 
 
 @cache
