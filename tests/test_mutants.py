@@ -25,6 +25,7 @@ HEAD = "def f(self, a, b):\n    "
         ("x = True", ["x = False"]),
         ("x = min(a, b)", ["x = max(a, b)"]),
         ("if a: x", ["if not a:\n    x"]),
+        ("if not a: x", ["if a:\n    x"]),
         ("if a == b: x", ["if a != b:\n    x"]),
         ("raise ValueError(f'{a}, not {1}')", []),
         ("x: Literal[1] = a", []),

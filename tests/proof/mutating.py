@@ -18,6 +18,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
@@ -28,8 +29,8 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NOTICED, SURVIVED, BROKEN, SLOW = 0, 1, 70, -9
-"""How the run of a mutant ends: a check fails, every test passes, the tests do not run or do not run to their end."""
+NOTICED, SURVIVED, BROKEN = 0, 1, 70
+"""How the run of a mutant ends: a check fails, every test passes, the tests do not run. A run that is killed ends with less than 0."""
 
 _OWN = ("tailrace", "tests", "schemas", "services")
 _OPTIONS = [
@@ -72,18 +73,21 @@ def runs(
     """Run the tests of each mutant in a process of its own, so many at once, and yield each when it has ended."""
     _preload()
     context = multiprocessing.get_context("fork")
-    waiting = iter(mutants)
     running: dict[ForkProcess, tuple[Mutant, float, Path]] = {}
     with TemporaryDirectory() as folder:
-        for number, mutant in enumerate(waiting):
-            output = Path(folder) / str(number)
-            child = context.Process(target=_child, args=(mutant, output, seeds))
-            child.start()
-            running[child] = mutant, time.monotonic(), output
-            while len(running) >= at_once:
+        try:
+            for number, mutant in enumerate(mutants):
+                output = Path(folder) / str(number)
+                child = context.Process(target=_child, args=(mutant, output, seeds))
+                child.start()
+                running[child] = mutant, time.monotonic(), output
+                while len(running) >= at_once:
+                    yield from _ended(running, patience_s)
+            while running:
                 yield from _ended(running, patience_s)
-        while running:
-            yield from _ended(running, patience_s)
+        finally:
+            for child in running:
+                _kill(child)
 
 
 def _ended(running: dict[ForkProcess, tuple[Mutant, float, Path]], patience_s: float) -> Iterator[Run]:
@@ -93,11 +97,19 @@ def _ended(running: dict[ForkProcess, tuple[Mutant, float, Path]], patience_s: f
         if child.is_alive() and took_s < patience_s:
             continue
         if child.is_alive():
-            os.killpg(child.ident or 0, signal.SIGKILL)
+            _kill(child)
         child.join()
         del running[child]
         assert child.exitcode is not None
         yield Run(mutant, child.exitcode, took_s, output.read_text() if output.exists() else "")
+
+
+def _kill(child: ForkProcess) -> None:
+    """Kill a child and the processes that its tests have started."""
+    assert child.ident is not None
+    with suppress(ProcessLookupError):  # it has just begun or ended, or has no group yet
+        os.killpg(child.ident, signal.SIGKILL)
+    child.kill()
 
 
 def _preload() -> None:
