@@ -9,7 +9,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.declare.actor import declaration_of
-from tailrace.core.declare.explain import explain_attribute_error
+from tailrace.core.engine.failure import explain_attribute_error
 
 
 class Departure(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ PATH = Path("states") / "flights" / "3"
         ("IO error: Read-only file system: While open a file", StateUnavailableError, "read-only"),
         ("IO error: While mkdir: LOCK: Permission denied", StateUnavailableError, "permission"),
         ("Corruption: Can't access /9.sst: IO error: Permission denied", StateUnavailableError, "permission"),
-        ("IO error: Input/output error: While pread", StateUnavailableError, "disk has failed"),
+        ("IO error: Input/output error: While pread", StateUnavailableError, "disk fails"),
         ("IO error: lock hold by current process: LOCK: No locks available", StateInUseError, "in use"),
         ("IO error: While lock file: LOCK: Resource temporarily unavailable", StateInUseError, "in use"),
         ("Corruption: block checksum mismatch: stored = 1", CorruptStateError, "checksum mismatch"),

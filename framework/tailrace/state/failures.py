@@ -8,27 +8,16 @@ hint does not tell the user to delete state.
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
 from rocksdict import DbClosedError
 
 from tailrace.core.errors import CorruptStateError, StateFolderError, StateInUseError, StateUnavailableError
+from tailrace.core.outages import OUTAGES
 
 REBUILD = "Move the folder away and start again: the state is then rebuilt from the changelog."
 RESUME = "Nothing committed is lost: the state continues from its last cut when it is opened again."
-
-_OUTAGES = {
-    errno.ENOSPC: ("the disk is full", "Make room"),
-    errno.EDQUOT: ("the disk quota is used up", "Raise the quota"),
-    errno.EFBIG: ("a file has reached the size that is allowed", "Raise the limit"),
-    errno.EROFS: ("the file system is read-only", "Mount it for writing"),
-    errno.EACCES: ("permission is denied", "Give this user permission"),
-    errno.EPERM: ("permission is denied", "Give this user permission"),
-    errno.EMFILE: ("the process has too many open files", "Raise its limit (ulimit -n)"),
-    errno.EIO: ("the disk has failed", "Look at the kernel's log, and repair or replace the disk"),
-}
 
 _DAMAGE = (
     "Corruption",
@@ -69,7 +58,7 @@ def as_state_error(error: Exception, path: Path, doing: str) -> Exception:
 def outage_of(error: Exception) -> tuple[str, str] | None:
     """What has failed outside of this program, and what to do, by the number or the text of an error."""
     number, message = getattr(error, "errno", None), str(error)
-    for known, outage in _OUTAGES.items():
+    for known, outage in OUTAGES.items():
         if number == known or os.strerror(known) in message:
             return outage
     return None

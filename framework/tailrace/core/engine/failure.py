@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import Any, Final
 
+from tailrace.core.declare.actor import Actor, declaration_of
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.declare.topic import OnError
 from tailrace.core.errors import (
@@ -37,6 +38,7 @@ from tailrace.core.errors import (
     WrongPartitionError,
 )
 from tailrace.core.records import Headers
+from tailrace.core.suggestions import did_you_mean
 
 _TAILRACE = __name__.partition(".")[0]
 _CALLERS = (__name__.rpartition(".")[0], f"{_TAILRACE}.history")
@@ -197,3 +199,21 @@ def _spelled(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001  # the exception is a user's, and so is the way it is spelled
         return type(error).__name__
+
+
+def explain_attribute_error(error: AttributeError) -> str | None:
+    """A note for an attribute that an actor does not have; None for any other error.
+
+    Python does not give the object of a failed assignment: its message names class and attribute.
+    """
+    if not isinstance(error.obj, Actor):
+        return None
+    cls, attr = type(error.obj), error.name
+    known = [one.attr for one in declaration_of(cls).fields]
+    if attr in known:
+        return (
+            f"{cls.__name__}.{attr} was read before it had a value. "
+            "Give the field a default, or set it in every handler that may be a key's first."
+        )
+    hint = did_you_mean(attr, known, f"Declare it in the class: {attr}: type = default.")
+    return f"{cls.__name__} has no durable field {attr!r}. {hint}"

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, TypeAlias
 
 from tailrace.core import rows
 from tailrace.core.declare.context import Context
-from tailrace.core.declare.explain import explain_attribute_error
 from tailrace.core.declare.plan import ActorPlan, Plan, Route
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine import tape
@@ -21,6 +20,7 @@ from tailrace.core.engine.actor_table import Table
 from tailrace.core.engine.failure import (
     TimerName,
     dead_letter_headers,
+    explain_attribute_error,
     handler_error,
     is_handlers_fault,
     must_stop,

@@ -9,11 +9,15 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from tailrace.core.errors import ArchiveError
+from tailrace.core.extras import ExtraModule
 from tailrace.core.records import InputRecord
-from tailrace.log.archive.arrow import compute, pa, parquet
 from tailrace.log.archive.layout import Chunk, ChunkContent, ChunkFile, folder_of
 from tailrace.log.interface import TopicPartition
 from tailrace.state.snapshots.places import Place
+
+pa: Any = ExtraModule("pyarrow", "archives", "parquet")  # it has no types
+compute: Any = ExtraModule("pyarrow.compute", "archives", "parquet")
+parquet: Any = ExtraModule("pyarrow.parquet", "archives", "parquet")
 
 ROWS_IN_A_GROUP = 50_000
 _DAY_MS = 86_400_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,39 +9,26 @@ from pathlib import Path
 import apsw
 
 from tailrace.core.errors import CorruptLogError, LogUnavailableError, TailraceError
+from tailrace.core.outages import DISK_FAILS, DISK_FULL, OUTAGES
 
 RESTORE = "To restore a copy, put its log.sqlite into a new, empty folder, not beside other files of a log."
 DAMAGED = f"{RESTORE} Without a copy, load the data into a new log. docs/running.md says how to save what is left of this one."
 
-_OUTAGES = {
-    errno.ENOSPC: (
-        "the disk is full",
-        "Make room: then the log takes commits again. To clean it, make as much room as log.sqlite-wal is long.",
-    ),
-    errno.EDQUOT: ("the disk quota is used up", "Raise it; the log takes commits again then."),
-    errno.EFBIG: ("a file has reached the size that the process or the file system allows", "Raise it."),
-    errno.EROFS: ("the file system is read-only", "Mount it for writing; it can be read as it is."),
-    errno.EACCES: ("permission to the log's folder is denied", "Make this user its owner."),
-    errno.EPERM: ("the operating system forbids writing the log's folder", "Allow it."),
-    errno.EMFILE: ("the process has too many open files", "Raise its limit (ulimit -n)."),
-    errno.ENFILE: ("the machine has too many open files", "Raise its limit."),
-    errno.EIO: ("the disk fails", "Look at the kernel's log, and repair or replace the disk."),
-}
 _OF_SQLITE = {
-    apsw.SQLITE_FULL: _OUTAGES[errno.ENOSPC],
-    apsw.SQLITE_IOERR: _OUTAGES[errno.EIO],
-    apsw.SQLITE_READONLY: ("the log may only be read", "Give this user the right to write the log's folder."),
-    apsw.SQLITE_CANTOPEN: ("the log's file cannot be opened", "Look at the folder and its permissions."),
+    apsw.SQLITE_FULL: DISK_FULL,
+    apsw.SQLITE_IOERR: DISK_FAILS,
+    apsw.SQLITE_READONLY: ("the log may only be read", "Give this user the right to write the log's folder"),
+    apsw.SQLITE_CANTOPEN: ("the log's file cannot be opened", "Look at the folder and its permissions"),
     apsw.SQLITE_BUSY: (
         "another program holds the log's file",
-        "Look for a tool that has it open, and end it.",
+        "Look for a tool that has it open, and end it",
     ),
-    apsw.SQLITE_PROTOCOL: ("other processes keep the log's file busy", "Retry."),
-    apsw.SQLITE_NOMEM: ("there is not enough memory", "Give the process more of it."),
+    apsw.SQLITE_PROTOCOL: ("other processes keep the log's file busy", "Retry"),
+    apsw.SQLITE_NOMEM: ("there is not enough memory", "Give the process more of it"),
 }
 _NO_SHARED_MEMORY = (
     "the file for shared memory beside the log cannot grow: the disk is full, or a file has reached its allowed size",
-    "Make room, or raise the limit.",
+    "Make room, or raise the limit",
 )
 _DAMAGE = (apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_FORMAT, apsw.SQLITE_SCHEMA, apsw.SQLITE_ERROR)
 """Our statements are right for the tables of a log. So if SQLite refuses one, its tables are not those."""
@@ -79,31 +65,32 @@ def of_sqlite(error: apsw.Error, path: Path, doing: str, number: int = 0) -> Tai
 
 def of_copy(error: apsw.Error | OSError, folder: Path, number: int = 0) -> LogUnavailableError:
     """Our error for a copy of a log that cannot be written to a folder. ``number``: see ``of_sqlite``."""
-    what, hint = _known(error, number)
-    if what == _OUTAGES[errno.ENOSPC][0]:
-        hint = "Make room, or name a folder on another disk."
+    known = _known(error, number)
+    what, hint = known if known != DISK_FULL else (known[0], "Make room, or name a folder on another disk")
     return LogUnavailableError(
         f"the copy in {str(folder)!r} cannot be written: {what}",
-        hint=f"{hint} The incomplete copy is removed. The log is not affected.",
+        hint=f"{hint}. The incomplete copy is removed. The log is not affected.",
     )
 
 
 def _known(error: apsw.Error | OSError, number: int = 0) -> tuple[str, str]:
     """What has failed, and what to do."""
     if isinstance(error, OSError):
-        return _OUTAGES.get(error.errno or 0, ("the folder failed", "Look at the folder and retry."))
+        return OUTAGES.get(error.errno or 0, ("the folder failed", "Look at the folder and retry"))
     if getattr(error, "extendedresult", 0) in (apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP):
         return _NO_SHARED_MEMORY
     code = getattr(error, "result", 0)
-    known = _OF_SQLITE.get(code, ("the log failed", "Look at the folder and retry."))
-    return _OUTAGES.get(number, known) if code in _TELLS_BY_ERRNO else known
+    known = _OF_SQLITE.get(code, ("the log failed", "Look at the folder and retry"))
+    return OUTAGES.get(number, known) if code in _TELLS_BY_ERRNO else known
 
 
 def _outage(known: tuple[str, str], doing: str, folder: Path, error: Exception) -> LogUnavailableError:
     what, hint = known
+    if known == DISK_FULL:
+        hint += ": then the log takes commits again. To clean it, make as much room as log.sqlite-wal is long"
     return LogUnavailableError(
         f"{what}, while {doing} in {str(folder)!r}: {error}",
-        hint=f"{hint} Nothing committed is lost, and nothing of this is visible.",
+        hint=f"{hint}. Nothing committed is lost, and nothing of this is visible.",
     )
 
 
