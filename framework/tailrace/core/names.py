@@ -7,7 +7,7 @@ that behind one with ``broadcast=True``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 BY_KEY: Final = ".by-key"
@@ -36,24 +36,25 @@ def is_kept(topic: str) -> bool:
     return _KEPT.search(topic) is not None
 
 
-def tape_of(app: str) -> str:
-    """The topic with the causes of all commits; its partitions are the tasks."""
-    return f"{app}{TAPE}"
+def _own(ending: str) -> Callable[[str], str]:
+    """The name of a topic of an app, by the name of the app."""
+    return lambda app: f"{app}{ending}"
 
 
-def inbox_of(app: str) -> str:
-    """The topic with the messages between actors."""
-    return f"{app}.inbox"
-
-
-def dead_letters_of(app: str) -> str:
-    """The topic with the events that could not be handled."""
-    return f"{app}.dead-letters"
-
-
-def redriven_of(app: str) -> str:
-    """The topic that notes which dead letters were redriven."""
-    return f"{app}.redriven"
+tape_of: Final = _own(TAPE)
+"""The topic with the causes of all commits; its partitions are the tasks."""
+inbox_of: Final = _own(".inbox")
+"""The topic with the messages between actors."""
+dead_letters_of: Final = _own(".dead-letters")
+"""The topic with the events that could not be handled."""
+redriven_of: Final = _own(".redriven")
+"""The topic that notes which dead letters were redriven."""
+moves_of: Final = _own(".moves")
+"""The topic that notes on which log the app lives."""
+upgrades_of: Final = _own(".upgrades")
+"""The topic that notes which version of the app may run."""
+last_failure_of: Final = _own(".last-failure")
+"""The topic that notes why a process of the app has ended last."""
 
 
 def by_key_of(app: str, topic: str) -> str:
@@ -64,21 +65,6 @@ def by_key_of(app: str, topic: str) -> str:
 def broadcast_of(app: str, topic: str) -> str:
     """The topic with copies of the records of a broadcast topic for every task."""
     return f"{app}.{topic}{BROADCAST}"
-
-
-def moves_of(app: str) -> str:
-    """The topic that notes on which log the app lives."""
-    return f"{app}.moves"
-
-
-def upgrades_of(app: str) -> str:
-    """The topic that notes which version of the app may run."""
-    return f"{app}.upgrades"
-
-
-def last_failure_of(app: str) -> str:
-    """The topic that notes why a process of the app has ended last."""
-    return f"{app}.last-failure"
 
 
 def own_topics_of(app: str) -> set[str]:
