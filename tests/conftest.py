@@ -19,7 +19,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tailrace.log.embedded import EmbeddedLog
+from tests.messages import pytest_addoption, pytest_collection_finish, refused, says
 from tests.order import long_first
+
+__all__ = ["pytest_addoption", "pytest_collection_finish", "refused", "says"]
 
 # A thousand seeds on real files need more open files than a low default limit allows.
 MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

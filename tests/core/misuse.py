@@ -1,4 +1,4 @@
-"""What the tests of misuse share: an app to misuse, and a table of what is said about it."""
+"""What the tests of misuse share: an app to misuse, and the misuses of a module."""
 
 from __future__ import annotations
 
@@ -38,30 +38,7 @@ class Deck:
 Misuse = Callable[[Deck], Any]
 
 
-class Table:
-    """Misuses, each with the message it gets. A message that ends in an ellipsis is only the
-    beginning of it.
-    """
-
-    def __init__(self) -> None:
-        self.rows: list[Any] = []
-
-    def said(self, message: str) -> Callable[[Misuse], Misuse]:
-        """A row: the misuse decorated, and what is said about it."""
-
-        def add(misuse: Misuse) -> Misuse:
-            assert misuse.__name__ not in [row.id for row in self.rows], "a misuse hides another"
-            self.rows.append(pytest.param(misuse, message, id=misuse.__name__))
-            return misuse
-
-        return add
-
-
-def check(misuse: Misuse, message: str) -> None:
-    """Hold a misuse against what should be said about it."""
-    with pytest.raises(tr.DefinitionError) as caught:
-        misuse(Deck())
-    told = str(caught.value)
-    if message.endswith("..."):
-        told = told[: len(message) - 3] + "..."
-    assert told == message
+def misuses(module: dict[str, Any]) -> list[Any]:
+    """The functions of a module that take a deck, and nothing else."""
+    found = [one for one in module.values() if getattr(one, "__annotations__", {}).keys() == {"d", "return"}]
+    return [pytest.param(one, id=one.__name__) for one in found]

@@ -9,10 +9,8 @@ import pytest
 
 import tailrace as tr
 from tailrace.core.declare.emissions import declared_emissions
-from tests.core.misuse import Deck, Departure, Misuse, Table, check
-
-TABLE = Table()
-said = TABLE.said
+from tests.core.misuse import Deck, Departure, Misuse, misuses
+from tests.messages import Refused
 
 
 def actor(d: Deck, emits: object) -> type[tr.Actor]:
@@ -29,39 +27,24 @@ def function(d: Deck, emits: object) -> None:
     def forward(event: Departure, ctx: tr.Context[str]) -> None: ...
 
 
-@said("forward uses 'elsewhere' of type Departure, which was declared in another app. Declare it in the app "
-      "'flights' as well, and use that.")  # fmt: skip
 def topic_of_another_app(d: Deck) -> None:
     function(d, [tr.App("other").topic("elsewhere", Departure, key="tail")])
 
 
-@said("forward has emits=7, which is not a list. Write emits=[...] with topics, streams and actors.")
 def no_list(d: Deck) -> None:
     function(d, 7)
 
 
-@said(
-    "forward has Departure in its emits=, which is not a topic, stream or actor. List actor classes, and "
-    "topics and streams as app.topic and app.stream returned them."
-)
 def type_of_an_event(d: Deck) -> None:
     function(d, [d.arrivals, Departure])
 
 
-@said(
-    "forward has 'Plane' in its emits=, which is not an actor of the app 'flights'. Its actors: Aircraft. "
-    "Decorate the class with @app.actor."
-)
 def actor_by_a_wrong_name(d: Deck) -> None:
     actor(d, [])
     function(d, ["Plane"])
     d.app.plan()
 
 
-@said(
-    "Aircraft has Gate in its emits=, which is not an actor of the app 'flights'. Its actors: Aircraft. "
-    "Decorate the class with @app.actor."
-)
 def actor_of_no_app(d: Deck) -> None:
     class Gate(tr.Actor):
         @tr.on_message
@@ -71,19 +54,15 @@ def actor_of_no_app(d: Deck) -> None:
     d.app.plan()
 
 
-@said(
-    "Aircraft has Aircraft in its emits=, which takes no messages. Leave it out, or give Aircraft a method "
-    "with "
-    "@tr.on_message."
-)
 def actor_without_messages_by_its_name(d: Deck) -> None:
     actor(d, ["Aircraft"])
     d.app.plan()
 
 
-@pytest.mark.parametrize(("misuse", "message"), TABLE.rows)
-def test_a_misuse_says_what_was_done_and_what_to_do(misuse: Misuse, message: str) -> None:
-    check(misuse, message)
+@pytest.mark.parametrize("misuse", misuses(globals()))
+def test_a_misuse_says_what_was_done_and_what_to_do(misuse: Misuse, refused: Refused) -> None:
+    with refused():
+        misuse(Deck())
 
 
 def test_what_is_listed_is_kept_by_the_stable_name() -> None:

@@ -140,7 +140,7 @@ def _results(
             hint=f"Give a topic, or leave early=, early_clock= and lateness= out{'' if grows else ', or add start to the key'}.",
         )
     parts = [(attrgetter("value"), value_type)]
-    fills = [type(rules.fill)] if rules.fill_windows else []
+    fills: list[Any] = [type(rules.fill)] if rules.fill_windows else []
     own = windowed_type(key_type, value_type)
     made = filler(f"the window {name!r}", into, edge, own, parts, sure=False, fills=fills)
     if more:
