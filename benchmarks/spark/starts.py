@@ -46,7 +46,7 @@ def snapshots(scale: Scale) -> list[Row]:
             before = _create(house).wait()
             changes = house.log.end_offset(apps.counting.plan().changelog_topic, 0)
             # A service cleans its log from time to time; here it is cleaned now.
-            Command(house.folder / "said-clean", "log", "clean", "--log", house.folder / "log").wait()
+            house.log.clean()
             beside = [_beside(house, service, events, scale) for _ in range(scale.repeats)]
         replayed = Command(house.folder / "said-replay", "replay", APP, "--log", house.folder / "log").wait()
         fed = house.records("events")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,3 +52,10 @@ def records(folder: Path, topic: str) -> list[Any]:
         return [(number, one) for number in range(log.partitions(topic)) for one in scan(log, topic, number)]
     finally:
         log.close()
+
+
+def cleaned(folder: Path, topic: str) -> None:
+    """Let a log delete the records of a topic, but for the last ones."""
+    with closing(EmbeddedLog(folder)) as log:
+        log.set_retention(topic, retention_ms=None, retention_bytes=1)
+        log.clean()

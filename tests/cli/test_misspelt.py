@@ -44,7 +44,6 @@ LOG = ("--log", "LOG")
         (["log", "dump", "wether", *LOG], 1, "(topic 'wether'). Did you mean 'weather'?"),
         (["log", "tail", "purchase", *LOG], 1, "Did you mean 'purchases'?"),
         (["log", "append", "wether", *LOG], 1, "Did you mean 'weather'?"),
-        (["log", "retain", "wether", "--forever", *LOG], 1, "Did you mean 'weather'?"),
         (["archive", "--log", "LOG", "--to", "TO", "--topic", "wether"], 1, "Did you mean 'weather'?"),
         (
             ["log", "append", "purchses", "--app", SHOP, *LOG],

@@ -41,7 +41,6 @@ SILENT = {
     "run": "logs to standard error, as JSON with --log-format json",
     "serve": "answers in JSON, and logs to standard error",
     "log create": "says nothing",
-    "log retain": "says nothing",
     "log copy": "says nothing",
     "log dump": "writes JSON lines",
     "schemas export": "writes a JSON document",

@@ -18,7 +18,7 @@ from tailrace.core.engine import tape
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots
-from tests.cli.commands import done, run
+from tests.cli.commands import cleaned, done, run
 from tests.history.rebuilding import lived, payments, shops
 from tests.history.rebuilding.lived import TALLY, live, rebuilt
 from tests.runtime.processes import ROOT
@@ -174,8 +174,7 @@ def test_limits_keys_and_orders_are_taken_from_the_command_line(tally: Path, tmp
 def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> None:
     shutil.copytree(tally / "log", tmp_path / "log")
     where = ("--log", tmp_path / "log")
-    done("log", "retain", "ticks", "--retention-bytes", 1, *where)
-    done("log", "clean", *where)
+    cleaned(tmp_path / "log", "ticks")
     arguments = ("rebuild", TALLY, *where, "--to", tmp_path / "to", "--workers", 1)
     assert "--after-deleted" in run(*arguments).err
     said = done(*arguments, "--after-deleted").out

@@ -25,6 +25,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
 from tailrace.state import RocksStore, StateIdentity
+from tests.cli.commands import cleaned
 from tests.runtime import served
 from tests.runtime.tallies import ticks
 
@@ -270,9 +271,7 @@ def _is_child(process: int, parent: int) -> bool:
 def test_what_the_log_has_deleted_is_told_with_what_reads_the_archive(lived, tmp_path, capsys) -> None:
     shutil.copytree(lived / "log", tmp_path / "log")
     at = ("--log", str(tmp_path / "log"))
-    assert execute(["log", "retain", "ticks", "--retention-bytes", "1", *at]) == 0
-    assert execute(["log", "clean", *at]) == 0
-    capsys.readouterr()
+    cleaned(tmp_path / "log", "ticks")
     assert execute(["replay", APP, *at]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "the log has deleted offsets " in line

@@ -39,9 +39,9 @@ def refused(*arguments: object, code: int = 2) -> str:
 
 
 def test_there_are_commands() -> None:
-    assert {"run", "replay", "graph", "log append", "log retain", "dead-letters redrive"} <= set(ALL)
+    assert {"run", "replay", "graph", "log append", "dead-letters redrive"} <= set(ALL)
     assert len(WITH_APP) > 4
-    assert len(WITH_TOPIC) > 3
+    assert len(WITH_TOPIC) > 2
 
 
 @pytest.mark.parametrize("command", ALL)
@@ -105,8 +105,7 @@ def test_an_unknown_app(command: str, needed: list[str], app: str, said: str, tm
 @pytest.mark.parametrize("command", WITH_TOPIC)
 def test_an_unknown_topic(command: str, tmp_path: Path) -> None:
     done("log", "create", "plain", "--log", tmp_path / "log")
-    more = ["--forever"] if command == "log retain" else []
-    said = refused(*command.split(), "plian", *more, "--log", tmp_path / "log", code=1)
+    said = refused(*command.split(), "plian", "--log", tmp_path / "log", code=1)
     assert "there is no such topic in the log (topic 'plian')" in said
     assert "Create it, or correct the name." in said
 

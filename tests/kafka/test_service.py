@@ -57,7 +57,7 @@ NOWHERE = "kafka://127.0.0.1:1"
         (["run", APP, "--log", "kafka://", "--state", "s"], "kafka://host:9092"),
         (["run", APP, "--log", NOWHERE, "--workers", "2"], "--workers is not for Kafka"),
         (["run", APP, "--log", NOWHERE, "--from-snapshot", "x"], "needs the name or id of a snapshot"),
-        (["log", "verify", "--log", NOWHERE], "works with the embedded log only"),
+        (["log", "copy", "copied", "--log", NOWHERE], "works with the embedded log only"),
     ],
 )
 def test_what_is_not_there_on_kafka_is_refused_by_name(tmp_path, monkeypatch, arguments, told) -> None:

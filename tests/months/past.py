@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import NamedTuple
 
+from tailrace.log.embedded import EmbeddedLog
 from tests.months import reading
 from tests.months.apps import Sale
 from tests.months.oracle import Dropped, Replaced, Undecided, Under
@@ -200,15 +201,17 @@ def may_drop(service: Service) -> bool:
 
 def cleaned(service: Service) -> None:
     """The log is cleaned; nothing is past its retention."""
-    service.done("log", "clean")
+    with closing(EmbeddedLog(service.log)) as log:
+        log.clean()
 
 
 def deleted(service: Service) -> None:
     """The beginning is archived, and then deleted from the log."""
     service.done("archive", "--log", service.log, "--to", service.folder / "archive", on_log=False)
-    service.done("log", "retain", "sales", "--retention", "1h")
-    service.done("log", "clean")
-    service.done("log", "retain", "sales", "--forever")
+    with closing(EmbeddedLog(service.log)) as log:
+        log.set_retention("sales", retention_ms=3_600_000, retention_bytes=None)
+        log.clean()
+        log.set_retention("sales", retention_ms=None, retention_bytes=None)
     service.deleted = True
 
 
@@ -217,8 +220,9 @@ def unread_deleted(service: Service) -> None:
     service.append(events_of(service))
     if not service.pending:
         return
-    service.done("log", "retain", "sales", "--retention", "1h")
-    service.done("log", "clean")
+    with closing(EmbeddedLog(service.log)) as log:
+        log.set_retention("sales", retention_ms=3_600_000, retention_bytes=None)
+        log.clean()
     ended = service.run("--until-end")
     lost = any(isinstance(one.event, Sale) for one in service.pending)
     assert ("sales" in ended.err) == lost, f"exit code {ended.code}: {ended.err}"

@@ -110,9 +110,9 @@ def test_a_started_app_whose_task_has_not_committed_is_told_what_was_deleted(tmp
     with opened(tmp_path) as log:
         prepare_log(log, PLAN, create_declared=True)  # as every start does, before there is a task
     order(tmp_path, 0, 30)
-    command("log", "retain", "orders", "--retention", "1s", "--log", tmp_path / "log")
-    command("log", "clean", "--log", tmp_path / "log")
     with opened(tmp_path) as log:
+        log.set_retention("orders", retention_ms=1_000, retention_bytes=None)
+        log.clean()
         assert log.start_offset("orders", 0) > 0, "nothing was deleted, so nothing is tested"
     with pytest.raises(OffsetGoneError, match="has deleted offsets 0 to "):
         run(tmp_path)

@@ -26,7 +26,7 @@ from tailrace.cli.arguments import (
 )
 from tailrace.cli.commands import Commands
 from tailrace.cli.console import say_hidden, show_table
-from tailrace.cli.log_storage import Retention, clean, copy, retain, retention_options, verify
+from tailrace.cli.log_storage import Retention, copy, retention_options
 from tailrace.cli.value_types import TopicPosition, TopicPositionType
 from tailrace.core.counting import counted
 from tailrace.core.declare.topic_declaration import legal_name
@@ -45,13 +45,13 @@ app_option = click.option(
 
 @click.group(cls=Commands, short_help="Topics of an event log, and their records.")
 def log() -> None:
-    """Topics of an event log: create, list, append, tail, dump; how long they are kept; the log's files.
+    """Topics of an event log: create, list, append, tail, dump; and a copy of the log.
 
     Copy a log that is in use with `tailrace log copy`, not with cp: it would copy files of different moments.
     """
 
 
-for command in (append, retain, clean, verify, copy):
+for command in (append, copy):
     log.add_command(command)
 
 

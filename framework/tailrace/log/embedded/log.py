@@ -371,6 +371,6 @@ def _known(rows: Rows, topic: str, settings: TopicSettings) -> bool:
         raise TopicMismatchError(
             f"the topic exists with {known}; asked for was {settings}",
             topic=topic,
-            hint="Use the settings it has, or another name. `tailrace log retain` changes for how long it is kept.",
+            hint="Use the settings it has, or another name.",
         )
     return known is not None
