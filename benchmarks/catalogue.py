@@ -8,17 +8,7 @@ from benchmarks.kafka import gap as kafka_gap
 from benchmarks.kafka import latency as kafka_latency
 from benchmarks.kafka import state as kafka_state
 from benchmarks.kafka import throughput as kafka
-from benchmarks.served import (
-    answers,
-    growth,
-    latency,
-    memory,
-    recovery,
-    replaying,
-    shadowing,
-    splitting,
-    throughput,
-)
+from benchmarks.served import answers, growth, latency, memory, recovery, replaying, shadowing, throughput
 from benchmarks.spark import rebuilds, starts
 
 CASES: dict[str, Case] = {
@@ -46,7 +36,6 @@ CASES: dict[str, Case] = {
     "latency": latency.latency,
     "replay": replaying.replaying,
     "flights": flights.flights,
-    "split": splitting.splitting,
     "growth-served": growth.growth_served,
     "burst": memory.burst,
     "answers": answers.answers,

@@ -45,7 +45,6 @@ class Scale(msgspec.Struct, frozen=True):
     """Rebuild with all engines, on one core and on two; otherwise only the cases with a target."""
     snapshot_events: int = 5_000_000
     flight_days: int = 60
-    split_events: int = 500_000
     pause_s: float = 5.0
     kafka_events: int = 1_000_000
     session_s: float = 6.0
@@ -78,7 +77,6 @@ QUICK = Scale(
     rebuilt_by_all=False,
     snapshot_events=4_000,
     flight_days=2,
-    split_events=2_000,
     pause_s=0.3,
     kafka_events=2_000,
     session_s=1.5,

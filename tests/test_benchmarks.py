@@ -54,7 +54,6 @@ TARGETS = [
 
 SPARK_TARGETS = [
     "along the tape, Spark local[2]",
-    "split by key in 2, Spark local[2]",
     "along the tape",
     "beside a running service",
     "longest pause of the service meanwhile",

@@ -68,31 +68,3 @@ class Crawler(tr.Actor):
         self.count += 1
         self.total += event.value
         ctx.emit(crawled_totals, Total(event.key, self.count, self.total))
-
-
-def _hot(name: str, rounds: int) -> tr.App:
-    app = tr.App(name, partitions=1)
-    events = app.topic("events", Event, key="key", event_time="at", out_of_order="1s")
-    totals = app.topic("totals", Total, key="key")
-
-    @app.actor
-    class Averages(tr.Actor):
-        """Decayed averages, one for each half-life. The work grows with the number of half-lives."""
-
-        count: int = 0
-        averages: list[float] = tr.field(default_factory=list[float])
-
-        @tr.process(events)
-        def on_event(self, event: Event, ctx: tr.Context[str]) -> None:
-            self.count += 1
-            found = self.averages or [0.0] * rounds
-            self.averages = [one + (event.value - one) / (2 + at) for at, one in enumerate(found)]
-            ctx.emit(totals, Total(event.key, self.count, event.value))
-
-    return app
-
-
-light = _hot("light", 2)
-heavy = _hot("heavy", 200)
-HOT = {"light": light, "heavy": heavy}
-"""Apps with a single partition, which gets all events."""

@@ -25,13 +25,13 @@ from benchmarks.spark.processes import environment, session_processor_s
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Destination, Execution, Request, Source
+from tailrace.history.rebuilding.request import Destination, Request, Source
 
 EngineName: TypeAlias = Literal["spark", "local"]
 
 
 class Order(msgspec.Struct, frozen=True):
-    """The rebuilds to run on one engine. ``splits`` has the number of shards of each."""
+    """Rebuilds to run on one engine, one after the other."""
 
     app: str
     log: str
@@ -39,13 +39,12 @@ class Order(msgspec.Struct, frozen=True):
     """A temporary folder for the snapshots and the files of Spark."""
     engine: EngineName
     cores: int
-    splits: tuple[int, ...]
+    times: int
 
 
 class Run(msgspec.Struct, frozen=True):
     """A completed rebuild. ``processor_s`` is of all processes, including the JVM."""
 
-    split: int
     wall_s: float
     processor_s: float
     report: RebuildReport
@@ -78,7 +77,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _leave)
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     with _engine(order) as engine:
-        made = [_made(order, engine, split) for split in order.splits]
+        made = [_made(order, engine) for _ in range(order.times)]
     sys.stdout.buffer.write(msgspec.json.encode(made))
     return 0
 
@@ -87,18 +86,12 @@ def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(1)
 
 
-def _made(order: Order, engine: Engine, split: int) -> Run:
+def _made(order: Order, engine: Engine) -> Run:
     to = Path(order.work) / "snapshots"
-    request = Request(
-        app=order.app,
-        source=Source(log=order.log),
-        to=Destination(uri=str(to)),
-        order="tape",
-        execution=Execution(split=split),
-    )
+    request = Request(app=order.app, source=Source(log=order.log), to=Destination(uri=str(to)), order="tape")
     before_s, start = session_processor_s(), perf_counter()
     report = rebuild(request, engine, restart=True)
-    spent = Run(split, perf_counter() - start, session_processor_s() - before_s, report)
+    spent = Run(perf_counter() - start, session_processor_s() - before_s, report)
     shutil.rmtree(to)
     return spent
 

@@ -44,9 +44,9 @@ def test_a_snapshot_is_made_reported_and_named(tally: Path, tmp_path: Path) -> N
     assert "environment: python cpython 3." in said
     snapshot = Snapshots(str(tmp_path), "tally").open("before-the-change")
     assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
-    report = json.loads(done(*arguments, "--json", "--split", 2).out)
+    report = json.loads(done(*arguments, "--json").out)
     assert (report["events"], report["replayed"], report["order"]) == (120, 120, "tape")
-    assert set(report["phases"]) == {"read", "shuffle", "handle", "write"}
+    assert set(report["phases"]) == {"read", "handle", "write"}
     assert Snapshots(str(tmp_path), "tally").open(report["snapshot"]).verify() == []
 
 
@@ -131,13 +131,12 @@ def test_behind_a_state_that_was_put_in_it_does_not_matter_which_version_ran_bef
     done(*start, "--from-snapshot", f"{tmp_path}/to#{said['snapshot']}")
     lived.append(tmp_path, shops.sales(50, first=50), {"sales": 2})
     done(*start, "--from-snapshot", f"{tmp_path}/to#{said['snapshot']}")
-    for split in (1, 2):
-        said = json.loads(done(*rebuild, "--split", split).out)
-        (note,) = said["notes"]
-        assert note.startswith("partitions 0, 1 began with the snapshot ")
-        assert rebuilt(Snapshots(f"{tmp_path}/to", "shops").open(said["snapshot"])) == live(
-            tmp_path, find_app(SHOPS).plan()
-        )
+    said = json.loads(done(*rebuild).out)
+    (note,) = said["notes"]
+    assert note.startswith("partitions 0, 1 began with the snapshot ")
+    assert rebuilt(Snapshots(f"{tmp_path}/to", "shops").open(said["snapshot"])) == live(
+        tmp_path, find_app(SHOPS).plan()
+    )
 
 
 def test_no_service_starts_from_some_keys_only(tally: Path, tmp_path: Path) -> None:
@@ -194,7 +193,6 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
         (["--to", ""], 2, "--to: it is empty"),
         (["--from-snapshot", "nowhere"], 1, "there is no snapshot yet"),
         (["--archive", "nowhere"], 1, "there is no archive in"),
-        (["--split", "0"], 2, "--split"),
         (["--name", "latest"], 2, "cannot be the name of a snapshot"),
         (["--to", "s3://bucket/x?endpoint_override=127.0.0.1:1"], 2, "needs a folder for what is under way"),
     ],
@@ -265,8 +263,7 @@ def test_a_handler_that_fails_is_named_and_goes_to_the_dead_letters_where_that_i
     assert "1 failed that had not failed when they ran first" in said
 
 
-@pytest.mark.parametrize("split", [1, 3])
-def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_path: Path, split: int) -> None:
+def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_path: Path) -> None:
     """Its tape names the snapshot: what came before is not its history."""
     lived.serve_tallies(tmp_path, 20, 2)
     done("rebuild", TALLY, "--log", tmp_path / "log", "--to", tmp_path / "made", "--workers", 1)
@@ -274,7 +271,7 @@ def test_a_service_that_was_started_from_a_snapshot_is_rebuilt_from_there(tmp_pa
     arguments = ("--log", tmp_path / "log", "--state", tmp_path / "state", "--end-of-input", "--after-end")
     done("run", TALLY, *arguments, "--as", "beside", "--from-snapshot", tmp_path / "made")
     beside = f"{TALLY}@beside"
-    report, snapshot = lived.done(tmp_path, beside, split=split)
+    report, snapshot = lived.done(tmp_path, beside)
     wanted = live(tmp_path, find_app(beside).plan())
     assert rebuilt(snapshot) == wanted
     assert all(tape.decode_cut(one.cut).base for one in wanted if one.cut)

@@ -1,7 +1,7 @@
 """A key has exactly its declared type, whatever was seen before: ``True == 1``, but they are not one key.
 
 Python finds equal keys of different types under one entry of a dict. If such a key were only refused where
-its instance is loaded, its fate would depend on the cache, on restarts and on a split by key.
+its instance is loaded, its fate would depend on the cache and on restarts.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ from tailrace.core.errors import DefinitionError, HandlerError, IncompatibleStat
 from tailrace.core.records import Head, InputRecord
 from tailrace.state.memory import MemoryStore
 from tests.core.ordered import Event, Said, history, joining, oracle
-from tests.proof.ordered_shards import in_shards
-from tests.proof.runs import Committed
 
 FILES = list[BinaryIO]()
 """The scratch files of the task that runs."""
@@ -131,22 +129,7 @@ def test_no_schedule_restart_or_memory_changes_what_an_ordered_actor_does(seeds:
         assert states[0] == states[1] == states[2]
 
 
-@pytest.mark.one_seed_in(5)
-def test_in_shards_by_key_an_ordered_actor_does_what_plain_python_does(seeds: range) -> None:
-    for seed in seeds:
-        events, random = history(Random(seed), keys="klmn"), Random(seed)
-        run = Run(events, random, TINY, stops=True)
-        assert run.run() == oracle(events)
-        run.restart()
-        log = {(name, 0): run.records(name, 0, len(some)) for name, some in events.items()}
-        again = in_shards(run.plan, 0, run.tapes, log, random.choice((2, 3)), random, run.store.cut or b"")
-        assert said_in(again.outputs) == oracle(events), seed
-        assert again.state() == Committed(run.store).state(), seed
-
-
-def test_events_that_come_back_behind_their_operator_are_handled_in_the_order_of_arrival_in_shards_too() -> (
-    None
-):
+def test_events_that_come_back_behind_their_operator_are_handled_in_the_order_of_arrival() -> None:
     events = {
         "left": [Event("k", 1_000, 0), *(Event("k", 900 + number, number) for number in range(1, 4))],
         "right": [Event("k", 1_000, 0), *(Event("k", 950 + number, number) for number in range(1, 4))],
@@ -167,9 +150,6 @@ def test_events_that_come_back_behind_their_operator_are_handled_in_the_order_of
     run.restart()
     came = [text.split()[:2] for _, text in said_in(run.outputs) if " late, " in text]
     assert came == [[name, str(number)] for number in (1, 2, 3) for name in ("left", "right")]
-    log = {(name, 0): run.records(name, 0, len(some)) for name, some in events.items()}
-    again = in_shards(run.plan, 0, run.tapes, log, 2, Random(0), run.store.cut or b"")
-    assert again.outputs == run.outputs
 
 
 def test_a_restart_refuses_to_go_on_if_the_log_has_lost_an_event_that_waits() -> None:

@@ -64,14 +64,13 @@ def test_the_whole_history_is_replayed_with_the_code_that_has_the_input(
     replayed(folder, made(refunds=True, order=order), compare=False)
 
 
-@pytest.mark.parametrize("split", [1, 3])
 @pytest.mark.parametrize("order", ["arrival", "event-time"])
 def test_the_whole_history_is_rebuilt_along_the_tape(
-    two_periods: tuple[Path, list[Output]], order: Order, split: int
+    two_periods: tuple[Path, list[Output]], order: Order
 ) -> None:
     folder, _ = two_periods
     app = made(refunds=True, order=order)
-    report, snapshot = done(folder, app, split=split)
+    report, snapshot = done(folder, app)
     assert rebuilt(snapshot) == live(folder, find_app(app).plan())
     assert report.other_rows == 0
 

@@ -104,7 +104,7 @@ def rebuild(service: Service, *options: object) -> Rebuilt:
 
 def rebuilt(service: Service) -> None:
     """The state from the log alone."""
-    made = rebuild(service, "--split", service.random.choice((1, 2)))
+    made = rebuild(service)
     if service.one_version:
         service.done("compare", service.app, service.log, made.place, on_log=False)
 

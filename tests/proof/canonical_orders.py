@@ -7,25 +7,18 @@ from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
-import msgspec
-
 from tailrace.core.declare.plan import Plan
-from tailrace.core.engine import tape
 from tailrace.core.engine.canonical import Canonical
 from tailrace.core.engine.input_lane import PartitionHistory
-from tailrace.core.engine.key_split.first_pass import KeySplitPlan
-from tailrace.core.engine.key_split.shard import check, in_order, numbered
 from tailrace.core.engine.merge import Merge
 from tailrace.core.engine.task import Task
 from tailrace.core.records import Head, InputRecord, Refused
 from tailrace.core.values.partitioner import partition_of
-from tailrace.history.rebuilding.canonical_unit import one_commit
 from tailrace.state import MemoryStore
 from tests.proof.apps import Variant, build
 from tests.proof.first_runs import SIZES, replayed
-from tests.proof.runs import ALL, LINEAGE, Committed, assert_equal
+from tests.proof.runs import LINEAGE, Committed, assert_equal
 from tests.proof.seeds import START_MS, Feed, Records, append, pick, settings_of, variant_of
-from tests.proof.splitting import Shard, assert_same
 
 
 class Given(NamedTuple):
@@ -103,7 +96,7 @@ def taken(
 
 
 def check_partition(seed: int, trace: list[str]) -> None:
-    """One partition: the same whatever the window, the same along its own tape, the same in shards."""
+    """One partition: the same whatever the window, the same along its own tape."""
     random = Random(seed)
     app = given(random, trace)
     plan, finish = app.plan, random.random() < 0.3
@@ -117,8 +110,6 @@ def check_partition(seed: int, trace: list[str]) -> None:
         again, _ = taken(plan, partition, past, random, finish=finish, window=random.choice((1, 7, 40)))
         assert_equal(first, again, "read in other portions")
         assert_equal(first, replayed(plan, partition, tapes, app.log, random), "along its own tape")
-        if not finish:
-            in_shards(app, partition, past, first, random)
 
 
 def record_messages(app: Given, random: Random) -> None:
@@ -133,34 +124,6 @@ def record_messages(app: Given, random: Random) -> None:
             if output.topic == plan.inbox_topic and random.random() < 0.9:
                 place = partition_of(output.key or b"", plan.partitions)
                 append(app.log, output.topic, place, output.key, output.value, output.timestamp_ms)
-
-
-def in_shards(app: Given, partition: int, past: PartitionHistory, whole: Committed, random: Random) -> None:
-    """Split by key, it comes to the same."""
-    plan, shards = app.plan, random.choice((1, 2, 5))
-    if any(one.ordered for one in plan.operators):
-        return  # such an app is not split in two passes
-    passing = KeySplitPlan(
-        plan, partition, shards, lineage=LINEAGE, chunk_steps=random.choice((1, 20, 1_000))
-    )
-    for _ in Canonical([passing], [past], window=random.choice((2, 1_000))).go():
-        pass
-    overview = passing.overview(None)
-    chunks = passing.take_chunks()
-    parts = [
-        Shard(plan, partition, shard, overview, None, random, replaying=False) for shard in range(shards)
-    ]
-    counted = check(overview, [part.run(chunks) for part in parts])
-    again = Committed(
-        outputs=list(numbered(in_order(part.outputs for part in parts), plan, partition, overview))
-    )
-    cut, split = tape.decode_cut(whole.store.cut or b""), overview.cut_with(counted)
-    assert one_commit(tape.encode(cut), None) == one_commit(split, None)
-    again.store.write(
-        {row: value for part in parts for row, value in part.store.scan(*ALL)},
-        tape.encode(msgspec.structs.replace(tape.decode_cut(split), tape=cut.tape, identity=cut.identity)),
-    )
-    assert_same(whole, again, "in shards")
 
 
 class Order(Task):

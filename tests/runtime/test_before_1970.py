@@ -123,9 +123,8 @@ def test_an_archive_gives_them_back(folder: Path) -> None:
         log.close()
 
 
-@pytest.mark.parametrize("split", [1, 2])
-def test_a_rebuild_writes_them_as_parquet(folder: Path, tmp_path: Path, split: int) -> None:
-    _, snapshot = lived.done(folder, APP, outputs=f"parquet:{tmp_path}", split=split)
+def test_a_rebuild_writes_them_as_parquet(folder: Path, tmp_path: Path) -> None:
+    _, snapshot = lived.done(folder, APP, outputs=f"parquet:{tmp_path}")
     found: list[tuple[bytes, int]] = []
     for path in (tmp_path / "before-1970" / snapshot.manifest.id).glob("*.parquet"):
         table = parquet.read_table(path)

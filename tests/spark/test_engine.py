@@ -102,11 +102,11 @@ def test_a_rebuild_by_spark_is_the_live_state_byte_for_byte(spark, world):
     assert report.engine == "spark"
 
 
-def test_an_ordered_actor_split_by_spark_is_the_live_state_byte_for_byte(spark, tmp_path):
+def test_an_ordered_actor_rebuilt_by_spark_is_the_live_state_byte_for_byte(spark, tmp_path):
     with closing(EmbeddedLog(tmp_path / "log")) as log:
         load(log, facts(date(2013, 1, 1), date(2013, 1, 2)))
     live_on(tmp_path, AIRCRAFT)
-    asked = changed(request(tmp_path, AIRCRAFT), split=2)
+    asked = request(tmp_path, AIRCRAFT)
     report = rebuild(asked, SparkEngine(spark))
     found = rebuilt(Snapshots(asked.to.uri, "aircraft").open(report.snapshot))
     assert found == live(tmp_path, find_app(AIRCRAFT).plan())
@@ -118,12 +118,11 @@ def test_windows_and_joins_are_rebuilt_by_spark_byte_for_byte(spark, tmp_path):
     counts = {topic.name: everything.PARTITIONS for topic in everything.app.topics.values()}
     append(tmp_path, events, counts)
     live_on(tmp_path, OPERATORS, ends=False)
-    for split in (1, 3):
-        asked = changed(request(tmp_path, OPERATORS), name=f"everything-{split}", split=split)
-        report = rebuild(asked, SparkEngine(spark))
-        found = rebuilt(Snapshots(asked.to.uri, "everything").open(report.snapshot))
-        assert found == live(tmp_path, find_app(OPERATORS).plan())
-        assert sum(len(one.rows) for one in found) > 0
+    asked = request(tmp_path, OPERATORS)
+    report = rebuild(asked, SparkEngine(spark))
+    found = rebuilt(Snapshots(asked.to.uri, "everything").open(report.snapshot))
+    assert found == live(tmp_path, find_app(OPERATORS).plan())
+    assert sum(len(one.rows) for one in found) > 0
 
 
 @pytest.mark.parametrize("seed", [random_programs.FIXED[1], *random_programs.more_seeds()])
@@ -134,7 +133,7 @@ def test_a_random_program_of_windows_and_joins_is_rebuilt_by_spark_byte_for_byte
     for part in (events[:250], events[250:]):
         append(tmp_path, part, counts)
         live_on(tmp_path, app, ends=False)
-    asked = changed(request(tmp_path, app), name="random", split=2)
+    asked = request(tmp_path, app)
     report = rebuild(asked, SparkEngine(spark))
     found = rebuilt(Snapshots(asked.to.uri, made.app.name).open(report.snapshot))
     assert found == live(tmp_path, made.app.plan())

@@ -29,9 +29,6 @@ from tailrace.processes.app_loading import find_app
 _STAGES = {
     "sends": "comparing messages",
     "task": "replaying",
-    "first": "reading and dealing",
-    "shard": "handling",
-    "merge": "merging",
     "canonical": "replaying",
     "round": "replaying in rounds",
     "gather": "putting rounds together",

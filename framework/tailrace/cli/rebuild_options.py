@@ -87,13 +87,6 @@ execution_options = packed(
     "execution",
     Execution,
     click.option(
-        "--split",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Number of shards that share the keys of each partition.",
-    ),
-    click.option(
         "--work",
         cls=Setting,
         type=click.Path(file_okay=False),

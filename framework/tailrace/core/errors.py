@@ -411,10 +411,6 @@ class SendsDifferError(ReplayDivergedError):
     """Along the tape, an app sends itself other records than are recorded: rebuild in canonical order."""
 
 
-class UnsplittableError(TailraceError):
-    """A task cannot be split by key, or its parts' results do not add up to the whole: run it whole."""
-
-
 class EnvironmentMismatchError(TailraceError):
     """A rebuild runs on another Python, msgspec or tzdata than the tape names: results could differ."""
 

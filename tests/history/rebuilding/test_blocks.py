@@ -1,4 +1,4 @@
-"""What one unit hands to another: all of it, or an error."""
+"""What one round hands to the next: all of it, or an error."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def test_one_without_blocks_is_whole(tmp_path: Path) -> None:
     with BlockWriter(tmp_path / "blocks"):
         pass
     assert list(BlockReader[int](tmp_path / "blocks", int)) == []
+
+
+def test_a_block_that_was_altered_is_found(tmp_path: Path) -> None:
+    place = tmp_path / "blocks"
+    with BlockWriter(place) as writer:
+        writer.write([b"a" * 1_000])
+        writer.write([b"b"])
+    data = bytearray(place.read_bytes())
+    data[-14] ^= 1  # of the last block; what is behind it is the end
+    place.write_bytes(data)
+    blocks = iter(BlockReader[list[bytes]](place, list[bytes]))
+    assert next(blocks) == [b"a" * 1_000]
+    with pytest.raises(CorruptStateError, match="does not fit its checksum"):
+        next(blocks)

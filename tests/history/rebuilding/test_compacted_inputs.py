@@ -56,11 +56,9 @@ def total(snapshot: Snapshot) -> int:
     "options",
     [
         {},
-        {"split": 3},
         {"on_error": "dead-letter"},
         {"keys": ("a",)},
         {"until": Limits(offsets={"orders": {0: 10}})},
-        {"until": Limits(offsets={"orders": {0: 10}}), "split": 3},
         {"until": Limits(watermark_ms=100_000), "on_error": "dead-letter"},
     ],
 )
@@ -100,19 +98,13 @@ def test_a_replay_refuses_it_too(folder: Path) -> None:
         log.close()
 
 
-@pytest.mark.parametrize("split", [1, 3])
-def test_in_canonical_order_the_records_that_are_left_are_read_and_the_report_says_so(
-    folder: Path, split: int
-) -> None:
-    ends = Limits(
-        offsets={"orders": {0: 20}, "prices": {0: 20}}
-    )  # a rebuild up to the end of input is not split
-    report, before = done(folder, APP, order="canonical", split=split, until=ends)
+def test_in_canonical_order_the_records_that_are_left_are_read_and_the_report_says_so(folder: Path) -> None:
+    ends = Limits(offsets={"orders": {0: 20}, "prices": {0: 20}})
+    report, before = done(folder, APP, order="canonical", until=ends)
     assert total(before) == referring.bill()
     compact(folder)
-    report, after = done(folder, APP, order="canonical", split=split, until=ends, uri=str(folder / "after"))
+    report, after = done(folder, APP, order="canonical", until=ends, uri=str(folder / "after"))
     assert report.events == 21
-    assert not any("not split" in one for one in report.notes)
     assert any("prices is compacted: records that it no longer has" in one for one in report.notes)
     assert tuple(report.notes) == after.manifest.notes
 

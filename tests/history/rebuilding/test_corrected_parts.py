@@ -48,13 +48,10 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("split", [1, 2])
-def test_along_the_tape_a_part_is_refused_if_the_code_sends_something_else(
-    wrong: Path, part: str, split: int
-) -> None:
+def test_along_the_tape_a_part_is_refused_if_the_code_sends_something_else(wrong: Path, part: str) -> None:
     for app in (APP, CORRECTED):
         with pytest.raises(ReplayDivergedError, match=r"is not what is recorded.*--order canonical"):
-            done(wrong, app, split=split, **PARTS[part])
+            done(wrong, app, **PARTS[part])
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -136,7 +133,7 @@ def test_as_of_a_time_neither_disorder_nor_a_quiet_partition_matters(tmp_path: P
         if sale.at <= as_of_ms:
             of_shop = wanted.setdefault(sale.shop, {})
             of_shop[sale.cents % 5] = of_shop.get(sale.cents % 5, 0) + 1
-    report, snapshot = done(tmp_path, SHOPS, as_of_ms=as_of_ms, split=2)
+    report, snapshot = done(tmp_path, SHOPS, as_of_ms=as_of_ms)
     assert shops.stored(snapshot, find_app(SHOPS).plan()) == wanted
     assert report.events == sum(
         msgspec.json.decode(one.value or b"", type=shops.Sale).at <= as_of_ms for one in records

@@ -35,10 +35,9 @@ def test_along_the_tape_it_is_skipped_and_in_canonical_order_each_event_counts_o
     for seed in seeds:
         world = lived_through(World(tmp_path / str(seed), monkeypatch), Random(seed))
         assert world.of_service() == world.books(), seed
-        for split in (1, 3):
-            usual, snapshot = done(world.folder, ORDERS, split=split)
-            assert rebuilt(snapshot) == live(world.folder, world.plan), seed
-            assert not [one for one in usual.notes if "was not split" not in one]
+        usual, snapshot = done(world.folder, ORDERS)
+        assert rebuilt(snapshot) == live(world.folder, world.plan), seed
+        assert usual.notes == []
         assert any(map(has_header, world.read()))
         report, found = world.rebuilt(**CANONICAL)
         assert found == world.corrected(), seed
@@ -46,21 +45,17 @@ def test_along_the_tape_it_is_skipped_and_in_canonical_order_each_event_counts_o
         assert report.settled == len(open_)
 
 
-def test_a_split_handles_and_settles_the_same(world: World) -> None:
+def test_up_to_a_limit_it_handles_and_settles_the_same(world: World) -> None:
     world.order(Order("a", 1_000, 13), Order("a", 1_010, 14), Order("b", 1_000, 13), Order("b", 1_010, 1))
     world.live(ALL | {"always"})
     world.redrive(lambda one: b"13" in one.record.value and one.record.key == b"b")
     world.live(ALL | {"always"})
     world.code(frozenset({"always"}))
-    # A limit at the end: without one, the end of input goes through a partition in one piece.
     log = world.log()
     until = Limits(offsets={"orders": {number: log.end_offset("orders", number) for number in range(2)}})
     log.close()
-    whole, one = done(world.folder, ORDERS, **CANONICAL, until=until)
-    split, other = done(world.folder, ORDERS, **CANONICAL, until=until, split=3)
-    assert split.phases.shuffle > 0
-    assert split.notes == whole.notes
-    assert rebuilt(one) == rebuilt(other)
+    _, one = done(world.folder, ORDERS, **CANONICAL)
+    _, other = done(world.folder, ORDERS, **CANONICAL, until=until)
     assert [handled_in(task) for task in one.manifest.tasks] == [
         handled_in(task) for task in other.manifest.tasks
     ]
@@ -173,8 +168,7 @@ def test_who_goes_on_from_a_snapshot_knows_what_is_handled_in_it(world: World) -
     _, first = done(world.folder, ORDERS, **CANONICAL)
     world.order(Order("a", 1_100, 1))
     world.live(RIGHT)
-    for split in (1, 2):
-        _, second = done(world.folder, ORDERS, base=base, base_id=first.manifest.id, **CANONICAL, split=split)
-        assert {key: one.cents for key, one in of(second).items()} == {"a": 14, "b": 13}
-        again = [handled_in(one) for one in second.manifest.tasks]
-        assert again == [handled_in(one) for one in first.manifest.tasks]
+    _, second = done(world.folder, ORDERS, base=base, base_id=first.manifest.id, **CANONICAL)
+    assert {key: one.cents for key, one in of(second).items()} == {"a": 14, "b": 13}
+    again = [handled_in(one) for one in second.manifest.tasks]
+    assert again == [handled_in(one) for one in first.manifest.tasks]

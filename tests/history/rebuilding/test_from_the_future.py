@@ -25,25 +25,23 @@ def mixed(folder: Path) -> None:
     sell(folder, *((shop, 1_000 + 10 * at) for at in range(3) for shop in SHOPS))
 
 
-@pytest.mark.parametrize("split", [1, 3])
-def test_along_the_tape_it_comes_to_the_state_of_the_service(tmp_path: Path, split: int) -> None:
+def test_along_the_tape_it_comes_to_the_state_of_the_service(tmp_path: Path) -> None:
     mixed(tmp_path)
     lived.live_on(tmp_path, FUTURE)
-    report, snapshot = done(tmp_path, FUTURE, split=split)
-    assert [note for note in report.notes if "not split" in note] == []
+    report, snapshot = done(tmp_path, FUTURE)
+    assert report.notes == []
     assert rebuilt(snapshot) == live(tmp_path, find_app(FUTURE).plan())
     assert sum(one.refused for one in totals(snapshot.manifest)) == len(SHOPS)
 
 
 @pytest.mark.parametrize("ran", [True, False])
-@pytest.mark.parametrize("split", [1, 3])
 def test_in_canonical_order_it_refuses_the_same_whether_a_service_has_run_or_not(
-    tmp_path: Path, split: int, *, ran: bool
+    tmp_path: Path, *, ran: bool
 ) -> None:
     mixed(tmp_path)
     if ran:
         lived.live_on(tmp_path, FUTURE)
-    _, snapshot = done(tmp_path, FUTURE, order="canonical", split=split)
+    _, snapshot = done(tmp_path, FUTURE, order="canonical")
     found = totals(snapshot.manifest)
     assert (sum(one.records for one in found), sum(one.refused for one in found)) == (36, 6)
     assert sum(one.late for one in found) == 0
@@ -62,9 +60,8 @@ def test_what_the_service_refused_stays_refused_when_its_time_has_come(tmp_path:
     log = EmbeddedLog(tmp_path / "log", create=False)
     assert [one.reason for one in dead_letters(log, "future")] == 6 * ["from-the-future"]
     log.close()
-    for split in (1, 3):
-        _, snapshot = done(tmp_path, FUTURE, order="canonical", split=split)
-        assert [one.rows for one in rebuilt(snapshot)] == [one.rows for one in before]
-        assert sum(one.refused for one in totals(snapshot.manifest)) == 6
-        _, snapshot = done(tmp_path, FUTURE, split=split)
-        assert rebuilt(snapshot) == before
+    _, snapshot = done(tmp_path, FUTURE, order="canonical")
+    assert [one.rows for one in rebuilt(snapshot)] == [one.rows for one in before]
+    assert sum(one.refused for one in totals(snapshot.manifest)) == 6
+    _, snapshot = done(tmp_path, FUTURE)
+    assert rebuilt(snapshot) == before

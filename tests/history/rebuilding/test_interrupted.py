@@ -65,13 +65,13 @@ def kept(work: Path) -> int:
     return sum(task.totals.records for one in done if one is not None for task in one.tasks)
 
 
-def killed(folder: Path, to: Path, share: float, *arguments: str) -> int:
+def killed(folder: Path, to: Path, share: float) -> int:
     """Start a rebuild in two processes, kill -9 its driver at a share of the work; how many records it had
     gone through.
     """
     work = to / "tally" / "_work"
     with Running(
-        *("rebuild", TALLY, "--log", folder / "log", "--to", to, "--workers", 2, *arguments),
+        *("rebuild", TALLY, "--log", folder / "log", "--to", to, "--workers", 2),
         environment={"TALLY_SLOW_MS": "1"},
     ) as running:
         wait_until(lambda: progress(work) >= share * EVENTS, f"{share:.0%} is done")
@@ -89,9 +89,9 @@ def again(folder: Path, to: Path, **options: Any) -> RebuildReport:
 def test_a_rebuild_that_was_killed_goes_on_with_the_tasks_that_were_not_done(
     tally: Path, tmp_path: Path, share: float
 ) -> None:
-    killed(tally, tmp_path, share, "--split", "1")
+    killed(tally, tmp_path, share)
     left = EVENTS - kept(tmp_path / "tally" / "_work")
-    report = again(tally, tmp_path, split=1)
+    report = again(tally, tmp_path)
     assert report.resumed
     assert report.replayed == left
     assert left <= EVENTS if share < 0.5 else left < EVENTS
@@ -100,10 +100,9 @@ def test_a_rebuild_that_was_killed_goes_on_with_the_tasks_that_were_not_done(
     assert not (tmp_path / "tally" / "_work").exists()
 
 
-@pytest.mark.parametrize("split", [1, 2])
-def test_what_was_swept_away_meanwhile_is_made_once_more(tally: Path, tmp_path: Path, split: int) -> None:
+def test_what_was_swept_away_meanwhile_is_made_once_more(tally: Path, tmp_path: Path) -> None:
     """Nobody went on for days, and the service's snapshots are beside it."""
-    asked = changed(request(tally, split=split), uri=str(tmp_path))
+    asked = changed(request(tally), uri=str(tmp_path))
     with pytest.raises(InterruptedError):
         rebuild(asked, Interrupted())
     assert Snapshots(str(tmp_path), "tally").sweep(older_than_s=-60) != []
@@ -121,28 +120,10 @@ class Interrupted(LocalEngine):
         super().__init__(1)
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        last = units[0].kind in ("task", "merge")
+        last = units[0].kind == "task"
         yield from super().run(units[:-1] if last else units, on_progress)
         if last:
             raise InterruptedError
-
-
-def test_in_shards_only_those_that_were_at_work_are_done_again(tally: Path, tmp_path: Path) -> None:
-    """The first pass calls no handler, so it is done at once; it counts each record once, and the shards do
-    again.
-    """
-    had = killed(tally, tmp_path, 1.7, "--split", "8") - EVENTS
-    (folder,) = (one for one in (tmp_path / "tally" / "_work").glob("*/*") if one.is_dir())
-    passed = [WorkFolder(folder).result(f"first-{number}") for number in range(4)]
-    shards = sorted(
-        count for one in passed if one is not None for count in msgspec.msgpack.decode(one.made)["records"]
-    )
-    assert sum(shards) == EVENTS
-    report = again(tally, tmp_path, split=8)
-    assert report.resumed
-    assert had + report.replayed - EVENTS <= sum(shards[-2:])  # two processes: no more were at work
-    snapshot = Snapshots(str(tmp_path), "tally").open(report.snapshot)
-    assert rebuilt(snapshot) == live(tally, find_app(TALLY).plan())
 
 
 def test_a_process_left_over_from_an_earlier_job_adds_nothing_to_the_next(
@@ -287,7 +268,7 @@ class During(LocalEngine):
         self.what = what
 
     def run(self, units: Sequence[Unit], on_progress: OnProgress) -> Iterator[UnitResult]:
-        if units[0].kind in ("task", "first"):
+        if units[0].kind == "task":
             self.what()
         yield from super().run(units, on_progress)
 
@@ -298,7 +279,9 @@ def test_two_rebuilds_at_once_that_are_asked_for_otherwise_publish_each_a_whole(
 ) -> None:
     """They have the app, the log, and the places of snapshots and of work in common."""
     where = f"parquet:{tmp_path}/outputs" if outputs == "parquet" else outputs
-    one, other = (changed(request(tally, split=n, outputs=where), uri=str(tmp_path / "to")) for n in (1, 2))
+    one, other = (
+        changed(request(tally, store=n, outputs=where), uri=str(tmp_path / "to")) for n in ("rocks", "memory")
+    )
     done: list[RebuildReport] = []
     done.append(rebuild(one, During(lambda: done.append(rebuild(other, LocalEngine(1))))))
     found = Snapshots(str(tmp_path / "to"), "tally")

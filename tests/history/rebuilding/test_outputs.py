@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tailrace.core.errors import TopicMismatchError
-from tailrace.core.records import CHANNEL, InputRecord
+from tailrace.core.records import CHANNEL, InputRecord, Output
 from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding import driver, output_files, publishing
 from tailrace.history.rebuilding.driver import rebuild
@@ -20,7 +20,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.log.embedded.writer import EmbeddedWriter
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots.arrow import parquet
-from tests.history.rebuilding import lived, shops
+from tests.history.rebuilding import lived, referring, shops
 from tests.history.rebuilding.lived import TALLY, done, request
 
 SHOPS = "tests.history.rebuilding.shops:app"
@@ -52,9 +52,8 @@ def emitted(folder: Path, suffix: str = "", *, inbox: bool = False) -> dict[tupl
         log.close()
 
 
-@pytest.mark.parametrize("split", [1, 3])
-def test_outputs_as_parquet_are_those_of_the_service_in_their_order(tally: Path, split: int) -> None:
-    report, snapshot = done(tally, outputs=f"parquet:{tally / 'out'}", split=split)
+def test_outputs_as_parquet_are_those_of_the_service_in_their_order(tally: Path) -> None:
+    report, snapshot = done(tally, outputs=f"parquet:{tally / 'out'}")
     folder = tally / "out" / "tally" / snapshot.manifest.id
     manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=OutputsManifest)
     assert {one.name for one in folder.iterdir()} == {MANIFEST, *(one.name for one in manifest.files)}
@@ -70,6 +69,21 @@ def test_outputs_as_parquet_are_those_of_the_service_in_their_order(tally: Path,
             )
     assert found == emitted(tally, inbox=True)
     assert report.written == report.outputs == len(found) > 150
+
+
+def test_refused_records_are_not_counted_as_replayed_and_have_the_letters_of_the_service(
+    tmp_path: Path,
+) -> None:
+    app, bad = "tests.history.rebuilding.referring:lenient", [Output("orders", b"b", b"no order", 0)] * 3
+    lived.append(tmp_path, [*referring.records(), *bad], {"prices": 1, "orders": 1})
+    lived.live_on(tmp_path, app)
+    letters = [one.headers for one in lived.read(tmp_path, "referring.dead-letters")]
+    report, snapshot = done(tmp_path, app, outputs=f"parquet:{tmp_path / 'out'}")
+    assert (report.events, report.replayed, report.refused) == (40, 40, 3)
+    assert report.notes == []
+    (file,) = (tmp_path / "out" / "referring" / snapshot.manifest.id).glob("*.parquet")
+    written = [one for one in parquet.read_table(file).to_pylist() if "dead" in one["topic"]]
+    assert [tuple((h["key"], h["value"]) for h in one["headers"]) for one in written] == letters
 
 
 def test_a_driver_killed_while_it_names_the_files_leaves_nothing_about_for_who_goes_on(
@@ -142,13 +156,9 @@ def test_outputs_in_topics_are_those_of_the_service_each_once_whenever_the_drive
     monkeypatch.setattr(EmbeddedWriter, "commit", commit)
     monkeypatch.setattr(driver, "publish_outputs", publish)
     done(tally, outputs="topic:-undisturbed")
-    done(tally, outputs="topic:-shards", split=3)
     for topic in followed(TALLY):
         assert lived.published(tally, f"{topic}-again") == lived.published(tally, f"{topic}-undisturbed")
-        assert lived.published(tally, f"{topic}-shards") == lived.published(tally, f"{topic}-undisturbed")
-        assert (
-            in_order(tally, f"{topic}-again") == in_order(tally, f"{topic}-shards") == in_order(tally, topic)
-        )
+        assert in_order(tally, f"{topic}-again") == in_order(tally, topic)
     said = [some for topic in followed(TALLY) for some in lived.published(tally, f"{topic}-again")]
     assert any(at > 0 for some in said for at, _, _ in some)
     with pytest.raises(TopicMismatchError, match="is not empty"):
@@ -172,20 +182,11 @@ def test_without_a_tape_topics_say_how_far_their_tasks_had_come_and_depend_on_th
     tmp_path: Path,
 ) -> None:
     lived.append(tmp_path, shops.sales(3_000), {"sales": 2})
-    ways: dict[str, dict[str, Any]] = {
-        "-one": {},
-        "-other": {"processes": 2, "store": "memory"},
-        "-split": {"split": 2},
-    }
+    ways: dict[str, dict[str, Any]] = {"-one": {}, "-other": {"processes": 2, "store": "memory"}}
     for suffix, options in ways.items():
         report, _ = done(tmp_path, SHOPS, outputs=f"topic:{suffix}", **options)
         assert report.order == "canonical"
-        assert any("was not split" in one for one in report.notes) is (suffix == "-split")
-    assert (
-        in_order(tmp_path, "totals-one")
-        == in_order(tmp_path, "totals-other")
-        == in_order(tmp_path, "totals-split")
-    )
+    assert in_order(tmp_path, "totals-one") == in_order(tmp_path, "totals-other")
     said = lived.published(tmp_path, "totals-one")
     assert said == lived.published(tmp_path, "totals-other")
     for some, records in zip(said, in_order(tmp_path, "totals-one"), strict=True):

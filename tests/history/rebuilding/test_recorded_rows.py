@@ -35,9 +35,8 @@ def sold(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("split", [1, 2])
-def test_the_same_code_comes_to_the_rows_that_the_service_has_stored(sold: Path, split: int) -> None:
-    report, snapshot = done(sold, SHOPS, split=split)
+def test_the_same_code_comes_to_the_rows_that_the_service_has_stored(sold: Path) -> None:
+    report, snapshot = done(sold, SHOPS)
     assert rebuilt(snapshot) == live(sold, find_app(SHOPS).plan())
     assert (report.same_rows, report.other_rows) == (report.rows + 2, 0)  # each partition has a schema, too
     assert report.notes == []
@@ -46,12 +45,11 @@ def test_the_same_code_comes_to_the_rows_that_the_service_has_stored(sold: Path,
     assert f"{said}all equal, byte for byte{outputs}" in report.lines()
 
 
-@pytest.mark.parametrize("split", [1, 2])
 def test_corrected_code_of_the_same_version_makes_a_state_of_its_own(
-    sold: Path, split: int, monkeypatch: pytest.MonkeyPatch
+    sold: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOPS_WRONG", "fee")
-    report, snapshot = done(sold, SHOPS, split=split)
+    report, snapshot = done(sold, SHOPS)
     # Another sum for each of the eight shops, and nothing else: the maps, the timers and all that is counted
     # are the same.
     assert report.other_rows == 8

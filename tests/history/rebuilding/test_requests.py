@@ -73,18 +73,16 @@ def test_from_a_snapshot_on_it_comes_to_the_same(own: Path) -> None:
     fill(own, 2, first=3)
     asked = str(own / "snapshots")
     plan = find_app(SHOPS).plan()
-    for split in (1, 3):
-        report, snapshot = done(own, SHOPS, base=asked, base_id=base.manifest.id, split=split)
-        assert rebuilt(snapshot) == live(own, plan)
-        assert report.base == base.manifest.id
-        assert report.replayed == 200
-        assert report.events == 500
+    report, snapshot = done(own, SHOPS, base=asked, base_id=base.manifest.id)
+    assert rebuilt(snapshot) == live(own, plan)
+    assert report.base == base.manifest.id
+    assert report.replayed == 200
+    assert report.events == 500
 
 
-@pytest.mark.parametrize("split", [1, 3])
-def test_up_to_an_offset_it_holds_what_came_before(sold: Path, split: int) -> None:
+def test_up_to_an_offset_it_holds_what_came_before(sold: Path) -> None:
     until = {"sales": {0: 60, 1: 70}}
-    report, snapshot = done(sold, SHOPS, until=Limits(until), split=split)
+    report, snapshot = done(sold, SHOPS, until=Limits(until))
     cuts = [tape.decode_cut(one.cut) for one in snapshot.manifest.tasks]
     assert [cut.positions["sales"] for cut in cuts] == [60, 70]
     assert report.events == 130
@@ -124,13 +122,12 @@ def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: 
     taken = take_snapshot(plan, log, Snapshots(str(tmp_path / "taken"), "tally"))
     log.close()
     wanted = Snapshots(str(tmp_path / "taken"), "tally").open(taken.id)
-    for split in (1, 3):
-        _, snapshot = done(tmp_path, app, split=split)
-        messages = [list(snapshot.messages(number)) for number in range(4)]
-        assert messages == [list(wanted.messages(number)) for number in range(4)]
-        assert sum(map(len, messages)) > 0
-        assert rebuilt(snapshot) == rebuilt(wanted)
-        assert (snapshot.manifest.ends, snapshot.manifest.position) == (taken.ends, taken.position)
+    _, snapshot = done(tmp_path, app)
+    messages = [list(snapshot.messages(number)) for number in range(4)]
+    assert messages == [list(wanted.messages(number)) for number in range(4)]
+    assert sum(map(len, messages)) > 0
+    assert rebuilt(snapshot) == rebuilt(wanted)
+    assert (snapshot.manifest.ends, snapshot.manifest.position) == (taken.ends, taken.position)
 
 
 # --- what makes no sense ---
@@ -148,7 +145,6 @@ def test_messages_under_way_are_in_it_as_in_a_snapshot_of_the_service(tmp_path: 
         ),
         ({"until": Limits(watermark_ms=10**12)}, "is outside the log: the highest watermark"),
         ({"outputs": "csv:x"}, "outputs cannot go to 'csv:x'"),
-        ({"split": 0}, "cannot be split into 0"),
         ({"order": "canon"}, "Invalid enum value 'canon'"),
         ({"keys": "shop-1"}, "Expected `array`, got `str`"),
         ({"on_error": "deadletter"}, "Invalid enum value 'deadletter'"),
@@ -200,8 +196,7 @@ def test_an_error_along_the_tape_names_the_order_that_needs_none(
     sold: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOPS_WRONG", "twice")
-    for split in (1, 3):
-        refused(sold, ReplayDivergedError, "outputs: .* then.*--order canonical", split=split)
+    refused(sold, ReplayDivergedError, "outputs: .* then.*--order canonical")
     done(sold, SHOPS, order="canonical")
 
 
@@ -250,16 +245,15 @@ def snapshot_now(folder: Path) -> str:
 # --- code that has changed ---
 
 
-@pytest.mark.parametrize("split", [1, 3])
 def test_a_handler_that_fails_now_is_told_with_its_event_and_key(
-    own: Path, monkeypatch: pytest.MonkeyPatch, split: int
+    own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = shops.Sale("shop-2", 5_000, 77)
     lived.append(own, [Output("sales", b"shop-2", msgspec.json.encode(sale), sale.at)], {"sales": 2})
     lived.live_on(own, SHOPS)
     monkeypatch.setenv("SHOPS_WRONG", "fails")
     with pytest.raises(HandlerError, match="77 brings bad luck") as found:
-        rebuild(request(own, SHOPS, split=split), LocalEngine(1))
+        rebuild(request(own, SHOPS), LocalEngine(1))
     error = found.value
     assert (error.topic, error.key, error.actor) == ("sales", "shop-2", "Shop")
     assert error.partition is not None
@@ -303,11 +297,10 @@ def test_a_mistake_in_the_code_stops_a_rebuild_as_it_stops_a_service(
     assert "mistake in the code" in found.value.hint or on_error == "stop"
 
 
-@pytest.mark.parametrize("split", [1, 3])
-def test_records_that_no_longer_decode_are_told_by_the_first_offset(sold: Path, split: int) -> None:
+def test_records_that_no_longer_decode_are_told_by_the_first_offset(sold: Path) -> None:
     app = "tests.history.rebuilding.shops:strict"
     with pytest.raises(BadRecordError, match="`int` <= 2500") as found:
-        rebuild(request(sold, app, split=split), LocalEngine(1))
+        rebuild(request(sold, app), LocalEngine(1))
     log = EmbeddedLog(sold / "log", create=False)
     assert found.value.partition is not None
     times = [
@@ -327,11 +320,10 @@ def test_code_that_does_other_things_under_the_same_version_is_an_error_and_unde
     monkeypatch.setenv("SHOPS_WRONG", "fails")
     _, before = done(own, SHOPS)
     monkeypatch.setenv("SHOPS_WRONG", "fee")
-    _, after = done(own, OTHER, split=3)
+    _, after = done(own, OTHER)
     assert [one.rows for one in rebuilt(after)] != [one.rows for one in rebuilt(before)]
     notes = " ".join(after.manifest.notes)
     assert "some of it was run by version '1'" in notes
-    assert "was not split" in notes
     assert all(one.changelog_position is None for one in after.manifest.tasks)
 
 

@@ -43,13 +43,12 @@ def outputs(folder: Path, snapshot: Any) -> list[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.parametrize("split", [1, 3])
-def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path, split: int) -> None:
+def test_what_has_never_run_comes_to_what_it_would_have_emitted(tmp_path: Path) -> None:
     sold, never = tmp_path / "sold", tmp_path / "never"
     for folder in (sold, never):
         lived.append(folder, shops.sales(300), {"sales": 2})
     lived.live_on(sold, SHOPS)
-    report, snapshot = done(never, SHOPS, outputs=f"parquet:{never / 'out'}", split=split)
+    report, snapshot = done(never, SHOPS, outputs=f"parquet:{never / 'out'}")
     assert report.order == snapshot.manifest.source == "canonical"
     assert any("has never run on this log" in one for one in snapshot.manifest.notes)
     log = EmbeddedLog(sold / "log", create=False)
@@ -74,10 +73,8 @@ def test_it_comes_to_the_same_bytes_however_it_is_run(tmp_path: Path, ran: bool)
         lived.live_on(tmp_path, TALLY)
     first, one = done(tmp_path, order="canonical")
     second, other = done(tmp_path, order="canonical", store="memory", processes=2)
-    third, split = done(tmp_path, order="canonical", split=3, processes=2)
-    assert rebuilt(one) == rebuilt(other) == rebuilt(split)
-    assert first.events == second.events == third.events == 200
-    assert any("was not split" in note for note in third.notes)
+    assert rebuilt(one) == rebuilt(other)
+    assert first.events == second.events == 200
     assert first.replayed == 200
     keys = [rows.read_state_row(row) for state in rebuilt(one) for row, _ in state.rows]
     assert len({key.key for key in keys if key.actor == "Auditor"}) == 5
@@ -94,9 +91,7 @@ def test_it_can_go_on_from_a_snapshot_and_end_at_an_offset(tmp_path: Path) -> No
     assert [cut.positions["sales"] for cut in cuts] == [50, 50]
     asked = str(tmp_path / "snapshots")
     _, both = done(tmp_path, SHOPS, base=asked, base_id=base.manifest.id)
-    _, split = done(tmp_path, SHOPS, base=asked, base_id=base.manifest.id, split=2)
     assert [one.rows for one in rebuilt(both)] == [one.rows for one in rebuilt(whole)]
-    assert rebuilt(split) == rebuilt(both)
 
 
 def test_it_ends_where_the_service_stands_though_producers_have_written_more(tmp_path: Path) -> None:
@@ -215,11 +210,8 @@ def test_what_others_write_to_a_topic_of_the_app_is_read_in_its_place_and_what_t
     assert seen == [own[0], others[0], own[1], others[1]]
 
 
-@pytest.mark.parametrize("split", [1, 2])
 @pytest.mark.parametrize("idle_after", ["1m", "1h"])
-def test_inputs_that_became_idle_are_reported_if_events_were_late(
-    tmp_path: Path, idle_after: str, split: int
-) -> None:
+def test_inputs_that_became_idle_are_reported_if_events_were_late(tmp_path: Path, idle_after: str) -> None:
     app = tr.App("passing", partitions=2)
     first = app.topic("first", Passed, key="key", event_time="at", idle_after=idle_after)
     second = app.topic("second", Passed, key="key", event_time="at")
@@ -238,7 +230,7 @@ def test_inputs_that_became_idle_are_reported_if_events_were_late(
         Output(name, b"a", msgspec.json.encode(Passed("a", at)), at) for name in times for at in times[name]
     ]
     lived.append(tmp_path, records, {"first": 2, "second": 2})
-    report, snapshot = done(tmp_path, name, split=split)
+    report, snapshot = done(tmp_path, name)
     partition = partition_of(b"a", 2)
     if idle_after == "1h":
         assert (report.late, report.became_idle) == (0, [])

@@ -64,8 +64,7 @@ class Case:
         self.counts: Counter[str] = Counter()
         one = given(seed)
         self.plan: Plan = one.app.plan()
-        self.alone, self.splits = one.alone, one.splits
-        self.wanted = one.wanted
+        self.alone, self.wanted = one.alone, one.wanted
 
     def live(self) -> None:
         life = Life(self.seed, self.folder)
@@ -75,10 +74,6 @@ class Case:
         self.counts = figures(self.folder, self.plan)
         self.counts["faults"] = life.faults
         self.counts["messages under way"] = sum(map(len, self.truth.messages))
-        # An ordered app is split if nothing is sent, and so on: the tests of splits know when.
-        ordered = any(one.ordered for one in self.plan.operators)
-        self.whole = life.ended and not self.counts["timers skipped"] and self.splits and not ordered
-        """Whether nothing is known that would keep it from being split."""
         if not life.ended:
             self.wanted = None
         if self.wanted is not None:
@@ -87,31 +82,26 @@ class Case:
         if self.alone:
             never_lived(self.seed, self.folder / "never")
 
-    def asked(
-        self, where: str, *, split: int = 1, order: str = "tape", log: str = "", doomed: bool = False
-    ) -> Request:
+    def asked(self, where: str, *, order: str = "tape", log: str = "", doomed: bool = False) -> Request:
         """``where`` it is done decides how. Where it is doomed, state is on disk, to be gone on with."""
-        random = Random(f"{self.seed} {where} {split} {order} {log}")
-        to = self.folder / f"{where}-{order}{log}-{split}{'-doomed' if doomed else ''}"
+        random = Random(f"{self.seed} {where} {order} {log}")
+        to = self.folder / f"{where}-{order}{log}{'-doomed' if doomed else ''}"
         return Request(
             app=app_of(self.seed, doomed=doomed),
             source=Source(log=str(self.folder / log / "log")),
             to=Destination(uri=str(to), outputs=f"parquet:{to / 'outputs'}"),
             order="tape" if order == "tape" else "canonical",
-            execution=Execution(split=split, store="rocks" if doomed or random.random() < 0.15 else "memory"),
+            execution=Execution(store="rocks" if doomed or random.random() < 0.15 else "memory"),
         )
 
     def along_the_tape(self, where: str) -> list[Request]:
-        """Unsplit, and in two or three shards: where it is two here, it is three there."""
-        shards = 2 + (self.seed + (where == "spark")) % 2
-        return [self.asked(where, split=split) for split in (1, shards)]
+        return [self.asked(where)]
 
     def canonical(self, where: str) -> list[Request]:
         return [self.asked(where, order="canonical", log=log) for log in ("", "never")[: 1 + self.alone]]
 
     def doomed(self) -> list[Request]:
-        ways = ((1, "tape"), (2 + self.seed % 2, "tape"), (1, "canonical"))
-        return [self.asked("spark", split=split, order=order, doomed=True) for split, order in ways]
+        return [self.asked("spark", order=order, doomed=True) for order in ("tape", "canonical")]
 
     def compare(self, done: Sequence[tuple[Request, Outcome]]) -> None:
         """What Spark has made of it, with what was and with what is made of it here."""
@@ -165,11 +155,6 @@ class Case:
                 assert_same(truth, whole, what)
             truth = truth or whole
             assert files(asked, self.plan, one.snapshot) == written, f"{what}: the files differ"
-            if (asked.execution.split or 1) > 1:
-                unsplit = sum("was not split" in note for note in one.notes)
-                self.counts["tasks split"] += self.plan.partitions - unsplit
-                self.counts["tasks that cannot be split"] += unsplit
-                assert not (unsplit and self.whole), one.notes
 
 
 def attempt(asked: Request, engine: Engine) -> Outcome:

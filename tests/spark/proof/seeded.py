@@ -3,7 +3,7 @@
 It is an app of one actor whose events are programs (``tests.proof.apps``), or, of two seeds in ten, one of several operators
 that has an oracle (``tests.cast.webs``).
 
-A process that has ``ELSEWHERE`` in its environment goes about the units of a rebuild in its own way: windows, chunks and
+A process that has ``ELSEWHERE`` in its environment goes about the units of a rebuild in its own way: windows and
 commits of other sizes, by the unit. There ``doomed_417`` is the same app, whose units die while they run: attempt by
 attempt, at an operation drawn from seed and unit, until they are let live.
 """
@@ -22,14 +22,12 @@ from typing import Any, NamedTuple
 
 import tailrace as tr
 from tailrace.core.engine import intake
-from tailrace.core.engine.key_split.first_pass import FirstPass
 from tailrace.core.engine.settings import TaskSettings
 from tailrace.core.records import Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading import driving, stretches
 from tailrace.history.rebuilding import canonical_history, canonical_unit, output_files, request, units
 from tailrace.history.rebuilding.job import Unit
-from tailrace.history.rebuilding.splitting import part
 from tailrace.state import RocksStore
 from tests.cast.webs import Result, Web, oracle, pieces, records, web_of
 from tests.proof.apps import Variant, build
@@ -56,8 +54,6 @@ class Given(NamedTuple):
     inputs: list[tuple[int, Output]]
     alone: bool
     """Whether it is also taken as if it had never lived."""
-    splits: bool
-    """Whether nothing of the app keeps its tasks from being split by key."""
     wanted: Counter[Result] | None = None
     """What its results must be once all has been read and has ended, where there is an oracle."""
 
@@ -91,7 +87,7 @@ def _given_web(seed: int) -> Given:
         inputs += [(partition_of(each.key or b"", web.partitions), each) for each in one[:count]]
         del one[:count]
         left = [some for some in left if some]
-    return Given(web.app, inputs, True, not web.circles, None if web.circles else oracle(web, found))
+    return Given(web.app, inputs, True, None if web.circles else oracle(web, found))
 
 
 def _given_programs(seed: int) -> Given:
@@ -110,7 +106,6 @@ def _given_programs(seed: int) -> Given:
         model.app,
         [(partition, output) for _, partition, output in placed],
         variant.messages and seed % 2 == 0,
-        True,
     )
 
 
@@ -180,11 +175,8 @@ def in_its_own_way(unit: Unit) -> None:
     random = Random(f"{unit.job.id} {unit.name}")
     intake.WINDOW = random.choice((1, 2, 7, 10_000))
     stretches.AT_ONCE = random.choice((1, 7, 10_000))
-    defaults: Any = FirstPass.__init__.__kwdefaults__
-    defaults["chunk_steps"] = random.choice((1, 5, 30, 20_000))
     driving.MOVED_AT_ONCE = random.choice((1, 100, 500_000))
     driving.ENTRIES_AT_ONCE = random.choice((1, 10, 200_000))
-    part.AT_ONCE = random.choice((1, 3, 10_000))
     output_files._ROWS = random.choice((1, 5, 50_000))
     chosen: dict[str, Any] = {
         "cache_bytes": random.choice((0, 3_000, 20_000, 1 << 28)),

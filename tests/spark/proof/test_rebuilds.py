@@ -59,7 +59,6 @@ def test_live_spark_and_this_machine_come_to_the_same_bytes(
     with abroad(spark, marks) as engine:
         counts = prove(engine, chosen, tmp_path)
     if len(chosen) >= FEW:
-        assert counts["tasks split"]
         assert counts["faults"] > FEW
         assert {*counts} >= {"late", "fired", "idle", "skips"}
 

@@ -83,7 +83,7 @@ class Sweep(Firing):
         self.last: dict[int, Place] = {}
         """By operator, the place of the last event that it has handled in its turn."""
         self.highest_elsewhere = [NO_WATERMARK] * len(plan.operators)
-        """By operator: the highest time of a place of an event that is left out: of another shard, or of a key that is not watched."""
+        """By operator: the highest time of a place of an event of a key that is not watched."""
         marks.waiting_until = self._waiting_until
         self.event_bytes = 1_000
         """About so many bytes of memory an event that waits takes."""

@@ -100,8 +100,6 @@ class Addressees:
         hidden = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
         self._private = [one.is_inbox or one.name in hidden for one in plan.inputs]
         self._own = [one.name for one in plan.inputs]
-        self.sorted_out = False
-        """Whether records redriven for other apps are already removed. Then every record is handled."""
 
     def is_ours(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for this app. Then it is never treated as late."""
@@ -110,8 +108,6 @@ class Addressees:
 
     def passes_over(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for another app."""
-        if self.sorted_out:
-            return False
         redrives = redrives_in(headers)
         return bool(redrives) and not self._is_ours(number, redrives[-1])
 

@@ -28,9 +28,13 @@ from tailrace.core import rows
 from tailrace.core.declare.plan import InputPlan, OperatorPlan, Plan, Published
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.core.engine.key_split.chunks import summed
 from tailrace.core.handling.promises import Promises
 from tailrace.core.records import CHANNEL
+
+
+class NotInRoundsError(Exception):
+    """An app cannot be run in rounds, for the reason that this says: run all its partitions as one."""
+
 
 Round = dict[int, int]
 """By operator, the number of its round."""
@@ -166,6 +170,7 @@ def joined(
     found.ordered = {name: cut.ordered[name] for name, cut in cut_of.items() if name in cut.ordered}
     found.watermark, found.now = min(found.operators.values()), now_ms
     outputs = found.totals.outputs
-    found.totals = summed(*(cut.totals for cut in cuts))
+    names = tape.Totals.__struct_fields__
+    found.totals = tape.Totals(*(sum(getattr(cut.totals, name) for cut in cuts) for name in names))
     found.totals.outputs, found.totals.records = outputs, found.totals.records - twice
     return tape.encode(found)

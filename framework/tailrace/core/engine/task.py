@@ -23,9 +23,8 @@ A *unit* is a record with all its handlers, or one firing. It succeeds as a whol
 it: outputs, fields, entries and timers. The app decides whether a failure stops the task, or goes to the dead
 letters and on the tape. A failed record has been read and advances the watermark; a failed timer is used up.
 
-There is one loop over records, ``_take``: live, in a replay, and in both passes of a split by key (see
-``key_split``). For each record it judges the lateness, runs the unit, moves the watermark and fires the timers
-that are due. Most inputs have one route to one actor whose table is not checked. For these, the code of
+There is one loop over records, ``_take``: live and in a replay. For each record it judges the lateness, runs the
+unit, moves the watermark and fires the timers that are due. Most inputs have one route to one actor whose table is not checked. For these, the code of
 ``Units.invoke`` is inlined: the calls would take a quarter of the time per event. What is rare is in methods.
 
 Results wait in the task until a driver takes them: ``take_outputs`` at any time, ``commit_batch`` for a
@@ -226,13 +225,6 @@ class Task(OrderedTask):
             unit.leave()
         return taken
 
-    def _between(self, _number: int, heads: Sequence[Head], start: int) -> Iterator[Head]:
-        """The heads for ``_take``. A subclass may act between two records (see ``key_split``), or end early.
-
-        It may change the clock, the watermarks of operators and ``unit.watermark``. It may not commit.
-        """
-        return self._until_sent(heads, start) if self.pausing else islice(heads, start, None)
-
     def _until_sent(self, heads: Sequence[Head], start: int) -> Iterator[Head]:
         seen = len(self._unit.outputs)
         for at in range(start, len(heads)):
@@ -248,8 +240,9 @@ class Task(OrderedTask):
         direct, _, table, call, load, touch, encode, seal, settle, full = self._straight
         live, epoch, collections = {} if table is None else table.live, cells.epoch, cells.touched_collections
         own, taken, late = marks.of_source[number], start, False
+        some = self._until_sent(heads, start) if self.pausing else islice(heads, start, None)
         try:
-            for offset, time_ms, key, event, record in self._between(number, heads, start):
+            for offset, time_ms, key, event, record in some:
                 if time_ms is None:
                     if event is FOR_OTHERS or type(event) is Refused:
                         taken += units.unhandled(number, event, record)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import repeat
 from operator import add
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -51,11 +51,6 @@ ORIGIN_HEADER: Final = "tailrace-origin"
 class TaskState:
     """The parts of a task. See the head of this file; ``Task`` describes the arguments."""
 
-    make_watermarks: ClassVar[type[Watermarks]] = Watermarks
-    make_units: ClassVar[type[Units]] = Units
-    make_firing: ClassVar[type[Firing]] = Firing
-    make_sweep: ClassVar[type[Sweep]] = Sweep
-
     def __init__(
         self,
         plan: Plan,
@@ -89,7 +84,7 @@ class TaskState:
         self._cells = self._new_cells(state, (events, processing))
         self._unit = self._cells.unit
         self._context = self._new_context()
-        self._watermarks = self.make_watermarks(plan)
+        self._watermarks = Watermarks(plan)
         self._predecessors = {} if start is None else start.predecessors
         self.addressees = Addressees(plan, self._predecessors)
         """Decides which redriven records this task handles."""
@@ -109,13 +104,12 @@ class TaskState:
         self._fired = self.totals.drained
         self._units = self._new_units(watch)
         self._units.replaying = replaying
-        self._sweep = self.make_sweep(self._units, self._watermarks, events, processing)
+        self._sweep = Sweep(self._units, self._watermarks, events, processing)
         """The firing, if an operator is ordered."""
-        make_firing = self.make_firing
         self._firing = (
             self._sweep
             if self._sweep.operators
-            else make_firing(self._units, self._watermarks, events, processing)
+            else Firing(self._units, self._watermarks, events, processing)
         )
         self._sweep.inputs = self._inputs
         self._resumed: dict[int, tape.Ordered] = {}
@@ -157,7 +151,7 @@ class TaskState:
         return context
 
     def _new_units(self, watch: Watch | None) -> Units:
-        make = self.make_units if watch is None else watch.units
+        make = Units if watch is None else watch.units
         return make(
             self.plan, self.partition, self._cells, self._context, self._watermarks, self.totals, self._tape
         )

@@ -1,4 +1,4 @@
-"""Driving a task along its causes: the one driver of replays, rebuilds, traces and the units of a split.
+"""Driving a task along its causes: the one driver of replays, rebuilds and traces.
 
 Theory. A task that goes through history takes causes, emits outputs, and has its state written from time to time. The
 *way* gives the causes in their order. A *sink* takes the outputs and the state: it emits, compares or counts. Its
@@ -7,7 +7,7 @@ Theory. A task that goes through history takes causes, emits outputs, and has it
 There are two ways:
 
     drive_along_tape    the causes of one tape record after the other, as the first run committed them
-    drive               a generator that moves the task: canonical order (``core.engine.canonical``), or a shard's blocks
+    drive               a generator that moves the task: canonical order (``core.engine.canonical``)
 
 ``drive_along_tape`` does this with each tape record, in this order:
 

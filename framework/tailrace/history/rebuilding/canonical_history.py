@@ -22,7 +22,7 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
 from tailrace.core.engine.redriven import redriven_ids, redrives_in
 from tailrace.core.engine.replay import Source
-from tailrace.core.errors import UnsplittableError
+from tailrace.core.engine.rounds import NotInRoundsError
 from tailrace.core.records import InputRecord
 from tailrace.history.reading.app_history import origin_of
 from tailrace.history.reading.beginnings import is_own
@@ -79,13 +79,13 @@ class OwnInputs:
         return () if name in self._unread or start >= stop else self._read(name, start, stop)
 
     def check_sent(self, name: str, end: int) -> None:
-        """Check that the app has sent all records of an input. Raises UnsplittableError."""
+        """Check that the app has sent all records of an input. Raises NotInRoundsError."""
         for start in range(0, end, _READ_AT_ONCE):
             if any(
                 self.origin(name, one) != "sent"
                 for one in self.read(name, start, min(start + _READ_AT_ONCE, end))
             ):
-                raise UnsplittableError(
+                raise NotInRoundsError(
                     f"{name!r} has records that others have written, or that were redriven"
                 )
 

@@ -3,11 +3,10 @@
 There is one unit for each partition. An app that sends records to itself has one unit for all partitions
 together, because the recorded ones are effects of the earlier code, not of the present one (see
 ``core.engine.delivery``). The unit does its work in one piece: an attempt after a kill begins from the start.
-Its cut counts everything as one commit, so that the cut does not depend on the number of commits on the way,
-in shards too.
+Its cut counts everything as one commit, so that the cut does not depend on the number of commits on the way.
 
-A task without a past derives its lineage, the
-seed of its randomness, from its name: every rebuild draws the same numbers.
+A task without a past derives its lineage, the seed of its randomness, from its name: every rebuild draws the same
+numbers.
 """
 
 from __future__ import annotations
@@ -107,7 +106,8 @@ class CanonicalRun:
         written_s = time.perf_counter()
         self.write(result)
         result.new_failures = self.failed.result()
-        result.idle = idle_inputs(self.order)
+        if any(task.totals.late for task in self.tasks):
+            result.idle = tuple(self.order.became_idle)
         work = result.work
         work.replayed = self._records() - self._records_before
         work.phases.handle = written_s - self._begun_s - work.phases.read
@@ -228,12 +228,6 @@ class _TaskSink(Sink):
         if self._run.job.request.keys:
             return by_input(self._begun.handled)
         return self._again.handled(self._begun, cut)
-
-
-def idle_inputs(order: Canonical) -> tuple[tuple[str, int], ...]:
-    """See ``UnitResult.idle``."""
-    late = any(task.totals.late for task in order.tasks)
-    return tuple(order.became_idle) if late else ()
 
 
 def one_commit(cut: bytes, base: bytes | None) -> bytes:

@@ -26,10 +26,6 @@ def checked(request: Request) -> Request:
         raise OptionError(
             f"outputs cannot go to {request.to.outputs!r}", hint=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
         )
-    if request.execution.split < 1:
-        raise OptionError(
-            f"a partition cannot be split into {request.execution.split} shards", hint="Give 1 or more."
-        )
     source, work = request.source, request.execution.work
     if request.to.incremental:
         _check_incremental(request)
@@ -47,10 +43,10 @@ def checked(request: Request) -> Request:
 
 
 def _check_incremental(request: Request) -> None:
-    base, execution = request.source.base, request.execution
-    if request.order != "tape" or request.partial or execution.split > 1:
+    base = request.source.base
+    if request.order != "tape" or request.partial:
         raise OptionError(
-            "an incremental snapshot is made along the tape, of all keys, to the last commit and in one piece for each partition",
+            "an incremental snapshot is made along the tape, of all keys, to the last commit",
             hint="Make a full one.",
         )
     if base is None or Place.at(base).uri != Place.at(request.to.uri).uri:

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from tailrace.core.counting import listed
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
-from tailrace.core.engine.key_split.ordered_shard import have_one_watermark, whole_because
 from tailrace.core.errors import OptionError, SendsDifferError
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_same_topics
@@ -31,7 +30,6 @@ from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.manifest import manifest_of, notes_of_part
 from tailrace.history.rebuilding.output_files import outputs_folder
-from tailrace.history.rebuilding.output_watermarks import marks_wanted
 from tailrace.history.rebuilding.past import open_source, opened_past
 from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.history.rebuilding.recorded_sends import compares_before
@@ -146,7 +144,7 @@ class _Rebuild:
             settled = settle(request, past)
             check_topics(request, past)
         draft = Snapshots(request.to.uri, plan.app).begin()
-        job = Job(
+        return Job(
             **msgspec.structs.asdict(settled),
             id=self._id,
             code=self._code,
@@ -159,7 +157,6 @@ class _Rebuild:
             folder=draft.folder_uri,
             created_ms=draft.created_ms,
         )
-        return _split(job, plan)
 
     # --- the units
 
@@ -173,28 +170,7 @@ class _Rebuild:
             return self._rounds(job) or self._run([Unit(job=job, kind=whole, partition=0)])
         if compares_before(job, self._plan):
             self._run([Unit(job=job, kind="sends", partition=number) for number in numbers])
-        if job.split == 1:
-            return self._run([Unit(job=job, kind=whole, partition=number) for number in numbers])
-        first = self._run([Unit(job=job, kind="first", partition=number) for number in numbers])
-        shards = self._run(
-            [
-                Unit(job=job, kind="shard", partition=number, shard=shard)
-                for number in numbers
-                for shard in range(job.split)
-            ]
-        )
-        merged = self._run([Unit(job=job, kind="merge", partition=number) for number in numbers])
-        unsplit = [number for number in numbers if merged[number].unsplit]
-        again = self._run([Unit(job=job, kind=whole, partition=number) for number in unsplit])
-        found: list[UnitResult] = []
-        for number in numbers:
-            if number not in unsplit:
-                of_number = shards[number * job.split : (number + 1) * job.split]
-                found += [first[number], *of_number, merged[number]]
-        for number, result in zip(unsplit, again, strict=True):
-            result.notes.insert(0, f"partition {number} was not split: {merged[number].unsplit}")
-            found.append(result)
-        return found
+        return self._run([Unit(job=job, kind=whole, partition=number) for number in numbers])
 
     def _rounds(self, job: Job) -> list[UnitResult]:
         """The results of a job in rounds; empty if the app cannot be run in rounds."""
@@ -202,9 +178,9 @@ class _Rebuild:
         for step in range(job.rounds + 1) if job.rounds else ():
             kind: UnitKind = "round" if step < job.rounds else "gather"
             found += self._run(
-                [Unit(job=job, kind=kind, partition=number, shard=step) for number in range(job.partitions)]
+                [Unit(job=job, kind=kind, partition=number, round=step) for number in range(job.partitions)]
             )
-            if whole := next((one.unsplit for one in found if one.unsplit), ""):
+            if whole := next((one.not_in_rounds for one in found if one.not_in_rounds), ""):
                 self._whole = (f"all partitions were run as one: {whole}",)
                 return []
         return found
@@ -260,7 +236,7 @@ def _tasks_of(results: Sequence[UnitResult]) -> list[TaskResult]:
 def _expected(unit: Unit) -> int:
     """The records of a unit along the tape; 0 for others, which report them once they have begun."""
     cut = unit.job.targets[unit.partition].cut
-    known = unit.job.order == "tape" and unit.kind in {"task", "sends", "first"}
+    known = unit.job.order == "tape" and unit.kind in {"task", "sends"}
     return tape.decode_cut(cut).totals.records if known and cut is not None else 0
 
 
@@ -270,51 +246,6 @@ def _discard(job: Job) -> None:
         Place.at(job.folder).remove_folder()
         if job.request.to.outputs != "none":
             Place.at(outputs_folder(job)).remove_folder()
-
-
-def _split(job: Job, plan: Plan) -> Job:
-    """The job with the requested number of shards, or with a note that says why it is not split."""
-    shards = job.request.execution.split
-    if shards > 1 and (whole := _whole_because(job, plan)):
-        return replace(job, notes=(*job.notes, f"it was not split: {whole}"))
-    return replace(job, split=shards)
-
-
-def _whole_because(job: Job, plan: Plan) -> str:
-    """The reason why the partitions of a job cannot be split, as text. Empty if they can be."""
-    request = job.request
-    if job.delivers_sends:
-        return "all partitions are taken as one"
-    if any(one.ordered for one in plan.operators) and (whole := _ordered_whole_because(job, plan)):
-        return whole
-    if marks_wanted(job) and job.order == "canonical":
-        return "without a tape, outputs that go to topics are made in one piece"
-    if request.as_of_ms is not None:
-        return "as of a time, a partition is run in one piece"
-    if job.finish:
-        return "the end of input goes through a partition in one piece"
-    for wanted, what in (
-        (plan.tracing, "of an app with traces"),
-        (request.keys, "of some keys"),
-        (request.failures.on_error != "stop", "that may write dead letters"),
-        (request.source.after_deleted, "that continues without deleted records"),
-        (request.failures.lenient, "that is compared with another"),
-    ):
-        if wanted:
-            return f"a rebuild {what} is done in one piece for each partition"
-    return ""
-
-
-def _ordered_whole_because(job: Job, plan: Plan) -> str:
-    if job.order == "canonical":
-        return "in canonical order, a partition with an ordered actor is run in one piece"
-    if job.request.limited:
-        return "up to a limit, a partition with an ordered actor is run in one piece"
-    if marks_wanted(job):
-        return "outputs of an ordered actor that go to topics are made in one piece"
-    if job.request.to.outputs != "none" and not have_one_watermark(plan):
-        return "the order of the outputs of several ordered actors with other inputs depends on all keys"
-    return whole_because(plan)
 
 
 def work_folder(request: Request, plan: Plan, id: str) -> Path:

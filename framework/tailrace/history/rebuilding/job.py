@@ -7,7 +7,7 @@ time, more than once, at the same time as another process. These values make tha
                the same request resumes an interrupted rebuild, unless the code or its environment has changed
     job        settled once, by the first driver: where each task ends, the snapshot's folder. It is kept in
                the work folder, so that a later driver ends where the first would have ended
-    unit       one part: a kind, a partition, a shard. It reads the log and the results of earlier units
+    unit       one part: a kind, a partition, a round. It reads the log and the results of earlier units
     result     the outcome of a unit, see ``results``
 
 All of them are msgspec structs: ``encode`` and ``decode_unit`` transfer them to another machine.
@@ -22,7 +22,7 @@ import msgspec
 from tailrace.history.rebuilding.request import Request
 
 SettledOrder: TypeAlias = Literal["tape", "canonical"]
-UnitKind: TypeAlias = Literal["sends", "task", "first", "shard", "merge", "canonical", "round", "gather"]
+UnitKind: TypeAlias = Literal["sends", "task", "canonical", "round", "gather"]
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -99,8 +99,6 @@ class Job(Settled, frozen=True, kw_only=True):
     folder: str
     """URI of its folder."""
     created_ms: int
-    split: int = 1
-    """Number of shards of each partition."""
 
     @property
     def lenient(self) -> bool:
@@ -119,14 +117,13 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     kind: UnitKind
     partition: int
-    shard: int = 0
-    """The number of a shard, or of a round."""
+    round: int = 0
 
     @property
     def name(self) -> str:
         """Identifies the part; it is a valid file name."""
-        shard = f"-{self.shard}" if self.kind in {"shard", "round"} else ""
-        return f"{self.kind}-{self.partition}{shard}"
+        suffix = f"-{self.round}" if self.kind == "round" else ""
+        return f"{self.kind}-{self.partition}{suffix}"
 
     def encode(self) -> bytes:
         """The unit as bytes, for another process."""

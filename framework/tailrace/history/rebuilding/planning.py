@@ -42,7 +42,6 @@ class RebuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     base: str | None
     units: tuple[PlannedUnit, ...]
-    split: int
     rounds: int
     """In canonical order, the rounds in which each unit is run; 0: in one piece."""
     records: int
@@ -60,9 +59,8 @@ class RebuildPlan(msgspec.Struct, frozen=True, kw_only=True):
         found += [f"continues from {self.base}"] if self.base else []
         for one in self.units:
             what = "all partitions as one" if one.partition is None else f"partition {one.partition}"
-            shards = f", in {self.split} shards" if self.split > 1 else ""
-            shards += f", in {self.rounds} rounds" if self.rounds else ""
-            found.append(f"  {what}{shards}: about {counted(one.records, 'record')}")
+            rounds = f", in {self.rounds} rounds" if self.rounds else ""
+            found.append(f"  {what}{rounds}: about {counted(one.records, 'record')}")
         found += [f"note: {one}" for one in self.notes]
         if self.refused:
             found.append(f"it would be refused: {self.refused}")
@@ -117,11 +115,8 @@ def plan_rebuild(request: Request, processes: int | None) -> RebuildPlan:
                 refused = str(error)
     records, seconds = sum(one.records for one in units), None
     if sample.pace and processes is not None:
-        longest = largest.records / job.split
-        seconds = max(longest, records / min(processes, len(units) * job.split)) / sample.pace
-    of_job = {
-        name: getattr(job, name) for name in ("app", "version", "order", "base", "split", "rounds", "notes")
-    }
+        seconds = max(largest.records, records / min(processes, len(units))) / sample.pace
+    of_job = {name: getattr(job, name) for name in ("app", "version", "order", "base", "rounds", "notes")}
     return RebuildPlan(
         **of_job,
         units=tuple(units),

@@ -78,8 +78,6 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
     """How the work is done."""
 
-    split: int = 1
-    """Number of shards that the keys of a partition are dealt to; 1 replays each partition in one piece."""
     store: StoreKind = "rocks"
     work: str | None = None
     """Folder for intermediate files; None: next to the snapshots, if those are in a folder."""

@@ -4,7 +4,7 @@ Theory. A unit is run by attempts. The files of an attempt have the attempt in t
 one unit never touch each other's files, and the first attempt to finish counts. A result is made of records,
 each of which is filled in one place::
 
-    UnitResult         the unit, its notes, and the reason if it failed or could not split its partition
+    UnitResult         the unit, its notes, and the reason if it failed
       Work             the effort of this attempt
       NewFailures      failures that the service did not have
       TaskResult       for each task that the unit has brought to its end: its cut and its counts
@@ -90,7 +90,6 @@ class Phases(msgspec.Struct):
     """Seconds of CPU-bound work, summed over units."""
 
     read: float = 0.0
-    shuffle: float = 0.0
     handle: float = 0.0
     write: float = 0.0
 
@@ -162,10 +161,10 @@ class UnitResult(msgspec.Struct, kw_only=True):
     idle: tuple[tuple[str, int], ...] = ()
     """In canonical order, if events were late: the inputs, with their partitions, that became idle by the clock."""
     notes: list[str] = []
-    unsplit: str = ""
-    """The reason why the partition cannot be split."""
+    not_in_rounds: str = ""
+    """The reason why the app cannot be run in rounds."""
     made: bytes = b""
-    """Data for later units of the same partition, in an encoding of their own."""
+    """Data for later rounds, in an encoding of their own."""
     failure: Failure | None = None
 
 

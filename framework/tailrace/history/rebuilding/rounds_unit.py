@@ -25,11 +25,18 @@ from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import BEYOND
 from tailrace.core.engine.input_lane import PartitionHistory
 from tailrace.core.engine.observer import Watch
-from tailrace.core.engine.rounds import Behind, joined, plan_of_round, published_in, rounds_of
+from tailrace.core.engine.rounds import (
+    Behind,
+    NotInRoundsError,
+    joined,
+    plan_of_round,
+    published_in,
+    rounds_of,
+)
 from tailrace.core.engine.task import Task
 from tailrace.core.engine.timers import FOREVER
 from tailrace.core.engine.watermarks import published_by
-from tailrace.core.errors import UnsplittableError
+from tailrace.core.errors import ReplayDivergedError
 from tailrace.core.records import CHANNEL, Headers, InputRecord, Output
 from tailrace.core.values.partitioner import partition_of
 from tailrace.history.reading.beginnings import Beginning, rows_of_keys
@@ -71,9 +78,11 @@ class Made(msgspec.Struct):
 
 def made_in(job: Job, work: WorkFolder, number: int, partition: int) -> Made:
     """What a unit of an earlier round has made."""
-    found = work.result(Unit(job=job, kind="round", partition=partition, shard=number).name)
+    found = work.result(Unit(job=job, kind="round", partition=partition, round=number).name)
     if found is None:
-        raise UnsplittableError(f"round {number} of partition {partition} has not been run")
+        raise ReplayDivergedError(
+            f"round {number} of partition {partition} has not been run", hint="Run the rebuild again."
+        )
     return msgspec.msgpack.decode(found.made, type=Made)
 
 
@@ -82,14 +91,14 @@ def run_round(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) -
     with ExitStack() as closing:
         try:
             return _RoundRun(unit, past, work, attempt, closing, Watch()).run()
-        except UnsplittableError as error:
-            return UnitResult(unit=unit.name, attempt=attempt, unsplit=error.what)
+        except NotInRoundsError as error:
+            return UnitResult(unit=unit.name, attempt=attempt, not_in_rounds=str(error))
 
 
 class _RoundRun(CanonicalRun):
     def prepare(self, begun: dict[int, Beginning]) -> None:
         """See ``CanonicalRun``."""
-        job, number = self.job, self.unit.shard
+        job, number = self.job, self.unit.round
         self._whole, self._rounds = self.plan, rounds_of(self.plan)
         self.plan = plan_of_round(self._whole, self._rounds, number)
         for at, one in begun.items():
@@ -108,9 +117,9 @@ class _RoundRun(CanonicalRun):
         return [name for at, name in enumerate(self.plan.sources) if at in found and CHANNEL in name]
 
     def history(self, number: int) -> PartitionHistory:
-        """See ``CanonicalRun``. Raises UnsplittableError."""
-        if self.unit.shard:
-            before = made_in(self.job, self.work, self.unit.shard - 1, number)
+        """See ``CanonicalRun``. Raises NotInRoundsError."""
+        if self.unit.round:
+            before = made_in(self.job, self.work, self.unit.round - 1, number)
             self.tasks[0].totals.outputs = tape.decode_cut(before.cut).totals.outputs
         outside = self.past.source(number)
         own = OwnInputs(self.job, self.past, number, outside)
@@ -144,13 +153,13 @@ class _RoundRun(CanonicalRun):
         self._sends.flush(self._published(task.published_ms).get)
 
     def write(self, result: UnitResult) -> None:
-        """See ``CanonicalRun``. Raises UnsplittableError."""
+        """See ``CanonicalRun``. Raises NotInRoundsError."""
         (task,), (sink,) = self.tasks, self.sinks
         sent, totals = self._sends.finish(), task.totals
         if sent and (totals.late or self._behind.behind):
-            raise UnsplittableError("some events were late, or emitted behind the watermark")
+            raise NotInRoundsError("some events were late, or emitted behind the watermark")
         if totals.refused or totals.for_others:
-            raise UnsplittableError("some records are refused, or were redriven")
+            raise NotInRoundsError("some records are refused, or were redriven")
         store, outputs = sink.folder.store, sink.folder.finished_outputs()
         assert store.cut is not None
         state = ((row, value) for row, value in store.rows() if row[:1] == rows.STATE)
@@ -170,7 +179,7 @@ class _RoundRun(CanonicalRun):
 
     def _published(self, of: Callable[[int], int | None]) -> dict[str, int | None]:
         """What is published for topics and channels, given what their writers publish."""
-        some = published_in(self._whole, self._rounds, self.unit.shard)
+        some = published_in(self._whole, self._rounds, self.unit.round)
         return published_by(some, {writer: of(writer) for one in some for writer in one.writers})
 
     def block(self, what: str, frames: Iterator[Any]) -> str:
@@ -200,7 +209,7 @@ class _Sends:
         self._highest: dict[str, int] = {}
 
     def take(self, outputs: Sequence[Output]) -> None:
-        """Accept outputs. Raises UnsplittableError."""
+        """Accept outputs. Raises NotInRoundsError."""
         for one in outputs:
             to = self._run.own.get(one.topic)
             if to is None:
@@ -212,24 +221,24 @@ class _Sends:
                 try:
                     time_ms = to.time_of(to.decode(one.value)) or time_ms
                 except Exception as error:
-                    raise UnsplittableError(f"an event for {name} cannot be decoded: {error}") from error
+                    raise NotInRoundsError(f"an event for {name} cannot be decoded: {error}") from error
             if (lag_ms := self._lags.get(name)) is not None:
                 highest_ms = self._highest.get(name, time_ms)
                 if time_ms <= highest_ms - lag_ms:
-                    raise UnsplittableError(f"late events are forwarded to {name}")
+                    raise NotInRoundsError(f"late events are forwarded to {name}")
                 self._highest[name] = max(time_ms, highest_ms)
             place = (name, partition_of(one.key or b"", self._partitions))
             self._held[place].append((time_ms, one.timestamp_ms, one.key, one.value, one.headers))
 
     def flush(self, marks: Callable[[str], int | None]) -> None:
-        """Write all up to a watermark of each topic or channel. Raises UnsplittableError."""
+        """Write all up to a watermark of each topic or channel. Raises NotInRoundsError."""
         for place, held in self._held.items():
             mark = marks(place[0])
             if mark is None or not held:
                 continue
             held.sort(key=itemgetter(0))
             if held[0][0] <= self._reached.get(place, NO_WATERMARK):
-                raise UnsplittableError(f"some events were sent to {place[0]} behind its watermark")
+                raise NotInRoundsError(f"some events were sent to {place[0]} behind its watermark")
             self._reached[place], stop = mark, bisect_right(held, mark, key=itemgetter(0))
             if stop:
                 self._file(place).write(held[:stop])

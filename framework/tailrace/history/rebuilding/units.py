@@ -21,7 +21,6 @@ from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.results import Failure, UnitResult
 from tailrace.history.rebuilding.rounds_unit import run_gather, run_round
-from tailrace.history.rebuilding.splitting.split_units import run_first, run_merge, run_shard
 from tailrace.history.rebuilding.tape_unit import run_sends, run_task
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.replaying import seldom_collected
@@ -86,9 +85,6 @@ def _other_code(noted: tuple[tuple[str, str], ...]) -> list[str]:
 _RUNS: dict[UnitKind, Callable[[Unit, HistorySource, WorkFolder, str], UnitResult]] = {
     "sends": run_sends,
     "task": run_task,
-    "first": run_first,
-    "shard": run_shard,
-    "merge": run_merge,
     "canonical": run_canonical,
     "round": run_round,
     "gather": run_gather,

@@ -9,7 +9,7 @@
                              first one stays
       progress/<unit>        the progress of a unit, written from time to time
       tasks/                 of each attempt at a task that is under way: its state and its outputs
-      blocks/                records dealt to shards, and other files that one unit passes to another
+      blocks/                files that one round passes to the next
 
 It is a folder of this machine, or one that all machines share. A job that begins again because its code has
 changed has a folder of its own: a process that still works for the previous job, or starts late, cannot write
