@@ -20,7 +20,7 @@ from tailrace.cli.rebuild_options import (
 )
 from tailrace.cli.value_types import TimeType
 from tailrace.history.rebuilding.driver import rebuild as run_rebuild
-from tailrace.history.rebuilding.engines import Engine, LocalEngine
+from tailrace.history.rebuilding.engines import Engine
 from tailrace.history.rebuilding.planning import plan_rebuild
 from tailrace.history.rebuilding.request import Destination, Execution, Failures, Order, Request, Source
 from tailrace.history.rebuilding.work_folder import UnitProgress
@@ -66,7 +66,7 @@ _STAGES = {
     "--plan",
     "only_plan",
     is_flag=True,
-    help="Only say what would be done, in which order, and about how long it takes.",
+    help="Only print the units of work with their records and bytes, and what would be refused.",
 )
 @json_option
 def rebuild(
@@ -102,8 +102,7 @@ def rebuild(
         execution=execution,
     )
     if only_plan:
-        with engines as engine:
-            planned = plan_rebuild(request, engine.processes if isinstance(engine, LocalEngine) else None)
+        planned = plan_rebuild(request)
         with piped():
             click.echo(msgspec.json.encode(planned) if as_json else "\n".join(planned.lines()))
         return

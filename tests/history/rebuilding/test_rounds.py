@@ -193,7 +193,7 @@ def test_an_app_with_late_events_falls_back_to_one_unit(tmp_path: Path, name: st
 
 def test_the_plan_shows_the_rounds(deep: tuple[Path, list[TaskState]]) -> None:
     folder, _ = deep
-    plan = plan_rebuild(lived.request(folder, app_of(DEEP), order="canonical"), 2)
+    plan = plan_rebuild(lived.request(folder, app_of(DEEP), order="canonical"))
     assert plan.rounds == 3
     assert [one.partition for one in plan.units] == [0, 1, 2]
     assert any(re.search(r"partition 0, in 3 rounds: about \d+ record", line) for line in plan.lines())

@@ -1,41 +1,40 @@
-"""The plan of a rebuild: what it would do, in which order and why, and about how long it takes. Nothing is made.
+"""The plan of a rebuild: its order, and its units of work with their records and bytes. Nothing is run, and nothing is made.
 
-The time is that of a sample: the largest unit runs for two seconds in a temporary folder, and its pace is taken for that
-of the whole. It is the time of handling; writing the snapshot and comparing its rows come on top.
+The counts are those of the offsets. The bytes are estimated by the first records of each input.
 """
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator, Mapping
 
 import msgspec
-from msgspec.structs import replace
 
 from tailrace.core.counting import counted
-from tailrace.core.declare.plan import Plan
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.core.errors import TailraceError
-from tailrace.history.rebuilding.job import Job
+from tailrace.history.rebuilding.checked_request import checked
+from tailrace.history.rebuilding.job import Settled
+from tailrace.history.rebuilding.past import HistorySource, opened_past
 from tailrace.history.rebuilding.request import Request
-from tailrace.history.rebuilding.trial import trial
-from tailrace.history.rebuilding.work_folder import WorkFolder
+from tailrace.history.rebuilding.targets import settle
 from tailrace.processes.app_loading import find_app
+from tailrace.state.snapshots import Snapshots
 
-_SAMPLE_S = 2.0
+_SAMPLED = 100
+"""Offsets of each input that are read for an estimate."""
+_MEGABYTE = 1_000_000
 
 
 class PlannedUnit(msgspec.Struct, frozen=True):
-    """A unit of work. ``partition``: None for all partitions as one. ``records``: about so many."""
+    """A unit of work. ``partition``: None for all partitions as one. ``records``, ``bytes``: about so many."""
 
     partition: int | None
     records: int
+    bytes: int
 
 
 class RebuildPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rebuild would do. ``refused``: the error with which the sample has ended, if it has."""
+    """What a rebuild would do."""
 
     app: str
     version: str
@@ -44,95 +43,76 @@ class RebuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[PlannedUnit, ...]
     rounds: int
     """In canonical order, the rounds in which each unit is run; 0: in one piece."""
-    records: int
-    processes: int | None
-    sampled: int
-    seconds: float | None
-    """About how long all units take; None: the sample was too small to tell, or the engine is not local."""
-    refused: str
     notes: tuple[str, ...]
 
     def lines(self) -> list[str]:
         """The plan for people."""
         order = "along the tape" if self.order == "tape" else "in canonical order"
-        found = [f"{self.app} version {self.version}, {order}: about {counted(self.records, 'record')}"]
+        found = [f"{self.app} version {self.version}, {order}: {_size_of(*self.units)}"]
         found += [f"continues from {self.base}"] if self.base else []
         for one in self.units:
             what = "all partitions as one" if one.partition is None else f"partition {one.partition}"
             rounds = f", in {self.rounds} rounds" if self.rounds else ""
-            found.append(f"  {what}{rounds}: about {counted(one.records, 'record')}")
-        found += [f"note: {one}" for one in self.notes]
-        if self.refused:
-            found.append(f"it would be refused: {self.refused}")
-        elif self.seconds is not None:
-            found.append(
-                f"about {self.seconds:,.0f} s of handling with --workers {self.processes}, as a sample of "
-                f"{counted(self.sampled, 'record')} tells"
-            )
-        return found
+            found.append(f"  {what}{rounds}: {_size_of(one)}")
+        return found + [f"note: {one}" for one in self.notes]
 
 
-class _Enough(Exception):
-    """The sample is large enough."""
-
-
-class _Sample(WorkFolder):
-    """Ends a unit after some time, and before it writes anything into a snapshot."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.records, self.until_s = 0, time.monotonic() + _SAMPLE_S
-        self._first: tuple[float, int] | None = None
-        self.pace = 0.0
-        """Records per second."""
-
-    def report(self, unit: str, records: int, of: int, *, now: bool = False) -> None:  # noqa: ARG002
-        """See ``WorkFolder.report``."""
-        at_s = time.monotonic()
-        first_s, before = self._first = self._first or (at_s, records)
-        self.records = records
-        if at_s > first_s and records > before:
-            self.pace = (records - before) / (at_s - first_s)
-        if now or at_s >= self.until_s:
-            raise _Enough
-
-
-def plan_rebuild(request: Request, processes: int | None) -> RebuildPlan:
-    """The plan of a rebuild by so many local processes; None for another engine. Raises what ``rebuild`` raises before it begins."""
-    plan, refused = find_app(request.app).plan(), ""
-    with TemporaryDirectory(prefix="tailrace-plan-") as folder:
-        execution = replace(request.execution, work=None)
-        asked = replace(request, to=replace(request.to, uri=folder), execution=execution)
-        with trial(asked, _Sample) as (job, sample, run):
-            whole = job.delivers_sends and not job.rounds
-            units = [PlannedUnit(None if whole else at, of) for at, of in enumerate(_records(job, plan))]
-            largest = max(units, key=lambda one: one.records)
-            try:
-                run(largest.partition or 0, None)
-            except _Enough:
-                pass
-            except TailraceError as error:
-                refused = str(error)
-    records, seconds = sum(one.records for one in units), None
-    if sample.pace and processes is not None:
-        seconds = max(largest.records, records / min(processes, len(units))) / sample.pace
-    of_job = {name: getattr(job, name) for name in ("app", "version", "order", "base", "rounds", "notes")}
+def plan_rebuild(request: Request) -> RebuildPlan:
+    """The plan of a rebuild. Raises what ``rebuild`` raises before it begins."""
+    asked = checked(request)
+    plan = find_app(asked.app).plan()
+    with opened_past(asked, plan, taped=False) as past:
+        settled = settle(asked, past)
+        found = [_unit(number, asked, settled, past) for number in range(plan.partitions)]
+    if settled.delivers_sends and not settled.rounds:
+        found = [PlannedUnit(None, sum(one.records for one in found), sum(one.bytes for one in found))]
     return RebuildPlan(
-        **of_job,
-        units=tuple(units),
-        records=records,
-        processes=processes,
-        sampled=sample.records,
-        seconds=seconds,
-        refused=refused,
+        app=plan.app,
+        version=plan.version,
+        order=settled.order,
+        base=settled.base,
+        units=tuple(found),
+        rounds=settled.rounds,
+        notes=settled.notes,
     )
 
 
-def _records(job: Job, plan: Plan) -> list[int]:
-    """The records of each unit: those that the service has handled, or those of the inputs from outside."""
-    if job.order == "tape":
-        return [0 if one.cut is None else tape.decode_cut(one.cut).totals.records for one in job.targets]
-    own = own_inputs(plan) if job.delivers_sends else ()
-    names = [one.name for one in plan.inputs if one.name in job.ends and one.name not in own]
-    found = [sum(job.ends[name][number] for name in names) for number in range(plan.partitions)]
-    return [sum(found)] if job.delivers_sends and not job.rounds else found
+def _unit(number: int, request: Request, settled: Settled, past: HistorySource) -> PlannedUnit:
+    begins, read = _positions_of_base(number, request, settled, past), past.source(number)
+    records = size = 0
+    for name, end in _ends(number, settled, past):
+        start = max(begins.get(name, 0), past.log.start_offset(name, number))
+        if start < end:
+            some = read(name, start, min(start + _SAMPLED, end))
+            lengths = [len(one.key or b"") + len(one.value or b"") for one in some]
+            records += end - start
+            size += (end - start) * sum(lengths) // max(1, len(lengths))
+    return PlannedUnit(number, records, size)
+
+
+def _ends(number: int, settled: Settled, past: HistorySource) -> Iterator[tuple[str, int]]:
+    """The inputs that are read, each with its end."""
+    if settled.order == "tape":
+        cut = settled.targets[number].cut
+        yield from () if cut is None else tape.decode_cut(cut).positions.items()
+        return
+    own = own_inputs(past.plan) if settled.delivers_sends else ()
+    for one in past.plan.inputs:
+        if one.name in settled.ends and one.name not in own:
+            yield one.name, settled.ends[one.name][number]
+
+
+def _positions_of_base(
+    number: int, request: Request, settled: Settled, past: HistorySource
+) -> Mapping[str, int]:
+    """Where the unit continues from the snapshot that was named."""
+    if settled.base is None or request.source.base is None:
+        return {}
+    base = Snapshots(request.source.base, past.plan.app).open(settled.base)
+    cut = base.manifest.task(number).cut
+    return tape.decode_cut(cut).positions if cut else {}
+
+
+def _size_of(*units: PlannedUnit) -> str:
+    records, size = sum(one.records for one in units), sum(one.bytes for one in units)
+    return f"about {counted(records, 'record')}, {size / _MEGABYTE:,.1f} MB"

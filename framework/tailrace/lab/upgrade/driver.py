@@ -178,9 +178,7 @@ class Upgrading:
 
     def _planned(self, order: Order) -> RebuildPlan:
         request = self._sides.request(order, None)
-        return self._sides.new.ask(
-            "planned", RebuildPlan, request=request, workers=self._wanted.where.workers
-        )
+        return self._sides.new.ask("planned", RebuildPlan, request=request)
 
     def run(self, reached: Say = lambda _: None) -> UpgradeReport:
         """Upgrade; ``reached``: see ``Steps``. Raises OptionError, and what a rebuild raises."""

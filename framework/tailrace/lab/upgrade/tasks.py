@@ -78,9 +78,9 @@ def advance(plan: Plan, request: Request, where: Where, followers: str) -> Rebui
     return rebuild(request, LocalEngine(1, followers_in(Path(followers))))
 
 
-def planned(plan: Plan, request: Request, workers: int | None) -> RebuildPlan:
+def planned(plan: Plan, request: Request) -> RebuildPlan:
     """The plan of a rebuild."""
-    return plan_rebuild(_ordered(plan, request), LocalEngine(workers).processes)
+    return plan_rebuild(_ordered(plan, request))
 
 
 def _ordered(plan: Plan, request: Request) -> Request:
