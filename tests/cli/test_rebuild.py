@@ -183,7 +183,7 @@ def test_what_is_left_out_is_said_to_be_counted(tally: Path, tmp_path: Path) -> 
         (["--until", "soon"], 2, "'soon' is not a time"),
         (["--key", "k1", "--outputs", "csv"], 2, "outputs cannot go to 'csv'"),
         (["--outputs", "parquet:"], 2, "--outputs: it is empty"),
-        (["--outputs", "topic:"], 2, "the new topics need a suffix that tells them from the service's"),
+        (["--outputs", "topic:-new"], 2, "append what these files hold"),
         (["--to", ""], 2, "--to: it is empty"),
         (["--from-snapshot", "nowhere"], 1, "there is no snapshot yet"),
         (["--archive", "nowhere"], 1, "there is no archive in"),

@@ -25,7 +25,7 @@ from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Destination, Failures, Request, Source
 from tailrace.history.replay.replaying import replay
 from tailrace.history.replay.report import ReplayOptions
-from tailrace.history.retirement import retire_rebuilds
+from tailrace.history.retirement import publishers_of
 from tailrace.log import TopicPartition
 from tests.cli.commands import Ended, run
 from tests.kafka import apps
@@ -154,7 +154,7 @@ def test_records_among_watermarks_are_named_and_those_of_a_topic_that_is_not_our
     with serving(kafka_url) as shop:
         shop.create("books.publishers")
         shop.append("books.publishers", b"one", b"a publisher of books")
-        retire_rebuilds(PLAN, shop.log)  # as a service that starts
+        publishers_of(shop.log)  # as a service that starts
         shop.lived()
         shop.append("totals.watermarks", b"someone", b"\xffhello")
         with (
@@ -164,7 +164,7 @@ def test_records_among_watermarks_are_named_and_those_of_a_topic_that_is_not_our
             reader.published("totals", 0)
         shop.append("totals.publishers", b"someone", b"\xffhello")
         with pytest.raises(ForeignLogError, match=r"'totals\.publishers' has a record at offset"):
-            retire_rebuilds(PLAN, shop.log)
+            publishers_of(shop.log)
         shop.append("shop.inbox.watermarks", b"someone", b"\xffhello")
         with pytest.raises(ForeignLogError, match="no watermark"):
             shop.work(lambda: False)

@@ -10,15 +10,12 @@ from secrets import token_hex
 
 import pytest
 
-import tailrace as tr
 from tailrace.cli import arguments
-from tailrace.core.declare.plan import Plan
-from tailrace.core.records import InputRecord, Output
+from tailrace.core.records import Output
 from tailrace.history.dead_letters import letters
 from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.stretches import scan
-from tailrace.history.retirement import retire_rebuilds
 from tailrace.log import TopicSettings
 from tailrace.log.kafka import KafkaLog
 from tailrace.log.options import LogOptions
@@ -26,7 +23,6 @@ from tailrace.log.threads import in_thread
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.dead_letter_monitor import DeadLetterMonitor
 from tests.cli.commands import done, run
-from tests.kafka.apps import Total
 from tests.kafka.outside import Outside
 from tests.kafka.processes import tailrace
 from tests.serve.asking import serving
@@ -80,48 +76,12 @@ def test_a_rebuild_by_spark_gives_the_state_of_the_service(lived: tuple[str, Pat
     assert found["differences"] == 0
 
 
-def test_a_rebuild_gives_the_state_of_the_service_and_writes_its_outputs_into_topics_once(
-    lived: tuple[str, Path], tmp_path: Path
-) -> None:
-    """Each task's outputs in their order, in the same partitions. Between tasks the order is that of their clocks."""
+def test_a_rebuild_gives_the_state_of_the_service(lived: tuple[str, Path], tmp_path: Path) -> None:
     url, folder = lived
-    options = ("--outputs", "topic:-again", "--on-error", "dead-letter", "--workers", 1)
-    wanted = ("rebuild", APP, "--log", url, *options)
-    tailrace(*wanted, "--to", tmp_path / "rebuilt")
+    options = ("--on-error", "dead-letter", "--workers", 1)
+    tailrace("rebuild", APP, "--log", url, "--to", tmp_path / "rebuilt", *options)
     found = json.loads(tailrace("compare", APP, folder / "state", tmp_path / "rebuilt", "--json"))
     assert found["differences"] == 0
-    with closing(KafkaLog(url)) as log:
-        for number in range(PLAN.partitions):
-            theirs, mine = (
-                [one[1:] for one in sorted(scan(log, topic, number), key=_origin)]
-                for topic in ("totals", "totals-again")
-            )
-            assert theirs
-            assert mine == theirs
-        retire_rebuilds(_reader_of_again(), log)  # as the first service does that reads them
-        marks = [mark for (topic, _), mark in log.publications().items() if topic == "totals-again"]
-        assert marks == [None] * PLAN.partitions
-    refused = run(*wanted, "--to", tmp_path / "other")
-    assert refused.code
-    assert "is not empty" in refused.err
-
-
-def _reader_of_again() -> Plan:
-    """An app that reads the topic of the rebuild."""
-    app = tr.App("later", partitions=PLAN.partitions)
-    again = app.topic("totals-again", Total)
-
-    @app.actor
-    class Later(tr.Actor):
-        @tr.process(again)
-        def read(self, event: Total, ctx: tr.Context[str]) -> None: ...
-
-    return app.plan()
-
-
-def _origin(record: InputRecord) -> tuple[bytes, int]:
-    task, _, number = record.headers[-1][1].rpartition(b"/")
-    return task, int(number)
 
 
 def test_an_answer_is_that_of_get_until_the_changelog_is_deleted(kafka_url: str, tmp_path: Path) -> None:

@@ -111,7 +111,6 @@ def test_a_reader_that_may_not_see_all_tasks_of_a_writer_is_refused(
         with pytest.raises(LogDeniedError, match=r"rights on the topic '.*\.up\.tape'"):
             tasks_beside("up-0", log)
         assert tasks_beside("append-cafe", log) == []
-        assert tasks_beside("rebuild-2013-0", log) == []
         orders.guarded.grant(user, rights_to_follow("up", orders.prefix))
 
         def found() -> list[str]:

@@ -296,14 +296,6 @@ class LogContract:
         assert topics.offsets_before_open_transactions("group", [A]) == {A: 5}
         writer.close()
 
-    def test_the_order_of_commits_is_told_for_all_of_them_or_for_none(self, topics) -> None:
-        writer = topics.writer("w")
-        ends = []
-        for number in (2, 0, 1):
-            writer.append(said("b", b"x"), number)
-            ends += writer.commit().items()
-        assert list(topics.commit_order("b")) in (ends, [])
-
     # --- watermarks from writers to readers
 
     def test_a_watermark_is_found_where_all_is_read_that_was_there_when_it_was_committed(

@@ -37,10 +37,10 @@ def again(event: Reading, ctx: tr.Context[str]) -> None:
     ctx.emit(_middle, Reading(other(event.key), event.at))
 
 
-def make_second(middle: str = "middle") -> tr.App:
-    """The second app, which may read a topic of another name."""
+def make_second() -> tr.App:
+    """The second app."""
     app = tr.App("second", partitions=3)
-    followed = app.topic(middle, Reading, key="key", event_time="at", watermark="upstream", late="drop")
+    followed = app.topic("middle", Reading, key="key", event_time="at", watermark="upstream", late="drop")
     windows = app.topic("windows", Window, key="key")
 
     @app.actor
@@ -62,7 +62,6 @@ def make_second(middle: str = "middle") -> tr.App:
 
 
 second = make_second()
-of_rebuilt = make_second("middle-again")
 
 
 def other(key: str) -> str:

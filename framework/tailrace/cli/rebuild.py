@@ -121,16 +121,10 @@ def _check_places(source: Source, to: Destination) -> None:
     """Refuse to write into the log.
 
     Raises:
-        click.BadParameter: A place is in the log's folder, or the suffix for the topics of the outputs is
-        missing.
+        click.BadParameter: A place is in the log's folder.
     """
     log = source.log
     outside_of_log(to.uri, log, "--to")
     kind, colon, rest = to.outputs.partition(":")
     if kind == "parquet" and colon:
         outside_of_log(rest, log, "--outputs")
-    if kind == "topic" and colon and not rest:
-        raise click.BadParameter(
-            "the new topics need a suffix that tells them from the service's, such as topic:-new",
-            param_hint="--outputs",
-        )

@@ -63,11 +63,10 @@ destination_options = packed(
     name_option,
     click.option(
         "--outputs",
-        metavar="none|parquet:URI|topic:SUFFIX",
+        metavar="none|parquet:URI",
         default="none",
         show_default=True,
-        help="Where to write the handlers' outputs: nowhere, to Parquet files, or to topics whose names have "
-        "this suffix.",
+        help="Where to write the handlers' outputs: nowhere, or to Parquet files.",
     ),
 )
 failure_options = packed(

@@ -9,31 +9,21 @@ the other publishers, or, if there are none, the last watermark.
     a task that never has         the same, for the topics of the others: readers wait for it once they have published
     a channel of messages         is left unchanged: only tasks of the same app follow it
 
-A rebuild that has written topics is an app of this kind, ``rebuild-<snapshot>``. It notes for each of its topics that
-everything is published. The first live service that reads or writes one of them then retires the rebuild.
-
 An app that is started again resumes at its last commit, and publishes its watermarks again.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK, is_instant
-from tailrace.core.errors import FencedError, TaskOwnedError, UnknownAppError
+from tailrace.core.errors import TaskOwnedError, UnknownAppError
 from tailrace.core.names import tape_of, task_of, transactional_id
 from tailrace.core.records import CHANNEL
 from tailrace.core.suggestions import did_you_mean
-from tailrace.log.interface import Log, ServiceLog, TopicPartition
-
-_log = logging.getLogger("tailrace.service")
-
-REBUILD = "rebuild-"
-"""Prefix of the publishers of a rebuild, before the id of its snapshot."""
+from tailrace.log.interface import Log, ServiceLog
 
 
 class RetiredTopic(NamedTuple):
@@ -106,44 +96,6 @@ def _stopped(log: ServiceLog, app: str, numbers: Collection[int]) -> Generator[N
             hint="Stop it first. If it is meant to run, it needs no retiring: it holds its readers back only as far as "
             "its own inputs hold it.",
         ) from None
-
-
-# --- rebuilds
-
-
-def finished_note(topics: Iterable[str], app: str, number: int) -> tuple[dict[TopicPartition, int], str]:
-    """The offsets, and the group of its own, that a task of a rebuild commits when all is published."""
-    return {TopicPartition(topic, 0): 1 for topic in topics}, transactional_id(app, number)
-
-
-def retire_rebuilds(plan: Plan, log: ServiceLog) -> None:
-    """Retire the finished rebuilds that have written topics which an app reads or writes."""
-    topics = {*(one.name for one in plan.inputs), *(one.name for one in plan.published)}
-    for app, tasks in publishers_of(log).items():
-        held = {
-            number: {topic for topic, mark in said.items() if topic in topics and mark is not None}
-            for number, said in tasks.items()
-        }
-        if not app.startswith(REBUILD) or not any(held.values()):
-            continue
-        if not all(_has_finished(log, app, number, some) for number, some in held.items()):
-            continue
-        try:
-            retire(log, app)
-        except (TaskOwnedError, FencedError):
-            continue  # another service is retiring it now
-        _log.info(
-            "%s has written %s and will not come again: it was retired",
-            app,
-            " and ".join(sorted({topic for some in held.values() for topic in some})),
-            extra={"app": plan.app, "rebuild": app},
-        )
-
-
-def _has_finished(log: Log, app: str, number: int, topics: Iterable[str]) -> bool:
-    """Whether a task of a rebuild has published everything for these topics."""
-    wanted, group = finished_note(topics, app, number)
-    return not wanted or wanted.keys() <= log.committed_offsets(group, wanted).keys()
 
 
 def _topic(topic: str, numbers: list[int], said: Mapping[int, Mapping[str, int | None]]) -> RetiredTopic:

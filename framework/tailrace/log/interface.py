@@ -346,13 +346,6 @@ class Log(Protocol):
         """
         ...
 
-    def commit_order(self, topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
-        """For each commit to a topic, in order: the partition, and the end offset there after the commit.
-
-        Empty if the log keeps no order of commits to different partitions.
-        """
-        ...
-
     def offsets_before_open_transactions(
         self, group: str, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:

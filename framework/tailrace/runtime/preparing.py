@@ -21,7 +21,7 @@ from tailrace.core.names import tape_of, transactional_id
 from tailrace.core.suggestions import did_you_mean
 from tailrace.history.reading.app_topics import internal_topics, prepare_topics
 from tailrace.history.reading.residence import check_lives_here
-from tailrace.history.retirement import publishers_of, retire_rebuilds
+from tailrace.history.retirement import publishers_of
 from tailrace.history.status.holding import IsOwned
 from tailrace.history.status.kept_too_short import kept_too_short
 from tailrace.history.topics.topic_plan import check_topics
@@ -47,7 +47,6 @@ def prepare(log: StoredLog, options: ServiceOptions, plan: Plan) -> None:
     if original:
         check_copy(plan, log, original)
     prepare_log(log, plan, create_declared=options.create_topics, begins_with_log=not options.from_snapshot)
-    retire_rebuilds(plan, log)
     for name in plan.written & plan.topics.keys():
         if isinstance(codec := plan.topics[name].codec, EventCodec):
             codec.prepare()

@@ -164,10 +164,6 @@ class MemoryLog(MemoryOwners):
         """The same positions: nothing is noted of them."""
         return positions
 
-    def commit_order(self, _topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
-        """See ``Log.commit_order``: it is not kept."""
-        return ()
-
     # --- writers and readers
 
     def writer(self, transactional_id: str, /) -> MemoryWriter:

@@ -15,6 +15,7 @@ from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
+from tailrace.history.rebuilding.output_files import read_outputs
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import Destination, Request, Source
 from tailrace.log import TopicSettings
@@ -22,7 +23,7 @@ from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.app_loading import find_app
 from tailrace.runtime.host import Host
 from tailrace.runtime.options import ServiceOptions
-from tailrace.state.snapshots import Manifest, Snapshot, Snapshots
+from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 from tailrace.state.snapshots.arrow import parquet
 from tests.runtime.tallies import ticks
 
@@ -141,30 +142,6 @@ def totals(manifest: Manifest) -> list[tape.Totals]:
     return [tape.decode_cut(one.cut).totals for one in manifest.tasks if one.cut]
 
 
-def published(folder: Path, topic: str) -> list[list[tuple[int, int, int | None]]]:
-    """Of each partition: from which position on holds what a task has published, by its number."""
-    log = EmbeddedLog(folder / "log", create=False)
-    try:
-        found: list[list[tuple[int, int, int | None]]] = []
-        for number in range(log.partitions(topic)):
-            reader, at = log.reader({}), -1
-            reader.seek(topic, number, 0)
-            some: list[tuple[int, int, int | None]] = []
-            after = 0
-            while after > at:
-                at = after
-                new = [
-                    (at, int(one.publisher.rpartition("-")[2]), one.watermark_ms)
-                    for one in reader.published(topic, number)
-                ]
-                some += sorted(new, key=lambda one: one[1])
-                after = reader.fetch(topic, number, 1).next_offset
-            found.append(some)
-        return found
-    finally:
-        log.close()
-
-
 def read(folder: Path, topic: str) -> list[InputRecord]:
     """All records of a topic."""
     log = EmbeddedLog(folder / "log", create=False)
@@ -185,3 +162,9 @@ def outputs(place: Path, snapshot: Snapshot, topic: str) -> list[Output]:
                 headers = tuple((one["key"], one["value"]) for one in row["headers"])
                 found.append(Output(topic, row["key"], row["value"], time_ms, headers))
     return found
+
+
+def emitted(folder: Path, topic: str) -> list[Output]:
+    """What is in the Parquet files of outputs below a folder, for a topic."""
+    files = sorted(folder.rglob("outputs-*.parquet"))
+    return [one for file in files for _, one in read_outputs(Place.at(str(file))) if one.topic == topic]

@@ -16,7 +16,6 @@ import pytest
 
 from tailrace.core.engine import tape
 from tailrace.core.errors import StateInUseError
-from tailrace.history.rebuilding import publishing
 from tailrace.history.rebuilding.driver import identity, rebuild
 from tailrace.history.rebuilding.engines import LocalEngine, OnProgress
 from tailrace.history.rebuilding.job import Job, Unit
@@ -292,20 +291,6 @@ def test_two_rebuilds_at_once_that_are_asked_for_otherwise_publish_each_a_whole(
         if outputs == "parquet":
             files = (tmp_path / "outputs" / "tally" / report.snapshot).glob("*.parquet")
             assert sum(parquet.read_table(each).num_rows for each in files) == report.outputs
-
-
-def test_a_rebuild_that_another_has_replaced_as_the_writer_of_its_topics_writes_nothing(
-    tally: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = shutil.copytree(tally, tmp_path / "own")
-    asked = changed(request(own, outputs="topic:-new"), uri=str(tmp_path / "to"))
-    with monkeypatch.context() as patched:
-        asks = lambda log, *_: log.writer("rebuild-tally-new").close()  # noqa: E731  # the other rebuild
-        patched.setattr(publishing, "_check_unpublished", asks)
-        with pytest.raises(StateInUseError, match="another rebuild of the app 'tally' is writing"):
-            rebuild(asked, LocalEngine(1))
-    assert not lived.read(own, "counts-new")
-    assert rebuild(asked, LocalEngine(1)).resumed
 
 
 def test_a_driver_that_begins_while_another_ends_has_a_folder_and_a_lock_of_its_own(

@@ -15,15 +15,13 @@ from typing import Any
 
 import msgspec
 
-from tailrace.history.rebuilding import driver, output_files, publishing, work_folder
+from tailrace.history.rebuilding import driver, output_files, work_folder
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.request import Request
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import arrow, catalogue, manifest, places
 
-_WATCHED = {
-    one.__file__ for one in (driver, output_files, publishing, work_folder, catalogue, manifest, places)
-}
+_WATCHED = {one.__file__ for one in (driver, output_files, work_folder, catalogue, manifest, places)}
 
 
 class Countdown:

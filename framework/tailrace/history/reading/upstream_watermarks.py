@@ -25,16 +25,13 @@ from typing import Final
 
 from tailrace.core.declare.plan import Plan
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.core.errors import LogDeniedError, UnknownTopicError
+from tailrace.core.errors import UnknownTopicError
 from tailrace.core.names import tape_of, task_of, transactional_id
 from tailrace.core.records import CHANNEL
 from tailrace.log.interface import Log, Reader
 
 IDLE: Final = "idle"
 """Stands for the watermark of a source whose writers hold no reader back."""
-
-_REBUILD: Final = "rebuild-"
-"""Prefix of the publishers of a rebuild; see ``retirement``."""
 
 Published = int | None
 """The publication of one publisher: a watermark, or None."""
@@ -121,8 +118,4 @@ def tasks_beside(publisher: str, log: Log) -> list[str]:
         count = log.partitions(tape_of(app))
     except UnknownTopicError:
         return []
-    except LogDeniedError:
-        if app.startswith(_REBUILD):  # it has no tape, and Kafka does not tell this from one that is hidden
-            return []
-        raise
     return [transactional_id(app, one) for one in range(count)]

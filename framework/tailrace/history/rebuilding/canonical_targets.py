@@ -27,7 +27,6 @@ from tailrace.history.reading.replayable import WITHOUT_DELETED, gone
 from tailrace.history.reading.upstream_watermarks import without_watermark
 from tailrace.history.rebuilding.failed_before import letters_before
 from tailrace.history.rebuilding.job import Settled, Target
-from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
 from tailrace.log.interface import Log
@@ -97,7 +96,6 @@ def _whole_because(request: Request, base: Snapshot | None, letters: Sequence[ob
         (base is not None, "it continues from a snapshot"),
         (request.until.any, "it stops at an offset"),
         (letters, "some of its events are dead letters"),
-        (request.to.outputs.startswith(TOPIC), "outputs go to topics"),
         (request.source.after_deleted, "a part of the log is deleted"),
     ):
         if wanted:

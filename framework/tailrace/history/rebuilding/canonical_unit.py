@@ -32,13 +32,12 @@ from tailrace.history.rebuilding.canonical_history import history_of
 from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Unit
-from tailrace.history.rebuilding.output_files import Frame
-from tailrace.history.rebuilding.output_watermarks import Marking, mark_of, marks_wanted
+from tailrace.history.rebuilding.output_files import Frame, write_outputs
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import task_settings
-from tailrace.history.rebuilding.results import OutputFiles, TaskResult, UnitResult
+from tailrace.history.rebuilding.results import TaskResult, UnitResult
 from tailrace.history.rebuilding.task_folder import TaskFolder
-from tailrace.history.rebuilding.unit_files import write_frames, write_rows
+from tailrace.history.rebuilding.unit_files import write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import StateMemory
 
@@ -140,7 +139,7 @@ class CanonicalRun:
 
 
 class _TaskSink(Sink):
-    """Takes the rows and the outputs, with their marks, of one partition's task, and makes its result."""
+    """Takes the rows and the outputs of one partition's task, and makes its result."""
 
     def __init__(self, run: CanonicalRun, at: int, number: int, begun: Beginning) -> None:
         self._run, self._at, self._number, self._begun = run, at, number, begun
@@ -154,7 +153,6 @@ class _TaskSink(Sink):
         keys = run.job.request.keys
         self._keys = named_keys(run.plan, keys).keys if keys else run.watch.keys
         self.task = self._task()
-        self._marking = Marking(self.task) if marks_wanted(run.job) else None
 
     def _task(self) -> Task:
         job, plan, begun, number = self._run.job, self._run.plan, self._begun, self._number
@@ -185,9 +183,7 @@ class _TaskSink(Sink):
         self._turns += 1
         if not self._turns % _REPORT_EVERY:
             self._run.report()
-        if self._marking is not None and self._marking.is_due():
-            self._emit(task, marked=True)
-        elif self._run.order.waiting(self._at) >= _OUTPUTS_AT_ONCE:
+        if self._run.order.waiting(self._at) >= _OUTPUTS_AT_ONCE:
             self._emit(task)
 
     def commit(self, task: Task, /) -> None:
@@ -196,13 +192,12 @@ class _TaskSink(Sink):
         super().commit(task)
         self._run.report()
 
-    def _emit(self, task: Task, *, marked: bool = False) -> None:
+    def _emit(self, task: Task) -> None:
         outputs = self._run.order.outputs(self._at)
         self._again.look(outputs)
         self._run.sent(task, outputs)
-        if self.folder.outputs is not None and (outputs or marked):
-            first = task.totals.outputs - len(outputs)
-            self.folder.outputs.write(Frame(first, outputs, mark_of(task) if marked else None))
+        if self.folder.outputs is not None and outputs:
+            self.folder.outputs.write(Frame(task.totals.outputs - len(outputs), outputs))
 
     def result(self) -> TaskResult:
         """Write the rows and outputs of the task, and return its result."""
@@ -211,15 +206,13 @@ class _TaskSink(Sink):
         wanted = rows_of_keys(run.plan, self._keys)
         found = store.rows() if self._keys is None else (one for one in store.rows() if wanted(one[0]))
         state = write_rows(run.job, number, run.attempt, found, store.get(rows.SCHEMA_ROW) or b"")
-        if self._marking is not None:
-            self._emit(self.task, marked=True)
         outputs = self.folder.finished_outputs()
         return TaskResult(
             partition=number,
             cut=one_commit(store.cut, self._begun.cut),
             totals=self.task.totals,
             state=state,
-            outputs=OutputFiles() if outputs is None else write_frames(run.job, number, run.attempt, outputs),
+            outputs=None if outputs is None else write_outputs(run.job, number, run.attempt, outputs),
             handled=self._handled(store.cut),
         )
 

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from tailrace.core.errors import OptionError, UsageError
 from tailrace.history.rebuilding.output_files import PARQUET
-from tailrace.history.rebuilding.output_watermarks import TOPIC
 from tailrace.history.rebuilding.request import Request
 from tailrace.log.opening import is_url
 from tailrace.state.snapshots import Place
@@ -22,9 +21,10 @@ def checked(request: Request) -> Request:
         UsageError: An option has a wrong type or value.
     """
     _check_types(request)
-    if request.to.outputs != "none" and not request.to.outputs.startswith((PARQUET, TOPIC)):
+    if request.to.outputs != "none" and not request.to.outputs.startswith(PARQUET):
         raise OptionError(
-            f"outputs cannot go to {request.to.outputs!r}", hint=f"Say none, {PARQUET}URI or {TOPIC}SUFFIX."
+            f"outputs cannot go to {request.to.outputs!r}",
+            hint=f"Use none or {PARQUET}URI. To have them in a topic, append what these files hold: tailrace log append, or Spark.",
         )
     source, work = request.source, request.execution.work
     if request.to.incremental:

@@ -29,9 +29,8 @@ from tailrace.history.rebuilding.code_digest import changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
 from tailrace.history.rebuilding.manifest import manifest_of, notes_of_part
-from tailrace.history.rebuilding.output_files import outputs_folder
+from tailrace.history.rebuilding.output_files import outputs_folder, publish_outputs
 from tailrace.history.rebuilding.past import open_source, opened_past
-from tailrace.history.rebuilding.publishing import check_topics, publish_outputs
 from tailrace.history.rebuilding.recorded_sends import compares_before
 from tailrace.history.rebuilding.report import RebuildReport, report_of
 from tailrace.history.rebuilding.request import Request
@@ -142,7 +141,6 @@ class _Rebuild:
         request, plan = self._request, self._plan
         with opened_past(request, plan, taped=False) as past:
             settled = settle(request, past)
-            check_topics(request, past)
         draft = Snapshots(request.to.uri, plan.app).begin()
         return Job(
             **msgspec.structs.asdict(settled),
@@ -221,8 +219,8 @@ class _Rebuild:
         report.note(*notes_of_part(job, self._plan, tasks))
         with opened_past(self._request, self._plan, taped=False) as past:
             check_same_topics(past.log, job.topics, topics_of(past.plan, past.log))
-        publish_outputs(job, self._plan, tasks)
-        with opened_past(self._request, self._plan, taped=False) as past:
+            if job.request.to.outputs != "none":
+                publish_outputs(job, tuple(one.outputs for one in tasks if one.outputs is not None))
             manifest = manifest_of(job, past, tasks, report.notes)
         Snapshots(self._request.to.uri, job.app).publish(manifest)
         report.uri = Place.at(job.folder).shown
@@ -245,7 +243,7 @@ def _discard(job: Job) -> None:
     if not (Place.at(job.folder) / MANIFEST).exists():
         Place.at(job.folder).remove_folder()
         if job.request.to.outputs != "none":
-            Place.at(outputs_folder(job)).remove_folder()
+            outputs_folder(job).remove_folder()
 
 
 def work_folder(request: Request, plan: Plan, id: str) -> Path:

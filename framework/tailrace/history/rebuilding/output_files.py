@@ -1,17 +1,15 @@
-"""Outputs of a task: as frames while it is under way, and as Parquet files."""
+"""Outputs of a rebuild: as frames while a task is under way, then as Parquet files, which a manifest names that is written last."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tailrace.core.records import Output
 from tailrace.history.rebuilding.job import Job
-from tailrace.history.rebuilding.output_watermarks import Mark
 from tailrace.history.rebuilding.results import OutputFile
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import pa, parquet
@@ -20,43 +18,43 @@ _ROWS = 50_000
 _READ_AT_ONCE = 20_000
 
 
+PARQUET = "parquet:"
+MANIFEST = "outputs.json"
+
+
 class Frame(NamedTuple):
-    """The outputs of a commit: the number of the first output, the outputs, and the commit's mark, if any."""
+    """The outputs of a commit: the number of the first output, and the outputs."""
 
     first: int
     outputs: list[Output]
-    mark: Mark | None = None
 
 
-class Marked:
-    """Iterates over frames, and collects their marks, each with the number of outputs up to it."""
+class OutputsManifest(msgspec.Struct, frozen=True):
+    """The files of a folder of outputs that count. The folder may also have files of failed attempts."""
 
-    def __init__(self, made: Iterable[Frame]) -> None:
-        self._made = made
-        self.marks: list[Mark] = []
-
-    def __iter__(self) -> Iterator[Frame]:
-        rows = 0
-        for one in self._made:
-            rows += len(one.outputs)
-            if one.mark is not None:
-                self.marks.append(msgspec.structs.replace(one.mark, rows=rows))
-            yield one
+    app: str
+    snapshot: str
+    """The snapshot of the same rebuild."""
+    files: tuple[OutputFile, ...]
 
 
-# --- as Parquet
-# ------------------------------------------------------------------------------------------------------
+def outputs_folder(job: Job) -> Place:
+    """The folder for the outputs of a job that writes them."""
+    return Place.at(job.request.to.outputs.removeprefix(PARQUET)) / job.app / job.snapshot
 
 
-PARQUET = "parquet:"
-
-
-def outputs_folder(job: Job) -> str:
-    """The folder for Parquet files of outputs: the requested place, or the work folder if topics get them."""
-    asked = job.request.to.outputs
-    if not asked.startswith(PARQUET):
-        return str(Path(job.work) / "outputs")
-    return (Place.at(asked.removeprefix(PARQUET)) / job.app / job.snapshot).uri
+def publish_outputs(job: Job, files: tuple[OutputFile, ...]) -> None:
+    """Name the files that count."""
+    folder = outputs_folder(job)
+    folder.make()
+    named = {one.name for one in files}
+    # Files of failed units, and of a driver that was killed while it wrote the manifest.
+    unfinished = ("outputs-", f".{MANIFEST}.")
+    for entry in folder.entries():
+        if entry.name.startswith(unfinished) and entry.name not in named:
+            (folder / entry.name).remove()
+    manifest = OutputsManifest(job.app, job.snapshot, files)
+    (folder / MANIFEST).write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
 
 
 def outputs_schema() -> Any:
@@ -75,15 +73,15 @@ def outputs_schema() -> Any:
     )
 
 
-def write_outputs(folder: str, partition: int, attempt: str, made: Iterable[Frame]) -> OutputFile:
-    """Write the outputs of a task to one Parquet file in a folder. The name carries the attempt."""
-    name = f"outputs-{partition:05d}-{attempt}.parquet"
-    place = Place.at(folder) / name
+def write_outputs(job: Job, partition: int, attempt: str, made: Iterable[Frame]) -> OutputFile:
+    """Write the outputs of a task to one Parquet file. The name carries the attempt."""
+    folder, name = outputs_folder(job), f"outputs-{partition:05d}-{attempt}.parquet"
+    place = folder / name
     schema, rows, first = outputs_schema(), 0, -1
-    Place.at(folder).make()
+    folder.make()
     with place.stream() as stream, parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
         held: list[tuple[int, Output]] = []
-        for start, outputs, _ in made:
+        for start, outputs in made:
             first = start if first < 0 else first
             held += enumerate(outputs, start)
             if len(held) >= _ROWS:
@@ -92,7 +90,7 @@ def write_outputs(folder: str, partition: int, attempt: str, made: Iterable[Fram
                 held = []
         rows += len(held)
         writer.write_table(_table(schema, partition, held))
-    size = next((one.size for one in Place.at(folder).entries() if one.name == name), 0)
+    size = next((one.size for one in folder.entries() if one.name == name), 0)
     return OutputFile(name, partition, max(first, 0), rows, size)
 
 
@@ -110,18 +108,12 @@ def _table(schema: Any, partition: int, made: Sequence[tuple[int, Output]]) -> A
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def read_outputs(place: Place, first: int = 0) -> Iterator[tuple[int, Output]]:
-    """The outputs in a file with their running numbers, without the first ``first`` ones."""
+def read_outputs(place: Place) -> Iterator[tuple[int, Output]]:
+    """The outputs in a file with their running numbers."""
     with place.open() as stream:
-        passed = 0
         for batch in parquet.ParquetFile(stream).iter_batches(_READ_AT_ONCE):
-            passed += batch.num_rows
-            if passed <= first:
-                continue
-            left = min(batch.num_rows, passed - first)
-            found = batch.slice(batch.num_rows - left)
             names = ("number", "topic", "key", "value", "timestamp", "headers")
-            *columns, times, headers = (found.column(name) for name in names)
+            *columns, times, headers = (batch.column(name) for name in names)
             pairs = headers.flatten()  # each as a dict of Python would take longer than all else
             header = zip(*(pairs.field(name).to_pylist() for name in ("key", "value")), strict=True)
             counts = headers.value_lengths().to_pylist()

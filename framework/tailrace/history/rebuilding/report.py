@@ -91,7 +91,7 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.rows += task.state.rows
         self.same_rows += task.rows.same
         self.other_rows += task.rows.different
-        self.written += sum(one.rows for one in task.outputs.files)
+        self.written += 0 if task.outputs is None else task.outputs.rows
         if task.rows.note:
             self.note(task.rows.note)
 

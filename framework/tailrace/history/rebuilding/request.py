@@ -59,7 +59,7 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     """The name of the savepoint; None: the snapshot is not a savepoint."""
     outputs: str = "none"
-    """``none``, ``parquet:URI``, or ``topic:SUFFIX``."""
+    """``none`` or ``parquet:URI``."""
     incremental: bool = False
     """Along the tape, from a base in the same place: the snapshot has only what has changed since the base, its parent."""
 

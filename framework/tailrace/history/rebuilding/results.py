@@ -10,7 +10,7 @@ each of which is filled in one place::
       TaskResult       for each task that the unit has brought to its end: its cut and its counts
         StateFiles     its rows in the snapshot
         RowComparison  the comparison of these rows with the service's
-        OutputFiles    its outputs
+        OutputFile     its outputs, if they are written
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tailrace.state.snapshots import FileInfo
 
 
 class OutputFile(msgspec.Struct, frozen=True):
-    """A file with outputs of one partition, in their order, in the folder of the outputs."""
+    """A file with outputs of one partition, in their order, in the folder of the outputs. Made by ``output_files.write_outputs``."""
 
     name: str
     partition: int
@@ -61,14 +61,6 @@ class RowComparison(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class OutputFiles(msgspec.Struct, frozen=True):
-    """The outputs of a task. Made by ``unit_files.write_frames``."""
-
-    files: tuple[OutputFile, ...] = ()
-    marks: bytes = b""
-    """Marks of the commits that the outputs belong to; see ``output_watermarks``."""
-
-
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """A task at the end of the rebuild. Without a cut it has never committed, and has no rows."""
 
@@ -81,7 +73,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of the task since the beginning of its history."""
     state: StateFiles = StateFiles()
     rows: RowComparison = RowComparison()
-    outputs: OutputFiles = OutputFiles()
+    outputs: OutputFile | None = None
     handled: dict[str, list[int]] = {}
     """See ``TaskEntry.handled``."""
 

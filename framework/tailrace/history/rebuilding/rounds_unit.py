@@ -45,10 +45,10 @@ from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
 from tailrace.history.rebuilding.canonical_history import OwnInputs
 from tailrace.history.rebuilding.canonical_unit import CanonicalRun, one_commit
 from tailrace.history.rebuilding.job import Job, Unit
-from tailrace.history.rebuilding.output_files import Frame
+from tailrace.history.rebuilding.output_files import Frame, write_outputs
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.rebuilding.results import OutputFiles, TaskResult, UnitResult
-from tailrace.history.rebuilding.unit_files import write_frames, write_rows
+from tailrace.history.rebuilding.results import TaskResult, UnitResult
+from tailrace.history.rebuilding.unit_files import write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 
 _AT_ONCE = 10_000
@@ -291,6 +291,6 @@ def run_gather(unit: Unit, past: HistorySource, work: WorkFolder, attempt: str) 
         cut=cut,
         totals=tape.decode_cut(cut).totals,
         state=write_rows(job, number, attempt, kept, mine[-1].schema),
-        outputs=write_frames(job, number, attempt, frames) if files else OutputFiles(),
+        outputs=write_outputs(job, number, attempt, frames) if files else None,
     )
     return UnitResult(unit=unit.name, attempt=attempt, tasks=(task,))

@@ -22,15 +22,14 @@ from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.failures import STOP_HINT, Failed
 from tailrace.history.rebuilding.following import Follower, Followers
 from tailrace.history.rebuilding.job import Unit
-from tailrace.history.rebuilding.output_files import Frame
-from tailrace.history.rebuilding.output_watermarks import mark_of, marks_wanted
+from tailrace.history.rebuilding.output_files import Frame, write_outputs
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.recorded_rows import compare_rows
 from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, whole
 from tailrace.history.rebuilding.request import task_settings
-from tailrace.history.rebuilding.results import OutputFiles, RowComparison, StateFiles, TaskResult, UnitResult
+from tailrace.history.rebuilding.results import RowComparison, StateFiles, TaskResult, UnitResult
 from tailrace.history.rebuilding.task_folder import TaskFolder
-from tailrace.history.rebuilding.unit_files import write_frames, write_rows
+from tailrace.history.rebuilding.unit_files import write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import StateMemory
 
@@ -200,13 +199,12 @@ class _TaskRun(TapeSink):
     def _take_outputs(self, task: Task, step: Step) -> None:
         """Take the outputs, numbered by their own count: the task's counts are those of the first run."""
         record, before = step.record, step.before.outputs
-        mark = mark_of(task, record) if marks_wanted(self._job) else None
         first = task.totals.outputs = before + self._more_outputs
         emitted = task.take_outputs()
         if self._sends is not None:
             self._sends.take(emitted, record.totals.outputs if step.whole else None)
-        if self._folder.outputs is not None and (emitted or mark):
-            self._folder.outputs.write(Frame(first, emitted, mark))
+        if self._folder.outputs is not None and emitted:
+            self._folder.outputs.write(Frame(first, emitted))
         if step.whole and self._keys is None:
             self._more_outputs += before + len(emitted) - record.totals.outputs
 
@@ -302,7 +300,7 @@ class _TaskRun(TapeSink):
             totals=self._replay.task.totals,
             state=state,
             rows=compared,
-            outputs=OutputFiles() if outputs is None else write_frames(job, number, attempt, outputs),
+            outputs=None if outputs is None else write_outputs(job, number, attempt, outputs),
         )
 
 

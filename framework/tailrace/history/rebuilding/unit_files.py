@@ -1,4 +1,4 @@
-"""The files of a task that a unit writes: rows and messages in flight for the snapshot, and outputs."""
+"""The files of a task that a unit writes: rows, and messages in flight."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator
 from tailrace.core import rows
 from tailrace.history.reading.in_flight import InFlight
 from tailrace.history.rebuilding.job import Job
-from tailrace.history.rebuilding.output_files import Frame, Marked, outputs_folder, write_outputs
-from tailrace.history.rebuilding.output_watermarks import encode_marks
 from tailrace.history.rebuilding.past import HistorySource
-from tailrace.history.rebuilding.results import OutputFiles, StateFiles
+from tailrace.history.rebuilding.results import StateFiles
 from tailrace.state.snapshots import write_task
 
 
@@ -57,10 +55,3 @@ def write_rows(
         messages = flight.messages(number)
         files = write_task(job.folder, number, attempt, counted, messages=messages, deleted=gone)
     return StateFiles(files, schema, counted.keys, counted.rows, tuple(counted.named), waiting)
-
-
-def write_frames(job: Job, number: int, attempt: str, made: Iterable[Frame]) -> OutputFiles:
-    """Write the outputs of a task, and collect their marks."""
-    marked = Marked(made)
-    file = write_outputs(outputs_folder(job), number, attempt, marked)
-    return OutputFiles((file,), encode_marks(marked.marks))

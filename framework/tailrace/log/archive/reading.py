@@ -224,10 +224,6 @@ class ArchivedLog:
         """Those of the log."""
         return {} if self.log is None else self.log.offsets_before_open_transactions(group, partitions)
 
-    def commit_order(self, _topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
-        """See ``Log.commit_order``: an archive does not keep it."""
-        return ()
-
     def _log_of(self, topic: str) -> OneCommitLog | None:
         """The log, if it has the topic."""
         return self.log if self.log is not None and topic in self.log.topics() else None

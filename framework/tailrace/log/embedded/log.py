@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
@@ -158,20 +158,6 @@ class EmbeddedLog:
         """
         with self._view.moment() as rows:
             return Ends(rows.state().commits, {topic: rows.ends(topic) for topic in topics})
-
-    def commit_order(self, topic: str, /) -> Iterator[tuple[TopicPartition, int]]:
-        """See ``Log.commit_order``.
-
-        Cleaning may merge several commits of a partition. Then only the last of them is returned.
-        """
-        with self._view.moment() as rows:
-            found = rows.topic(topic)
-            order = sorted(
-                (block.commits, number, block.end)
-                for number, place in enumerate(found.places)
-                for block in rows.blocks(place)
-            )
-        return iter([(TopicPartition(topic, number), end) for _, number, end in order])
 
     def compaction_paused(self, _topics: Iterable[str] = (), /) -> AbstractContextManager[None]:
         """Prevent cleaning inside the block, so that a compacted topic can be read as of a past offset.

@@ -140,9 +140,6 @@ class KafkaLog:
         finally:
             consumer.close()
 
-    def commit_order(self, _topic: str, /) -> Iterable[tuple[TopicPartition, int]]:
-        return ()
-
     def publications(self) -> Mapping[tuple[str, str], int | None]:
         found: dict[tuple[str, str], int | None] = {}
         names = self._cluster.names()
