@@ -21,10 +21,16 @@ from tailrace.core.engine.replay import Limits
 from tailrace.core.errors import OptionError, TailraceError
 from tailrace.history.reading.generations import changelog_in
 from tailrace.history.reading.same_topics import note_of_topics
-from tailrace.history.rebuilding.checked_request import checked
-from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.past import open_source
-from tailrace.history.rebuilding.request import Destination, Failures, Order, Request, Source
+from tailrace.history.rebuilding.request import (
+    PARQUET,
+    Destination,
+    Failures,
+    Order,
+    Request,
+    Source,
+    checked,
+)
 from tailrace.lab.differences import Counts, Made
 from tailrace.lab.first_events import First, Item, Paragraph, first_events, paragraphs_around
 from tailrace.lab.metrics import Measured, Metric, measure

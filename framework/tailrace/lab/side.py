@@ -31,10 +31,10 @@ from tailrace.history.rebuilding.code_digest import code_of
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import LocalEngine
 from tailrace.history.rebuilding.following import followers_in
-from tailrace.history.rebuilding.output_files import PARQUET, read_outputs
+from tailrace.history.rebuilding.output_files import read_outputs
 from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.request import PARQUET, Request
 from tailrace.history.rebuilding.results import Failure
 from tailrace.history.replay.replaying import seldom_collected
 from tailrace.lab.differences import Made, compare, partition_of_outputs, write_changed_keys

@@ -15,8 +15,8 @@ from tailrace.core.engine import tape
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.stretches import scan
-from tailrace.history.rebuilding.output_files import MANIFEST, PARQUET, OutputsManifest
-from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.output_files import MANIFEST, OutputsManifest
+from tailrace.history.rebuilding.request import PARQUET, Request
 from tailrace.log import TopicSettings
 from tailrace.log.embedded import EmbeddedLog
 from tailrace.processes.environment import timezones_version

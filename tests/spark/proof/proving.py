@@ -21,9 +21,9 @@ from tailrace.core.errors import TailraceError
 from tailrace.history.rebuilding.driver import rebuild
 from tailrace.history.rebuilding.engines import Engine, LocalEngine, OnProgress
 from tailrace.history.rebuilding.job import Unit
-from tailrace.history.rebuilding.output_files import MANIFEST, PARQUET
+from tailrace.history.rebuilding.output_files import MANIFEST
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Destination, Execution, Request, Source
+from tailrace.history.rebuilding.request import PARQUET, Destination, Execution, Request, Source
 from tailrace.history.rebuilding.results import UnitResult
 from tailrace.spark.engine import SparkEngine
 from tailrace.state.snapshots import Snapshots

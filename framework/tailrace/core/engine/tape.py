@@ -48,7 +48,7 @@ RUN, CLOCK, IDLE, UPSTREAM, ENDED, OPENED, RISEN = range(7)
 
 ALL = -1
 
-FORMAT = 11
+FORMAT = 12
 """The format of cuts and tapes."""
 
 
@@ -220,8 +220,6 @@ class TapeRecord(msgspec.Struct, array_like=True):
     """Watermarks of the operators; empty in a record with a base."""
     channels: list[str] = []
     """Names of the channels, whose numbers follow those of the inputs; set together with ``inputs``."""
-    holds: dict[str, int] = {}
-    """If the commit is within a drain: by actor, the time of the first due timer that has not fired."""
     identity: bytes = b""
     """The identity of the commit."""
     nonce: bytes = b""

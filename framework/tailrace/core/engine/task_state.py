@@ -410,9 +410,6 @@ class TaskState:
             operators=[one.name for one in plan.operators] if first else None,
             watermarks=list(of_operator),
             channels=list(plan.sources[len(plan.inputs) :]) if first else [],
-            holds={
-                one.name: held for one in plan.actors if (held := self._firing.held_ms(one.index)) is not None
-            },
             identity=cut.identity,
             nonce=self._nonce if first else b"",
             within_drain=self._firing.is_due(),  # not at its end, or ended by a failure

@@ -36,8 +36,7 @@ from tailrace.history.rebuilding.output_files import Frame, write_outputs
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.results import TaskResult, UnitResult
-from tailrace.history.rebuilding.task_folder import TaskFolder
-from tailrace.history.rebuilding.unit_files import write_rows
+from tailrace.history.rebuilding.task_folder import TaskFolder, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import StateMemory
 

@@ -24,7 +24,6 @@ from tailrace.core.engine import tape
 from tailrace.core.errors import OptionError, SendsDifferError
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.same_topics import check_same_topics
-from tailrace.history.rebuilding.checked_request import checked
 from tailrace.history.rebuilding.code_digest import changed, code_of
 from tailrace.history.rebuilding.engines import Engine, LocalEngine
 from tailrace.history.rebuilding.job import Job, Unit, UnitKind
@@ -33,7 +32,7 @@ from tailrace.history.rebuilding.output_files import outputs_folder, publish_out
 from tailrace.history.rebuilding.past import open_source, opened_past
 from tailrace.history.rebuilding.recorded_sends import compares_before
 from tailrace.history.rebuilding.report import RebuildReport, report_of
-from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.request import Request, checked
 from tailrace.history.rebuilding.results import TaskResult, UnitResult, Work
 from tailrace.history.rebuilding.targets import settle
 from tailrace.history.rebuilding.work_folder import UnitProgress, WorkFolder

@@ -10,6 +10,7 @@ import msgspec
 
 from tailrace.core.records import Output
 from tailrace.history.rebuilding.job import Job
+from tailrace.history.rebuilding.request import PARQUET
 from tailrace.history.rebuilding.results import OutputFile
 from tailrace.state.snapshots import Place
 from tailrace.state.snapshots.arrow import pa, parquet
@@ -18,7 +19,6 @@ _ROWS = 50_000
 _READ_AT_ONCE = 20_000
 
 
-PARQUET = "parquet:"
 MANIFEST = "outputs.json"
 
 

@@ -12,10 +12,9 @@ import msgspec
 from tailrace.core.counting import counted
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
-from tailrace.history.rebuilding.checked_request import checked
 from tailrace.history.rebuilding.job import Settled
 from tailrace.history.rebuilding.past import HistorySource, opened_past
-from tailrace.history.rebuilding.request import Request
+from tailrace.history.rebuilding.request import Request, checked
 from tailrace.history.rebuilding.targets import settle
 from tailrace.processes.app_loading import find_app
 from tailrace.state.snapshots import Snapshots

@@ -18,19 +18,26 @@ A request is a value: it is encoded into the job, and its encoding is part of th
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.core.declare.topic import OnError
 from tailrace.core.engine.replay import Limit, Limits
 from tailrace.core.engine.settings import TaskSettings
+from tailrace.core.errors import OptionError, UsageError
 from tailrace.log.interface import Ends
+from tailrace.log.opening import is_url
 from tailrace.processes.environment import timezones_version
+from tailrace.state.snapshots import Place
 
 Order: TypeAlias = Literal["auto", "tape", "canonical"]
+PARQUET = "parquet:"
+"""Before the place of outputs."""
 StoreKind: TypeAlias = Literal["rocks", "memory"]
 
 
@@ -111,7 +118,60 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     def limit(self, partition: int) -> Limit | None:
         """Where the task of a partition stops."""
-        return replace(self.until.of(partition), as_of_ms=self.as_of_ms) if self.limited else None
+        return dataclasses.replace(self.until.of(partition), as_of_ms=self.as_of_ms) if self.limited else None
+
+
+def checked(request: Request) -> Request:
+    """The request with absolute paths, so that it does not depend on a working folder.
+
+    Raises:
+        UsageError: An option has a wrong type or value.
+    """
+    _check_types(request)
+    if request.to.outputs != "none" and not request.to.outputs.startswith(PARQUET):
+        raise OptionError(
+            f"outputs cannot go to {request.to.outputs!r}",
+            hint=f"Use none or {PARQUET}URI. To have them in a topic, append what these files hold: tailrace log append, or Spark.",
+        )
+    source, work = request.source, request.execution.work
+    if request.to.incremental:
+        _check_incremental(request)
+    return replace(
+        request,
+        source=replace(
+            source,
+            log=source.log if is_url(source.log) else str(Path(source.log).absolute()),
+            archive=None if source.archive is None else Place.at(source.archive).uri,
+            base=None if source.base is None else Place.at(source.base).uri,
+        ),
+        to=replace(request.to, uri=Place.at(request.to.uri).uri),
+        execution=replace(request.execution, work=None if work is None else str(Path(work).absolute())),
+    )
+
+
+def _check_incremental(request: Request) -> None:
+    base = request.source.base
+    if request.order != "tape" or request.partial:
+        raise OptionError(
+            "an incremental snapshot is made along the tape, of all keys, to the last commit",
+            hint="Make a full one.",
+        )
+    if base is None or Place.at(base).uri != Place.at(request.to.uri).uri:
+        raise OptionError(
+            "an incremental snapshot lies where its parent does, from which it continues",
+            hint="Name a base in the place of the snapshot.",
+        )
+
+
+def _check_types(request: Request) -> None:
+    """Refuse values of wrong types, which structs do not look at: a snapshot could not be read again."""
+    try:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=Request)
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise UsageError(
+            f"the request has an option of a wrong type or value: {error}",
+            hint='See tailrace.history.rebuilding.request; app= is a text such as "package.module:app".',
+        ) from None
 
 
 def task_settings() -> TaskSettings:

@@ -41,7 +41,7 @@ class OutputFile(msgspec.Struct, frozen=True):
 
 
 class StateFiles(msgspec.Struct, frozen=True):
-    """The rows of a task in the snapshot. Made by ``unit_files.write_rows``."""
+    """The rows of a task in the snapshot. Made by ``task_folder.write_rows``."""
 
     files: tuple[FileInfo, ...] = ()
     schema: bytes = b""

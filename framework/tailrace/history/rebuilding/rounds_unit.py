@@ -48,7 +48,7 @@ from tailrace.history.rebuilding.job import Job, Unit
 from tailrace.history.rebuilding.output_files import Frame, write_outputs
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.results import TaskResult, UnitResult
-from tailrace.history.rebuilding.unit_files import write_rows
+from tailrace.history.rebuilding.task_folder import write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 
 _AT_ONCE = 10_000

@@ -28,8 +28,7 @@ from tailrace.history.rebuilding.recorded_rows import compare_rows
 from tailrace.history.rebuilding.recorded_sends import Sends, compares_sends, whole
 from tailrace.history.rebuilding.request import task_settings
 from tailrace.history.rebuilding.results import RowComparison, StateFiles, TaskResult, UnitResult
-from tailrace.history.rebuilding.task_folder import TaskFolder
-from tailrace.history.rebuilding.unit_files import write_rows
+from tailrace.history.rebuilding.task_folder import TaskFolder, write_rows
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.state import StateMemory
 

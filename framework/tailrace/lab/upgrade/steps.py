@@ -51,9 +51,8 @@ from tailrace.core.names import changelog_of, transactional_id
 from tailrace.history.dead_letters.handled import reopen_letters
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.engines import Where
-from tailrace.history.rebuilding.output_files import PARQUET
 from tailrace.history.rebuilding.report import RebuildReport
-from tailrace.history.rebuilding.request import Destination, Execution, Order, Request, Source
+from tailrace.history.rebuilding.request import PARQUET, Destination, Execution, Order, Request, Source
 from tailrace.lab.upgrade.corrections import Correction
 from tailrace.lab.upgrade.generation import close_generation
 from tailrace.lab.upgrade.tasks import AboutVersion
