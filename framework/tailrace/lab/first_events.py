@@ -33,8 +33,12 @@ from tailrace.core.engine.units import TIMER
 from tailrace.core.errors import TailraceError
 from tailrace.core.records import RawOutput
 from tailrace.core.values.partitioner import partition_of
+from tailrace.history.rebuilding.canonical_unit import run_canonical
+from tailrace.history.rebuilding.driver import settled_job
+from tailrace.history.rebuilding.job import Unit
+from tailrace.history.rebuilding.past import opened_past
 from tailrace.history.rebuilding.request import Execution, Request, StoreKind
-from tailrace.history.rebuilding.trial import trial
+from tailrace.history.rebuilding.tape_unit import run_task
 from tailrace.history.rebuilding.work_folder import WorkFolder
 from tailrace.history.replay.trace import Part, Trace
 from tailrace.lab.database import connected, quoted
@@ -263,8 +267,11 @@ def record_steps(
     """
     store: StoreKind = "memory" if request.order == "tape" else "rocks"  # of some keys, or perhaps of all
     request = replace(request, to=replace(request.to, outputs="none"), execution=Execution(store=store))
+    job = settled_job(request)
+    taped, work = job.order == "tape", WorkFolder(Path(job.work))
+    work.make()
     recorder = _Recorder(plan, items, traced, both, file, every=every)
-    with closing(recorder), trial(request, WorkFolder) as (job, _, run):
+    with closing(recorder), opened_past(job.request, plan, taped=taped) as past:
         for number in (None,) if job.delivers_sends else range(plan.partitions):
             recorder.partition = number
             here = {
@@ -273,7 +280,9 @@ def record_steps(
                 if number in (None, partition_of(one.key, plan.partitions))
             }
             if here:
-                run(number or 0, Watch(recorder, here))
+                unit = Unit(job=job, kind="task" if taped else "canonical", partition=number or 0)
+                run = run_task if taped else run_canonical
+                run(unit, past, work, "steps", Watch(recorder, here))
                 recorder.end()
 
 
