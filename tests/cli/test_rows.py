@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 import pydantic
@@ -157,6 +157,11 @@ class Place(TypedDict):
     name: str
 
 
+class Pair(NamedTuple):
+    one: int
+    other: float
+
+
 class Cells(msgspec.Struct):
     when: datetime | None = None
     share: float | None = None
@@ -166,6 +171,7 @@ class Cells(msgspec.Struct):
     shares: set[float] = set()
     by_share: dict[float, str] = {}
     place: Place | None = None
+    pair: Pair | None = None
 
 
 cells = app.topic("cells", Cells)
@@ -247,6 +253,7 @@ def test_a_cell_that_its_field_cannot_hold_exactly_is_invalid(
         ('{"share":9007199254740993}', "'share' is 9007199254740993: as a float it is 9007199254740992.0"),
         ('{"ports":[{"name":"x","depth":9007199254740993}]}', "'ports[0].depth' is 9007199254740993"),
         ('{"shares":[9007199254740993]}', "'shares' has 9007199254740993"),
+        ('{"pair":[1,9007199254740993]}', "'pair[1]' is 9007199254740993"),
     ],
 )
 def test_a_number_of_json_that_its_field_cannot_hold_exactly_is_invalid(line: str, why: str) -> None:

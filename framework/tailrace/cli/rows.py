@@ -326,7 +326,7 @@ def _parts(value: Any) -> Mapping[Any, Any]:
 def _by_name(parts: Any) -> dict[Any, Any]:
     if hasattr(parts, "keys"):
         return dict(parts)
-    return dict(enumerate[Any](parts if isinstance(parts, (list, tuple)) else ()))
+    return dict(enumerate[Any](parts)) if issubclass(parts.__class__, (list, tuple)) else {}
 
 
 @cache
