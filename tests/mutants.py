@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
     survived: list[str] = []
     for one in runs(chosen, seeds=SEEDS, patience_s=TIMES_SLOWER * slowest_s, at_once=AT_ONCE):
-        said = {NOTICED: "noticed ", SURVIVED: "SURVIVED"}.get(one.ended, "ended   ")
+        said = {NOTICED: "noticed ", SURVIVED: "SURVIVED"}.get(one.ended, f"ended {one.ended:2}")
         survived += [one.mutant.name] if one.ended == SURVIVED else []
         _say(f"{one.took_s:6.1f} s  {said}  {one.mutant.name}")
     share = 1 - len(survived) / len(chosen)
