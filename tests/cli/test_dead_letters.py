@@ -1,10 +1,9 @@
-"""``tailrace dead-letters``: list, show, redrive, on what a real run could not handle."""
+"""``tailrace dead-letters``: list, show, redrive, drop, on what a real run could not handle."""
 
 from __future__ import annotations
 
 import re
 import time
-from typing import Any
 
 import msgspec
 import pytest
@@ -80,10 +79,7 @@ def test_dead_letters_are_listed_with_reason_and_origin(ran) -> None:
     text = done("dead-letters", "list", "shop", "--log", ran)
     assert "ValueError: 13 brings bad luck" in text.out
     assert "timer of Customer" in text.out
-    assert text.err.splitlines() == [
-        "5 dead letters: 4 handler-failed, 1 undecodable.",
-        "Timers have no record to redrive: 'tailrace rebuild --order canonical' fires them in their place.",
-    ]
+    assert text.err.splitlines() == ["5 open dead letters: 4 handler-failed, 1 undecodable."]
 
 
 def test_a_dead_letter_is_shown_with_its_record_and_traceback(ran) -> None:
@@ -93,7 +89,7 @@ def test_a_dead_letter_is_shown_with_its_record_and_traceback(ran) -> None:
     assert "handler:  Customer.bought" in shown
     assert "key:      b" in shown
     assert '"cents":13' in shown
-    assert "redriven: no" in shown
+    assert "closed:   no" in shown
     assert "brings bad luck" in shown.splitlines()[-1]
     assert "Traceback" in shown
     (said,) = done("dead-letters", "show", SHOP, id_, "--json", "--log", ran).lines
@@ -105,20 +101,20 @@ def test_what_is_redriven_is_handled_once_however_often_it_is_asked_for(ran, mon
     before = totals(ran)
     monkeypatch.setattr(shop, "REFUSED", set())
     first = redrive(ran, "--reason", "handler-failed")
-    assert (len(first["sent"]), first["before"], len(first["without_record"])) == (3, [], 1)
+    assert (len(first["done"]), first["before"], len(first["without_record"])) == (3, [], 1)
     again = redrive(ran, "--reason", "handler-failed")
-    assert (again["sent"], sorted(again["before"])) == ([], sorted(first["sent"]))
+    assert (again["done"], sorted(again["before"])) == ([], sorted(first["done"]))
     go(ran)
     # Event time has gone on, and the topic routes late events: redriven ones are handled all the same.
     assert len(totals(ran)) == len(before) + 3
     assert b'{"customer":"a","cents":17}' in totals(ran)
-    assert len(listed(ran)) == 5
-    assert len(listed(ran, "--pending")) == 2
+    assert len(listed(ran)) == 2
+    assert len(listed(ran, "--all")) == 5
 
 
 def test_a_redriven_record_is_the_original_and_says_that_it_was(ran) -> None:
     (letter,) = listed(ran, "--reason", "undecodable")
-    assert redrive(ran, "--id", letter["id"])["sent"] == [letter["id"]]
+    assert redrive(ran, "--id", letter["id"])["done"] == [letter["id"]]
     (number, first), (_, again) = [
         (number, record) for number, record in records(ran, "purchases") if record.value == b"no purchase"
     ]
@@ -134,51 +130,44 @@ def test_a_record_that_fails_again_makes_another_letter_that_can_be_redriven(ran
     (letter,) = listed(ran, "--reason", "undecodable")
     redrive(ran, "--id", letter["id"])
     go(ran)
-    old, new = listed(ran, "--reason", "undecodable")
-    assert (old["redriven"], new["redriven"]) == (True, False)
-    assert (old["outcome"], old["failed_as"], new["outcome"]) == ("failed", new["id"], "pending")
-    assert f"failed again: {new['id']}" in done("dead-letters", "list", "shop", "--log", ran).out
-    assert f"failed again: {new['id']}" in done("dead-letters", "show", "shop", old["id"], "--log", ran).out
-    assert redrive(ran, "--id", new["id"])["sent"] == [new["id"]]
+    (new,) = listed(ran, "--reason", "undecodable")
+    assert new["id"] != letter["id"]
+    assert redrive(ran, "--id", new["id"])["done"] == [new["id"]]
     found = [record for _, record in records(ran, "purchases") if record.value == b"no purchase"]
     assert [name for name, _ in found[-1].headers] == ["trace", "tailrace-redriven", "tailrace-redriven"]
 
 
-def test_a_letter_says_when_it_was_redriven_and_what_became_of_its_record(ran, monkeypatch) -> None:
+def test_a_letter_says_when_it_was_redriven_or_dropped(ran) -> None:
     before = time.time_ns() // 1_000_000
-    monkeypatch.setattr(shop, "REFUSED", set())
-    letter, *_ = [one for one in listed(ran, "--reason", "handler-failed") if one["topic"] is not None]
-    assert (letter["outcome"], letter["redriven_ms"]) == ("pending", None)
+    letter, other, *_ = [one for one in listed(ran, "--reason", "handler-failed") if one["topic"] is not None]
+    assert (letter["closed"], letter["closed_ms"]) == (None, None)
     redrive(ran, "--id", letter["id"])
-
-    def became() -> dict[str, Any]:
-        return next(one for one in listed(ran) if one["id"] == letter["id"])
-
-    assert became()["outcome"] == "unread"
-    assert before <= became()["redriven_ms"] <= time.time_ns() // 1_000_000
-    assert ", not read yet" in done("dead-letters", "show", SHOP, letter["id"], "--log", ran).out
-    go(ran)
-    assert became()["outcome"] == "handled"
-    assert re.search(r"redriven 20\S+Z, handled", done("dead-letters", "list", "shop", "--log", ran).out)
-    assert re.search(
-        r"redriven: 20\S+Z, handled", done("dead-letters", "show", SHOP, letter["id"], "--log", ran).out
-    )
+    said = done("dead-letters", "drop", SHOP, "--id", other["id"], "--log", ran).out
+    assert said == "1 dead letter was dropped.\n"
+    found = {one["id"]: one for one in listed(ran, "--all")}
+    assert (found[letter["id"]]["closed"], found[other["id"]]["closed"]) == ("redriven", "dropped")
+    assert before <= found[letter["id"]]["closed_ms"] <= time.time_ns() // 1_000_000
+    text = done("dead-letters", "list", "shop", "--all", "--log", ran)
+    assert re.search(r"redriven 20\S+Z", text.out)
+    assert text.err.startswith("5 dead letters: ")
+    shown = done("dead-letters", "show", SHOP, other["id"], "--log", ran).out
+    assert re.search(r"closed:   dropped 20\S+Z", shown)
+    assert not redrive(ran, "--id", other["id"])["done"]
 
 
-def test_a_letter_of_a_timer_says_that_it_cannot_be_redriven_and_what_to_do(ran) -> None:
+def test_a_letter_of_a_timer_cannot_be_redriven_but_dropped(ran) -> None:
     (letter,) = [one for one in listed(ran) if one["timer"] is not None]
-    assert letter["outcome"] == "timer"
-    assert "cannot be redriven: a timer" in done("dead-letters", "list", "shop", "--log", ran).out
-    shown = done("dead-letters", "show", SHOP, letter["id"], "--log", ran).out
-    assert "'tailrace rebuild --order canonical' fires them" in shown
     said = done("dead-letters", "redrive", SHOP, "--id", letter["id"], "--log", ran).out
-    assert "'tailrace rebuild --order canonical' fires them" in said
+    assert "which have no record to append again" in said
+    assert letter["id"] in {one["id"] for one in listed(ran)}
+    done("dead-letters", "drop", SHOP, "--id", letter["id"], "--log", ran)
+    assert letter["id"] not in {one["id"] for one in listed(ran)}
 
 
 def test_a_dry_run_changes_nothing(ran) -> None:
     before = done("log", "list", "--json", "--log", ran).out
     would = redrive(ran, "--all", "--dry-run")
-    assert len(would["sent"]) == 4
+    assert len(would["done"]) == 4
     assert done("log", "list", "--json", "--log", ran).out == before
     said = done("dead-letters", "redrive", SHOP, "--all", "--dry-run", "--log", ran).out
     assert said.startswith("4 dead letters would be redriven.\n1 dead letter came from timers")
@@ -199,6 +188,7 @@ def test_a_record_without_a_key_goes_back_to_its_partition(tmp_path) -> None:
     ("arguments", "code", "said"),
     [
         (["redrive", "shop"], 2, "Name the dead letters: --id, --reason, or --all."),
+        (["drop", "shop"], 2, "Name the dead letters: --id, --reason, or --all."),
         (["redrive", "shop", "--all", "--id", "0-1"], 2, "Name the dead letters"),
         (["redrive", "shop", "--id", "17"], 2, "'17' is not the id of a dead letter, such as 2-17."),
         (["redrive", "shop", "--id", "0-99"], 1, "there is no dead letter 0-99"),

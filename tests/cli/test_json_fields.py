@@ -71,6 +71,7 @@ def test_the_fields_are_those_that_are_documented(place: Path, tmp_path: Path, c
         "dead-letters list": ["shop"],
         "dead-letters show": ["shop", "ID"],
         "dead-letters redrive": ["shop", "--all", "--dry-run"],
+        "dead-letters drop": ["shop", "--all", "--dry-run"],
         "explore": [SHOP, "--schedules", 1],
         "export": [SHOP, "--to", "parquet", tmp_path / "out"],
         "faust import": [TAKEOVER, "--from", "faust://shop-faust/counts"],

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.core.engine.redriven import REDRIVEN_HEADER, redriven_header
+from tailrace.core.engine.redriven import redrives_in
 from tailrace.core.errors import CommitUnknownError, FencedError, UnknownTopicError
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.dead_letters.letters import dead_letters, notes, read, redrive
-from tailrace.history.dead_letters.outcomes import Outcome, letters_with_outcomes, offsets_of
+from tailrace.history.dead_letters.letters import dead_letters, read
+from tailrace.history.dead_letters.redriving import Closed, close_letters, closed_letters, open_letters
 from tailrace.history.reading.stretches import scan
 from tailrace.log import TopicSettings
-from tailrace.log.interface import TopicPartition
 from tailrace.testing import MemoryLog
 
 
@@ -42,21 +41,25 @@ def everything(_) -> bool:
     return True
 
 
+def redrive(log, app="app", wanted=everything, now_ms=0) -> Closed:
+    return close_letters(log, app, "redriven", wanted, now_ms=now_ms)
+
+
 def test_each_letter_is_redriven_once(log) -> None:
-    assert len(redrive(log, "app", everything, now_ms=0).sent) == 10
-    assert redrive(log, "app", everything, now_ms=0).sent == []
+    assert len(redrive(log).done) == 10
+    assert redrive(log).done == []
     assert values(log) == list(range(10))
-    assert len(notes(log, "app")) == 10
+    assert len(closed_letters(log, "app")) == 10
 
 
 def test_of_two_who_redrive_at_once_one_is_fenced_and_nothing_is_doubled(log) -> None:
     def interrupted(one) -> bool:
         if one.record.value == b"5":
-            assert len(redrive(log, "app", everything, now_ms=0).sent) == 10
+            assert len(redrive(log).done) == 10
         return True
 
     with pytest.raises(FencedError):
-        redrive(log, "app", interrupted, now_ms=0)
+        redrive(log, wanted=interrupted)
     assert values(log) == list(range(10))
 
 
@@ -65,11 +68,11 @@ def test_what_another_redrives_before_the_writer_is_taken_over_is_left_out(log, 
 
     def writer(transactional_id: str):
         monkeypatch.undo()
-        assert len(redrive(log, "app", everything, now_ms=0).sent) == 10
+        assert len(redrive(log).done) == 10
         return genuine(transactional_id)
 
     monkeypatch.setattr(log, "writer", writer)
-    assert len(redrive(log, "app", everything, now_ms=0).before) == 10
+    assert len(redrive(log).before) == 10
     assert values(log) == list(range(10))
 
 
@@ -86,50 +89,43 @@ def test_a_commit_of_unknown_outcome_is_settled_by_redriving_again(log, took_eff
 
     monkeypatch.setattr(type(writer), "commit", cut_short)
     with pytest.raises(CommitUnknownError):
-        redrive(log, "app", everything, now_ms=0)
-    redrive(log, "app", everything, now_ms=0)
+        redrive(log)
+    redrive(log)
     assert values(log) == list(range(10))
 
 
-def test_the_note_of_a_redrive_leads_to_the_record(log) -> None:
-    """Though what is appended meanwhile moves it on."""
-    log.append("in", b"k1", b"another", 0)
-    ids = redrive(log, "app", everything, now_ms=77).sent
-    found = notes(log, "app")
-    assert {one.at_ms for one in found.values()} == {77}
-    assert sorted(found) == sorted(ids)
-    offsets = offsets_of(log, "app", found)
+def test_a_redriven_record_names_its_letter_and_its_original(log) -> None:
+    ids = redrive(log, now_ms=77).done
+    assert closed_letters(log, "app") == dict.fromkeys(ids, ("redriven", 77))
+    found = {
+        record.value: redrives_in(record.headers)[-1]
+        for number in range(2)
+        for record in scan(log, "in", number)
+    }
     for one in dead_letters(log, "app"):
-        place = found[one.id].partition, offsets[one.id]
-        (record,) = scan(log, "in", *place, place[1] + 1)
-        assert record.value == one.record.value
-        assert found[one.id].origin == (1, one.origin_offset)
+        again = found[one.record.value]
+        assert (again.topic, again.id, again.origin) == ("app.dead-letters", one.id, (1, one.origin_offset))
 
 
-def test_what_became_of_a_letter_is_told_as_far_as_the_log_tells_it() -> None:
-    log, topic = MemoryLog(), "app.dead-letters"
-    for name in ("in", "other", topic):
-        log.create_topic(name, TopicSettings(1))
+def test_a_letter_is_open_until_it_is_redriven_or_dropped(log) -> None:
     writer = log.writer("task")
-    writer.append([letter(number) for number in range(4)] + [letter(4, topic="other"), letter(5, topic=None)])
+    writer.append([letter(10, topic=None)])
     writer.commit()
-    ids = [one.id for one in dead_letters(log, "app")]
-    redrive(log, "app", lambda one: one.id != ids[3], now_ms=7)
-    again = ((REDRIVEN_HEADER, f"{topic}/{ids[1]}".encode()), *letter(1).headers[1:])
-    writer.append([Output(topic, b"k", b"1", 0, again)])
-    writer.commit({TopicPartition("in", 0): 2}, "app")
-    found = letters_with_outcomes(log, "app")
-    new = found[-1][0].id
-    assert [outcome for _, outcome in found] == [
-        Outcome("handled", 7),
-        Outcome("failed", 7, new),
-        Outcome("unread", 7),
-        Outcome("pending"),
-        Outcome("redriven", 7),  # the app has never read that topic
-        Outcome("timer"),
-        Outcome("pending"),
-    ]
-    assert letters_with_outcomes(log, "app", lambda one: one.id == ids[0]) == found[:1]
+    ids = [one.id for one in open_letters(log, "app")]
+    assert redrive(log, wanted=lambda one: one.id == ids[0]).done == ids[:1]
+    timer = next(one.id for one in dead_letters(log, "app") if one.topic is None)
+    found = redrive(log, wanted=lambda one: one.id == timer)
+    assert found == Closed([], [], [timer], [], [])
+
+    def drop(*wanted: str, dry_run: bool = False) -> Closed:
+        return close_letters(log, "app", "dropped", lambda one: one.id in wanted, now_ms=5, dry_run=dry_run)
+
+    assert drop(timer, dry_run=True).done == [timer]
+    assert sorted(drop(ids[0], ids[1], timer).done) == sorted((ids[1], timer))
+    assert drop(timer).before == [timer]
+    assert {one.id for one in open_letters(log, "app")} == {*ids} - {ids[0], ids[1], timer}
+    assert len(redrive(log).before) == 3
+    assert len(values(log)) == 9, "what was dropped is not appended"
 
 
 def test_nothing_is_marked_of_what_could_not_be_appended(log) -> None:
@@ -137,8 +133,8 @@ def test_nothing_is_marked_of_what_could_not_be_appended(log) -> None:
     writer.append([letter(10, b"a", topic="gone")])
     writer.commit()
     with pytest.raises(UnknownTopicError):
-        redrive(log, "app", everything, now_ms=0)
-    assert (values(log), notes(log, "app")) == ([], {})
+        redrive(log)
+    assert (values(log), closed_letters(log, "app")) == ([], {})
 
 
 def test_an_app_that_never_ran_has_no_dead_letters(log) -> None:
@@ -161,20 +157,3 @@ def test_the_headers_of_the_last_failure_count_and_the_others_are_the_record_s_o
 def test_a_record_without_any_of_our_headers_is_shown_all_the_same() -> None:
     found = read(0, InputRecord(0, 0, None, None, (("x", b"\xff"),)))
     assert (found.reason, found.topic, found.record.headers) == ("foreign", None, (("x", b"\xff"),))
-
-
-def test_a_letter_is_not_taken_for_the_failure_of_one_with_its_id_in_a_deleted_topic() -> None:
-    """Its record was redriven for letter 0-0 of the topic that was there before; it failed again as letter 0-0 of the new one."""
-    log = MemoryLog()
-    for topic in ("in", "app.dead-letters"):
-        log.create_topic(topic, TopicSettings(1))
-    said = {"reason": "handler-failed", "topic": "in", "partition": "0", "offset": "1"}
-    headers = tuple((f"tailrace-{name}", value.encode()) for name, value in said.items())
-    again = redriven_header("app.dead-letters", "0-0", (0, 0))
-    writer = log.writer("task")
-    writer.append([Output("in", b"k", b"1", 1), Output("in", b"k", b"1", 2)])
-    writer.append([Output("app.dead-letters", b"k", b"1", 3, (again, *headers))])
-    writer.commit()
-    assert redrive(log, "app", lambda _: True, now_ms=4).sent == ["0-0"]
-    ((_, outcome),) = letters_with_outcomes(log, "app")
-    assert (outcome.state, outcome.failed_as) == ("redriven", None)

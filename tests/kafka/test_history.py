@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.cli import arguments
 from tailrace.core.records import Output
-from tailrace.history.dead_letters import letters
+from tailrace.history.dead_letters.redriving import close_letters
 from tailrace.history.moving.moving import move_apps
 from tailrace.history.reading.app_topics import prepare_topics
 from tailrace.history.reading.stretches import scan
@@ -132,11 +132,11 @@ def test_a_dead_letter_is_listed_and_redriven_once_also_after_a_move(
     assert letter["reason"] == "wrong-type"
     for sent in (1, 0):
         ended = json.loads(tailrace("dead-letters", "redrive", APP, "--all", "--log", url, "--json"))
-        assert len(ended["sent"]) == sent
+        assert len(ended["done"]) == sent
     with closing(KafkaLog(url)) as log, closing(KafkaLog(kafka_url)) as moved:
         move_apps([PLAN], log, moved)
-        again = letters.redrive(moved, PLAN.app, lambda _: True, now_ms=1)
-        assert (again.sent, again.before) == ([], [letter["id"]])
+        again = close_letters(moved, PLAN.app, "redriven", lambda _: True, now_ms=1)
+        assert (again.done, again.before) == ([], [letter["id"]])
 
 
 def test_a_letter_is_not_taken_for_one_of_a_topic_that_was_there_before(
@@ -149,8 +149,8 @@ def test_a_letter_is_not_taken_for_one_of_a_topic_that_was_there_before(
         with closing(KafkaLog(kafka_url)) as other:
             prepare_topics(other, PLAN)
             other.append_all([Output(PLAN.dead_letters_topic, None, number, 1, headers)], 0)
-            assert letters.redrive(other, PLAN.app, lambda _: True, now_ms=1).sent == ["0-0"]
-            assert letters.redrive(other, PLAN.app, lambda _: True, now_ms=1).before == ["0-0"]
+            assert close_letters(other, PLAN.app, "redriven", lambda _: True, now_ms=1).done == ["0-0"]
+            assert close_letters(other, PLAN.app, "redriven", lambda _: True, now_ms=1).before == ["0-0"]
         Outside(kafka_url).delete(PLAN.dead_letters_topic)
     values = [one.value for number in range(PLAN.partitions) for one in scan(log, "seen", number)]
     assert sorted(filter(None, values)) == [b"0", b"1"]

@@ -77,7 +77,7 @@ class Under(NamedTuple):
 
     version: Version
     canonical: bool = False
-    """In canonical order: then what had failed is handled, where it is or where it was redriven."""
+    """In canonical order: then what had failed is handled in its place."""
 
 
 Happened: TypeAlias = Run | Dropped | Replaced
@@ -172,7 +172,7 @@ def world_after(history: Sequence[Happened], partitions: int, under: Under | Non
 
 
 def _canonical(history: Sequence[Happened], partitions: int, version: Version) -> World:
-    """What a rebuild in canonical order comes to: all events at once, what had failed where it was redriven last.
+    """What a rebuild in canonical order comes to: all events at once, each where it came first.
 
     Only the last run ends, if it did.
     """
@@ -180,7 +180,7 @@ def _canonical(history: Sequence[Happened], partitions: int, version: Version) -
     events = [one for run in runs for one in run.events]
     if version.notes and any(one.late or one.redriven for one in events):
         raise Undecided
-    last = {event: at for at, (event, *_) in enumerate(events)}
+    first = {event: at for at, (event, *_) in reversed([*enumerate(events)])}
     world = World(partitions)
     for at, (event, *_) in enumerate(events):
         if isinstance(event, Note):
@@ -188,7 +188,7 @@ def _canonical(history: Sequence[Happened], partitions: int, version: Version) -
         task = world.partition(event.shop)
         late = event.at <= world.watermarks.get(("Shop", task), 0)
         _see(world, "sales", event)
-        if last[event] == at and (event.amount != UNLUCKY or not version.faulty):
+        if first[event] == at and (event.amount != UNLUCKY or not version.faulty):
             _sell(world, version, event, late=late)
         if not version.notes:
             _rise(

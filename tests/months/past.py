@@ -147,6 +147,8 @@ def _replace(service: Service, made: Rebuilt, *, moved: bool = False) -> None:
             service.history = before
             return
     service.snapshots = ""
+    if made.under.canonical and not made.under.version.faulty:
+        service.done("dead-letters", "drop", "months", "--all")  # they are handled in their places
     service.run_to_end(*options)  # a second time it does nothing more
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 import tailrace as tr
 from tailrace.core.durations import NO_WATERMARK
-from tailrace.history.dead_letters.letters import redrive
+from tailrace.history.dead_letters.redriving import close_letters
 from tailrace.runtime.progress import last_phase
 from tests.runtime.followed import Followed, Step, echoing, ringing, steps
 
@@ -83,7 +83,7 @@ def test_what_a_redriven_record_brings_is_behind_and_its_handler_is_named() -> N
     run = Followed(app)
     run.run_held(Step("bad", 1_000), *steps(1_500, 2_000))
     broken = False
-    assert redrive(run.log, "first", lambda _: True, now_ms=run.now).sent
+    assert close_letters(run.log, "first", "redriven", lambda _: True, now_ms=run.now).done
     run.run()
     assert run.stamps == [1_500, 2_000, 1_000]
     assert (run.behind, run.late) == ({("out", "echo"): 1}, 1)

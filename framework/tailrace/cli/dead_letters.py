@@ -1,10 +1,10 @@
-"""``tailrace dead-letters``: lists, shows and redrives records that an app could not handle."""
+"""``tailrace dead-letters``: lists, shows, redrives and drops records that an app could not handle."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from tailrace.core.errors import RecordError, UnknownAppError, UnknownTopicError
 from tailrace.core.names import dead_letters_of
 from tailrace.history.dead_letters import letters
 from tailrace.history.dead_letters.letters import DeadLetter
-from tailrace.history.dead_letters.outcomes import Outcome, letters_with_outcomes
+from tailrace.history.dead_letters.redriving import Closed, How, close_letters, closed_letters
 from tailrace.log.interface import Log
 
 _WIDEST = 60
-_OF_TIMERS = "'tailrace rebuild --order canonical' fires them in their place."
+_OF_TIMERS = "Set the state right, and drop them."
 
 
 class _IdType(click.ParamType):
@@ -52,35 +52,32 @@ id_option = click.option(
 )
 
 
-@click.group(cls=Commands, short_help="Records that an app could not handle: list, show, redrive.")
+@click.group(cls=Commands, short_help="Records that an app could not handle: list, show, redrive, drop.")
 def dead_letters() -> None:
-    """Records that an app could not handle: list, show, redrive. APP is its name, or package.module:app."""
+    """Records that an app could not handle: list, show, redrive, drop. APP is its name, or package.module:app."""
 
 
-@dead_letters.command(name="list")
+@dead_letters.command(name="list", short_help="List the dead letters that are open.")
 @app_argument
 @reason_option
-@click.option(
-    "--pending",
-    is_flag=True,
-    help="Only dead letters that were neither redriven nor handled by a rebuild; those of timers always "
-    "count.",
-)
+@click.option("--all", "everything", is_flag=True, help="Also dead letters that were redriven or dropped.")
 @json_option
 @any_log_option
-def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, folder: Path | str) -> None:
-    """List dead letters: ids, reasons, origins, and their outcomes."""
+def list_(*, app: str, reasons: tuple[str, ...], everything: bool, as_json: bool, folder: Path | str) -> None:
+    """List the open dead letters, which were neither redriven nor dropped: ids, reasons, origins, errors."""
     name = name_of(app)
     with _opened(folder, name) as log, piped():
+        closed = closed_letters(log, name, say_hidden)
+        wanted = _wanted((), reasons, set())
         found = [
-            (letter, outcome)
-            for letter, outcome in letters_with_outcomes(log, name, _wanted((), reasons, set()), say_hidden)
-            if not (pending and outcome.state not in {"pending", "timer", "foreign"})
+            one
+            for one in letters.dead_letters(log, name, say_hidden)
+            if wanted(one) and (everything or one.id not in closed)
         ]
     with piped():
         if as_json:
-            for letter, outcome in found:
-                click.echo(msgspec.json.encode(_said(letter, outcome)))
+            for letter in found:
+                click.echo(msgspec.json.encode(_said(letter, closed)))
             return
         rows: list[tuple[object, ...]] = [
             (
@@ -89,17 +86,16 @@ def list_(*, app: str, reasons: tuple[str, ...], pending: bool, as_json: bool, f
                 letter.reason,
                 _origin(letter),
                 _cut(letter.error),
-                _became(outcome),
+                *([_closed(letter, closed)] if everything else []),
             )
-            for letter, outcome in found
+            for letter in found
         ]
         if rows:
-            show_table(rows, ("id", "time", "reason", "from", "error", ""))
-        counts = Counter(letter.reason for letter, _ in found)
+            show_table(rows, ("id", "time", "reason", "from", "error", *([""] if everything else [])))
+        counts = Counter(letter.reason for letter in found)
         summed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
-        click.echo(f"{counted(len(found), 'dead letter')}{f': {summed}' if summed else ''}.", err=True)
-        if any(outcome.state == "timer" for _, outcome in found):
-            click.echo(f"Timers have no record to redrive: {_OF_TIMERS}", err=True)
+        what = counted(len(found), "dead letter" if everything else "open dead letter")
+        click.echo(f"{what}{f': {summed}' if summed else ''}.", err=True)
 
 
 @dead_letters.command(short_help="Show the record, the error and the traceback.")
@@ -113,14 +109,13 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
     place = letters.parse_id(id_)
     assert place is not None
     with _opened(folder, name) as log:
-        there = letters.dead_letter(log, name, *place, say_hidden) is not None
-        shown = letters_with_outcomes(log, name, lambda one: one.id == id_) if there else []
-    if not shown:
+        letter = letters.dead_letter(log, name, *place, say_hidden)
+        closed = closed_letters(log, name)
+    if letter is None:
         raise _missing(name, [id_])
-    ((letter, outcome),) = shown
     with piped():
         if as_json:
-            click.echo(msgspec.json.encode(_said(letter, outcome)))
+            click.echo(msgspec.json.encode(_said(letter, closed)))
             return
         record = showing.as_dict(letter.partition, letter.record)
         lines = {
@@ -134,7 +129,7 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
             "key": letter.key or showing.cell(record, "key"),
             "value": showing.cell(record, "value"),
             "headers": showing.cell(record, "headers"),
-            "redriven": _became(outcome, hint=True).removeprefix("redriven ") or "no",
+            "closed": _closed(letter, closed) or "no",
         }
         for what, said in lines.items():
             if said:
@@ -145,15 +140,37 @@ def show(*, app: str, id_: str, as_json: bool, folder: Path | str) -> None:
                 click.echo(showing.printable(line))
 
 
+everything_option = click.option("--all", "everything", is_flag=True, help="All open dead letters.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
+
+
+def _choosing(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of a command that closes dead letters: which ones, and how."""
+    for option in (any_log_option, json_option, dry_run_option, everything_option, reason_option, id_option):
+        command = option(command)
+    return app_argument(command)
+
+
 @dead_letters.command(short_help="Append records to their topics again, each once.")
-@app_argument
-@id_option
-@reason_option
-@click.option("--all", "everything", is_flag=True, help="All dead letters that were not redriven yet.")
-@click.option("--dry-run", is_flag=True, help="Show what would be redriven, without doing it.")
-@json_option
-@any_log_option
-def redrive(
+@_choosing
+def redrive(**chosen: Any) -> None:
+    """Append the records of open dead letters to their topics again, each once.
+
+    Letters that were redriven or dropped before are left out, so the command can be repeated. Each record has a header,
+    tailrace-redriven, that names its dead letter.
+    """
+    _close("redriven", **chosen)
+
+
+@dead_letters.command(short_help="Close dead letters without handling their records.")
+@_choosing
+def drop(**chosen: Any) -> None:
+    """Close open dead letters without handling their records: 'list' and 'redrive' leave them out from then on."""
+    _close("dropped", **chosen)
+
+
+def _close(
+    how: How,
     *,
     app: str,
     ids: tuple[str, ...],
@@ -163,28 +180,16 @@ def redrive(
     as_json: bool,
     folder: Path | str,
 ) -> None:
-    """Append the records of dead letters to their topics again, each once.
-
-    Records that were redriven before are left out, so the command can be repeated. Each record has a header,
-    tailrace-redriven, that names its dead letter.
-    """
     if not (ids or reasons or everything) or (everything and (ids or reasons)):
         raise click.UsageError("Name the dead letters: --id, --reason, or --all.")
-    name = name_of(app)
-    seen: set[str] = set()
+    name, seen = name_of(app), set[str]()
+    wanted, now_ms = _wanted(ids, reasons, seen), time.time_ns() // 1_000_000
     with _opened(folder, name) as log:
-        outcome = letters.redrive(
-            log,
-            name,
-            _wanted(ids, reasons, seen),
-            now_ms=time.time_ns() // 1_000_000,
-            dry_run=dry_run,
-            on_hidden=say_hidden,
-        )
+        outcome = close_letters(log, name, how, wanted, now_ms=now_ms, dry_run=dry_run, on_hidden=say_hidden)
     if missing := sorted(set(ids) - seen):
         raise _missing(name, missing)
     with piped():
-        _tell(outcome, dry_run=dry_run, as_json=as_json)
+        _tell(outcome, how, dry_run=dry_run, as_json=as_json)
 
 
 @contextmanager
@@ -199,22 +204,21 @@ def _opened(folder: Path | str, app: str) -> Generator[Log]:
             raise UnknownAppError(error.what, hint=error.hint) from None
 
 
-def _tell(outcome: letters.Redriven, *, dry_run: bool, as_json: bool) -> None:
+def _tell(outcome: Closed, how: How, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode({**outcome._asdict(), "dry_run": dry_run}))
         return
-    would = "would be" if dry_run else "were" if len(outcome.sent) != 1 else "was"
+    were = "would be" if dry_run else "were" if len(outcome.done) != 1 else "was"
     timers = f"{_some(outcome.without_record)}. {_OF_TIMERS}"
     lines = [
-        (outcome.sent, f"{would} redriven."),
-        (outcome.before, "had been redriven before."),
-        (outcome.rebuilt, "handled by a rebuild that the app was started from."),
+        (outcome.done, f"{were} {how}."),
+        (outcome.before, "had been redriven or dropped before."),
         (outcome.foreign, f"written by another program: {_some(outcome.foreign)}. Find it and stop it."),
         (outcome.of_tables, f"came from tables, as old values: {_some(outcome.of_tables)}. Set them again."),
         (outcome.without_record, f"came from timers, which have no record to append again: {timers}"),
     ]
     for ids, said in lines:
-        if ids or ids is outcome.sent:
+        if ids or ids is outcome.done:
             click.echo(f"{counted(len(ids), 'dead letter')} {said}")
 
 
@@ -240,33 +244,14 @@ def _missing(app: str, ids: list[str]) -> RecordError:
     )
 
 
-def _was_redriven(outcome: Outcome) -> bool:
-    return outcome.state not in {"pending", "timer", "rebuilt", "foreign"}
+def _closed(letter: DeadLetter, closed: Mapping[str, tuple[How, int]]) -> str:
+    how, at_ms = closed.get(letter.id, ("", 0))
+    return f"{how} {showing.instant(at_ms)}" if how else ""
 
 
-def _became(outcome: Outcome, *, hint: bool = False) -> str:
-    """The outcome of a letter, for people; with ``hint``, also what to do if it cannot be redriven."""
-    if outcome.state == "timer":
-        return f"a timer has no record to redrive. {_OF_TIMERS}" if hint else "cannot be redriven: a timer"
-    if outcome.state in {"pending", "foreign"}:
-        return ""
-    at = "before" if outcome.redriven_ms is None else showing.instant(outcome.redriven_ms)
-    if outcome.state == "rebuilt":
-        return f"handled by a rebuild: snapshot {outcome.snapshot}"
-    then = {"failed": f"failed again: {outcome.failed_as}", "unread": "not read yet", "handled": "handled"}
-    return ", ".join(one for one in (f"redriven {at}", then.get(outcome.state)) if one)
-
-
-def _said(letter: DeadLetter, outcome: Outcome) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "id": letter.id,
-        **letter._asdict(),
-        "redriven": _was_redriven(outcome),
-        "redriven_ms": outcome.redriven_ms,
-        "outcome": outcome.state,
-        "failed_as": outcome.failed_as,
-        "snapshot": outcome.snapshot,
-    }
+def _said(letter: DeadLetter, closed: Mapping[str, tuple[How, int]]) -> dict[str, Any]:
+    how, at_ms = closed.get(letter.id, (None, None))
+    said: dict[str, Any] = {"id": letter.id, **letter._asdict(), "closed": how, "closed_ms": at_ms}
     said["record"] = showing.as_dict(letter.partition, letter.record)
     return said
 

@@ -11,8 +11,8 @@ import pytest
 
 from tailrace.core import rows
 from tailrace.core.records import InputRecord, Output
-from tailrace.history.dead_letters.letters import DeadLetter, dead_letters, notes, redrive
-from tailrace.history.dead_letters.outcomes import letters_with_outcomes
+from tailrace.history.dead_letters.letters import DeadLetter, dead_letters
+from tailrace.history.dead_letters.redriving import close_letters, closed_letters
 from tailrace.history.reading.stretches import scan
 from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.log.embedded import EmbeddedLog
@@ -77,27 +77,16 @@ class World:
 
     def redrive(self, wanted: Any = lambda _: True) -> list[str]:
         log = self.log()
-        sent = redrive(log, "orders", wanted, now_ms=0).sent
+        sent = close_letters(log, "orders", "redriven", wanted, now_ms=0).done
         log.close()
         return sent
 
     def redriven(self) -> set[str]:
         """The ids of the letters that were redriven."""
         log = self.log()
-        found = {*notes(log, "orders")}
+        found = {*closed_letters(log, "orders")}
         log.close()
         return found
-
-    def outcomes(self) -> list[tuple[str, int, str]]:
-        """What became of the letters, by customer and cents."""
-        log = self.log()
-        found = letters_with_outcomes(log, "orders")
-        log.close()
-        return sorted(
-            (order.customer, order.cents, outcome.state)
-            for one, outcome in found
-            for order in [msgspec.json.decode(one.record.value or b"", type=Order)]
-        )
 
     def books(self) -> dict[str, Account]:
         """The accounts of the service, by plain reading."""
@@ -107,14 +96,11 @@ class World:
         return found
 
     def corrected(self) -> dict[str, Account]:
-        """The accounts that corrected code comes to in one run, by plain reading: what was redriven counts
-        where it is.
-        """
+        """The accounts that corrected code comes to in one run, by plain reading without redriven records."""
         found: dict[str, Account] = {}
         for number in range(2):
-            past = [one for read, _ in self.runs for one in read[number]]
-            redriven = {int(value.rpartition(b"-")[2]) for one in past for _, value in one.headers}
-            found |= orders.kept_books([(past, RIGHT)], redriven).accounts
+            past = [one for read, _ in self.runs for one in read[number] if not has_header(one)]
+            found |= orders.kept_books([(past, RIGHT)]).accounts
         return found
 
     def of_service(self) -> dict[str, Account]:

@@ -5,7 +5,7 @@ plain reading.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -124,10 +124,8 @@ Runs = Sequence[tuple[Sequence[InputRecord], frozenset[str]]]
 """Of one partition: what each run of the service has read, and how its code was broken."""
 
 
-def kept_books(runs: Runs, skipped: Collection[int] = ()) -> Books:
-    """What the service has come to: each run ends with the end of input, as a bounded one does. Skipped
-    records only move the watermark.
-    """
+def kept_books(runs: Runs) -> Books:
+    """What the service has come to: each run ends with the end of input, as a bounded one does."""
     first = Books()
     highest = watermark = 0
     for records, broken in runs:
@@ -135,7 +133,7 @@ def kept_books(runs: Runs, skipped: Collection[int] = ()) -> Books:
             order = msgspec.json.decode(one.value or b"", type=Order)
             late = order.at <= watermark
             redriven = any(name == REDRIVEN_HEADER for name, _ in one.headers)
-            if one.offset not in skipped and (redriven or not late):
+            if redriven or not late:
                 first.ordered(order, broken, late=late)
             highest = max(highest, order.at)
             watermark = max(watermark, highest - OUT_OF_ORDER - 1)

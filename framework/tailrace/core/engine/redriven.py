@@ -22,6 +22,9 @@ A record may be handled by several units: one for each ordered operator, and one
 such a unit names its operators, and so does the redriven record (``OPERATORS_HEADER``): the others have handled
 the original.
 
+In event-time order, a rebuild handles the original in its place, so it skips a redriven record whose original it reads
+(``Addressees.originals``).
+
 In topics that only the app itself reads (its inbox, and its topics for repartitioning), every redriven record
 is for this app.
 """
@@ -71,17 +74,6 @@ def redrives_in(headers: Headers) -> list[Redriven]:
     return found
 
 
-def redriven_ids(headers: Headers, topic: str) -> list[str]:
-    """The ids of the dead letters in ``topic`` for which a record was redriven, in the order of the failures.
-
-    Empty if its last redrive was for another app: the app of ``topic`` has then read the original.
-    """
-    redrives = redrives_in(headers)
-    if not redrives or redrives[-1].topic != topic:
-        return []
-    return [one.id for one in redrives if one.topic == topic]
-
-
 def addressed(plan: Plan, headers: Headers) -> frozenset[int] | None:
     """The numbers of the operators that a record was redriven for; None for all that take it."""
     named = dict(headers).get(OPERATORS_HEADER)
@@ -100,6 +92,8 @@ class Addressees:
         hidden = {route.name for one in plan.inputs if one.repartitioned for route in one.routes}
         self._private = [one.is_inbox or one.name in hidden for one in plan.inputs]
         self._own = [one.name for one in plan.inputs]
+        self.originals: tuple[int, Mapping[str, int]] | None = None
+        """In event-time order: the task's partition, and by input the offset from which it handles the originals."""
 
     def is_ours(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for this app. Then it is never treated as late."""
@@ -109,7 +103,14 @@ class Addressees:
     def passes_over(self, number: int, headers: Headers) -> bool:
         """Whether a record of an input was redriven for another app."""
         redrives = redrives_in(headers)
-        return bool(redrives) and not self._is_ours(number, redrives[-1])
+        if not redrives:
+            return False
+        last = redrives[-1]
+        if self.originals is not None and last.origin is not None:
+            partition, starts = self.originals
+            if last.origin[0] == partition and last.origin[1] >= starts[self._own[number]]:
+                return True
+        return not self._is_ours(number, last)
 
     def _is_ours(self, number: int, last: Redriven) -> bool:
         if last.topic == self._topic or self._private[number]:

@@ -82,8 +82,6 @@ class Predecessor(msgspec.Struct, array_like=True):
 
     positions: dict[str, list[int]]
     """By input, the positions of all partitions."""
-    handled: dict[str, list[int]] = {}
-    """By input, failed offsets in the task's partition that the rebuild for the snapshot then handled."""
 
     def is_before(self, name: str, place: tuple[int, int] | None) -> bool:
         """Whether a record that failed at a partition and offset is not in the snapshot, but before its end.
@@ -94,7 +92,7 @@ class Predecessor(msgspec.Struct, array_like=True):
             return name in self.positions
         number, offset = place
         ends = self.positions.get(name, ())
-        return number < len(ends) and offset < ends[number] and offset not in self.handled.get(name, ())
+        return number < len(ends) and offset < ends[number]
 
 
 class Ordered(msgspec.Struct, array_like=True):

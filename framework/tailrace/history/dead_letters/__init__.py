@@ -1,1 +1,1 @@
-"""Dead letters: read them, redrive them, and report their outcomes."""
+"""Dead letters: read, redrive and drop them."""

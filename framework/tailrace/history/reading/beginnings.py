@@ -47,7 +47,7 @@ from tailrace.history.reading.stretches import first
 from tailrace.history.reading.tape_records import tape_record
 from tailrace.log.interface import TopicPartition
 from tailrace.state.contents import Contents
-from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots, TaskEntry
+from tailrace.state.snapshots import Manifest, Place, Snapshot, Snapshots
 from tailrace.state.store_cut import FORMAT, UNFINISHED, StoreCut
 
 _BATCH = 20_000
@@ -81,11 +81,6 @@ class Beginning:
     def outputs(self) -> int:
         """The number of the first output that it makes."""
         return 0 if self.decoded is None else self.decoded.totals.outputs
-
-    @property
-    def handled(self) -> set[tuple[str, int]]:
-        """Records that failed in the service and are handled in this state: inputs and offsets."""
-        return set() if self.snapshot is None else handled_in(self.snapshot.manifest.task(self.partition))
 
     def load(
         self,
@@ -354,14 +349,16 @@ def begun_cut(app: str, manifest: Manifest, partition: int, record: tape.TapeRec
         totals=msgspec.structs.replace(record.totals),
         tape=record.number + 1,
         base=base,
-        predecessors=_predecessors(app, manifest, partition, of_snapshot),
+        predecessors=_predecessors(app, manifest, of_snapshot),
         identity=record.identity,
     )
 
 
-def _predecessors(app: str, manifest: Manifest, partition: int, cut: tape.Cut) -> dict[str, tape.Predecessor]:
+def _predecessors(app: str, manifest: Manifest, cut: tape.Cut) -> dict[str, tape.Predecessor]:
     """The apps whose histories a started app continues: that of the snapshot, and its own predecessors."""
-    if app == cut.app:
+    if (
+        app == cut.app or manifest.source == "canonical"
+    ):  # its state has the records that had failed in the other app
         return cut.predecessors
     cuts = {one.partition: tape.decode_cut(one.cut) for one in manifest.tasks if one.cut}
     positions = {
@@ -372,10 +369,7 @@ def _predecessors(app: str, manifest: Manifest, partition: int, cut: tape.Cut) -
         for name in cut.positions
         if not is_own(name, cut.app)
     }
-    handled: dict[str, list[int]] = {}
-    for name, offset in sorted(handled_in(manifest.task(partition))):
-        handled.setdefault(name, []).append(offset)
-    return {**cut.predecessors, cut.app: tape.Predecessor(positions, handled)}
+    return {**cut.predecessors, cut.app: tape.Predecessor(positions)}
 
 
 def here(name: str, before: str, app: str) -> str:
@@ -388,8 +382,3 @@ def is_own(name: str, app: str) -> bool:
     if name == inbox_of(app) or name.startswith(f"{inbox_of(app)}{CHANNEL}"):
         return True
     return name.startswith(f"{app}.") and name.endswith(FORWARDED)
-
-
-def handled_in(entry: TaskEntry) -> set[tuple[str, int]]:
-    """The failed records that are handled in the state of a task in a snapshot: inputs and offsets."""
-    return {(name, offset) for name, offsets in entry.handled.items() for offset in offsets}

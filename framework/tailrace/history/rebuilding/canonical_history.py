@@ -20,7 +20,7 @@ from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.input_lane import PartitionHistory, RecordOrigin
-from tailrace.core.engine.redriven import redriven_ids, redrives_in
+from tailrace.core.engine.redriven import redrives_in
 from tailrace.core.engine.replay import Source
 from tailrace.core.engine.rounds import NotInRoundsError
 from tailrace.core.records import InputRecord
@@ -92,8 +92,9 @@ class OwnInputs:
     def origin(self, name: str, record: InputRecord) -> RecordOrigin:
         """The origin of a record."""
         sender, in_flight = origin_of(record, self._app), record.offset < self._ends.get(name, 0)
-        if redriven_ids(record.headers, self._plan.dead_letters_topic):
-            original = redrives_in(record.headers)[-1].origin
+        redrives = redrives_in(record.headers)
+        if redrives and redrives[-1].topic == self._plan.dead_letters_topic:
+            original = redrives[-1].origin
             begins = self._positions.get(name, 0)
             if original is not None and original[0] == self._number and original[1] >= begins:
                 return "sent"

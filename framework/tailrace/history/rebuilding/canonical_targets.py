@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tailrace.core.counting import listed
+from tailrace.core.counting import counted, listed
 from tailrace.core.declare.plan import InputPlan, Plan
 from tailrace.core.durations import NO_WATERMARK
 from tailrace.core.engine import tape
@@ -21,11 +21,11 @@ from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.rounds import rounds_of, whole_because
 from tailrace.core.errors import InputsChangedError, OptionError, SnapshotMismatchError, UnknownTopicError
 from tailrace.core.suggestions import did_you_mean
+from tailrace.history.dead_letters.redriving import open_letters
 from tailrace.history.reading.beginnings import check_not_edited
 from tailrace.history.reading.end_offsets import check_after_beginning, check_end_offsets
 from tailrace.history.reading.replayable import WITHOUT_DELETED, gone
 from tailrace.history.reading.upstream_watermarks import without_watermark
-from tailrace.history.rebuilding.failed_before import letters_before
 from tailrace.history.rebuilding.job import Settled, Target
 from tailrace.history.rebuilding.past import HistorySource
 from tailrace.history.rebuilding.request import Request
@@ -67,14 +67,15 @@ def settle_canonical(
                     f"{one.name} is compacted: records that it no longer has are left out, and the state may "
                     "differ from that of a service that has read them"
                 )
-    letters, rounds = letters_before(past, delivers_sends=bool(own)), 0
+    rounds = 0
     if own:
-        whole = _whole_because(request, base, letters) or whole_because(plan)
+        whole = _whole_because(request, base) or whole_because(plan)
         rounds = 0 if whole else 1 + max(rounds_of(plan).values())
         notes.append(
             _DELIVERED
             + (f"all partitions run as one ({whole})" if whole else f"in {rounds} rounds along the graph")
         )
+    notes += _letters(plan, log)
     if not request.limited:
         notes += _held_back(plan, log)
     finish = not request.limited and _has_ended(settled.targets)
@@ -84,18 +85,25 @@ def settle_canonical(
         clock_ms=time.time_ns() // 1_000_000,
         delivers_sends=bool(own),
         finish=finish,
-        letters=letters,
         rounds=rounds,
         idle=tuple(_idle_at_end(past, settled)) if rounds and not finish and request.as_of_ms is None else (),
     )
 
 
-def _whole_because(request: Request, base: Snapshot | None, letters: Sequence[object]) -> str:
+def _letters(plan: Plan, log: Log) -> Iterator[str]:
+    """A note that redriving the open dead letters would handle their records twice."""
+    if plan.dead_letters_topic in log.topics() and (count := sum(1 for _ in open_letters(log, plan.app))):
+        yield (
+            f"records of {counted(count, 'open dead letter')} are handled in their places. After a service has started from "
+            f"this snapshot, do not redrive them: tailrace dead-letters drop {plan.app}"
+        )
+
+
+def _whole_because(request: Request, base: Snapshot | None) -> str:
     """Why this request of an app that sends to itself cannot be run in rounds, as text. Empty if it can be."""
     for wanted, why in (
         (base is not None, "it continues from a snapshot"),
         (request.until.any, "it stops at an offset"),
-        (letters, "some of its events are dead letters"),
         (request.source.after_deleted, "a part of the log is deleted"),
     ):
         if wanted:

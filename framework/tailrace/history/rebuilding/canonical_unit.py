@@ -23,13 +23,11 @@ from tailrace.core.engine.input_lane import PartitionHistory
 from tailrace.core.engine.intake import refill
 from tailrace.core.engine.observer import Watch
 from tailrace.core.engine.task import Task
-from tailrace.core.engine.timers import FOREVER
 from tailrace.core.records import InputRecord, Output
 from tailrace.history.reading.beginnings import Beginning, rows_of_keys
 from tailrace.history.reading.driving import CommitPolicy, Sink, drive
 from tailrace.history.reading.named_keys import named_keys
 from tailrace.history.rebuilding.canonical_history import history_of
-from tailrace.history.rebuilding.failed_before import FailedAgain, by_input, skips_of
 from tailrace.history.rebuilding.failures import Failed
 from tailrace.history.rebuilding.job import Unit
 from tailrace.history.rebuilding.output_files import Frame, write_outputs
@@ -142,8 +140,6 @@ class _TaskSink(Sink):
 
     def __init__(self, run: CanonicalRun, at: int, number: int, begun: Beginning) -> None:
         self._run, self._at, self._number, self._begun = run, at, number, begun
-        self._letters = run.job.letters_of(number)
-        self._again = FailedAgain(run.plan, self._letters)
         self.folder = run.closing.enter_context(
             TaskFolder(run.job, number, run.work.tasks, run.attempt, run.memory)
         )
@@ -174,7 +170,7 @@ class _TaskSink(Sink):
         )
         refill(task, self._run.past.source(number))
         task.event_clock_ms = job.clock_ms
-        task.follow(skips_of(plan, number, self._letters), FOREVER)
+        task.addressees.originals = number, dict(task.positions)
         return task
 
     def on_turn(self, task: Task, /) -> None:
@@ -193,7 +189,6 @@ class _TaskSink(Sink):
 
     def _emit(self, task: Task) -> None:
         outputs = self._run.order.outputs(self._at)
-        self._again.look(outputs)
         self._run.sent(task, outputs)
         if self.folder.outputs is not None and outputs:
             self.folder.outputs.write(Frame(task.totals.outputs - len(outputs), outputs))
@@ -212,14 +207,7 @@ class _TaskSink(Sink):
             totals=self.task.totals,
             state=state,
             outputs=None if outputs is None else write_outputs(run.job, number, run.attempt, outputs),
-            handled=self._handled(store.cut),
         )
-
-    def _handled(self, cut: bytes) -> dict[str, list[int]]:
-        """The failed records that are handled in the state of the task, by input."""
-        if self._run.job.request.keys:
-            return by_input(self._begun.handled)
-        return self._again.handled(self._begun, cut)
 
 
 def one_commit(cut: bytes, base: bytes | None) -> bytes:

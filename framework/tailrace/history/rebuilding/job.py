@@ -34,23 +34,6 @@ class Target(msgspec.Struct, frozen=True):
     """The offset after that cut in the changelog."""
 
 
-class Letters(msgspec.Struct, frozen=True):
-    """The app's dead letters of one partition: inputs, offsets, and the operators that failed, by name with commas between
-    them; empty for all. See ``failed_before``.
-    """
-
-    redriven: tuple[tuple[str, int, str], ...] = ()
-    """Records that failed and were redriven: they are skipped."""
-    failed: tuple[tuple[str, int, str], ...] = ()
-    """Records that failed and were not redriven: they are handled."""
-    sent: tuple[tuple[str, int, bytes], ...] = ()
-    """Failed records that the app sent to itself, not redriven, with digests of their contents."""
-    redriven_sent: tuple[bytes, ...] = ()
-    """Of those that were redriven: digests of their contents."""
-    from_the_future: tuple[tuple[str, int], ...] = ()
-    """Records that were refused by the clock, redriven or not: they are refused."""
-
-
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """The order of a rebuild, where its tasks end, and the ends of all topics, as of one commit of the log.
 
@@ -78,8 +61,6 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """In rounds: the inputs from outside, with their partitions, that are idle from their ends on."""
     finish: bool = False
     """In canonical order: the inputs end with the end of history, as in the service's last run."""
-    letters: tuple[Letters, ...] = ()
-    """In canonical order, by partition: the app's dead letters; empty if there are none."""
 
 
 class Job(Settled, frozen=True, kw_only=True):
@@ -105,10 +86,6 @@ class Job(Settled, frozen=True, kw_only=True):
         """Whether totals may differ from the tape's: by other code, dead letters or missing history."""
         request = self.request
         return request.failures.lenient or request.failures.on_error != "stop" or request.source.after_deleted
-
-    def letters_of(self, partition: int) -> Letters:
-        """The dead letters of a partition."""
-        return self.letters[partition] if self.letters else Letters()
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True):

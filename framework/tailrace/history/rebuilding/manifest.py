@@ -55,7 +55,6 @@ def _entry(result: TaskResult, job: Job, past: HistorySource) -> TaskEntry:
         result.changelog_position,
         state.schema,
         state.files,
-        result.handled,
         last_reads(past.log, result.partition, cut, left),
         state.waiting,
         left,

@@ -49,8 +49,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     """Units and records that failed in the rebuild, but not in the service: all went to the dead letters."""
     failed: list[str] = []
     """The first of these."""
-    settled: int = 0
-    """In canonical order, records that had failed in the service, and were handled."""
     same_rows: int = 0
     """Rows that were compared with the service's stored rows, and are equal, byte for byte."""
     other_rows: int = 0
@@ -86,7 +84,6 @@ class RebuildReport(msgspec.Struct, kw_only=True):
         self.refused += totals.refused
         self.dead_letters += totals.failed
         self.for_others += totals.for_others
-        self.settled += sum(map(len, task.handled.values()))
         self.keys += task.state.keys
         self.rows += task.state.rows
         self.same_rows += task.rows.same
@@ -102,11 +99,8 @@ class RebuildReport(msgspec.Struct, kw_only=True):
     def note_counts(self) -> None:
         """Note what the counts say about letters and idle inputs."""
         if self.for_others:
-            self.note(f"{counted(self.for_others, 'record')} redriven for other apps, skipped")
-        if self.settled:
             self.note(
-                f"{counted(self.settled, 'record')} handled that had failed in the service: a service that "
-                "starts from this snapshot does not redrive them"
+                f"{counted(self.for_others, 'redriven record')} skipped: redriven for other apps, or handled where they failed"
             )
         if self.became_idle:
             more = len(self.became_idle) - _SHOWN

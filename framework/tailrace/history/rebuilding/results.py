@@ -74,8 +74,6 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     state: StateFiles = StateFiles()
     rows: RowComparison = RowComparison()
     outputs: OutputFile | None = None
-    handled: dict[str, list[int]] = {}
-    """See ``TaskEntry.handled``."""
 
 
 class Phases(msgspec.Struct):

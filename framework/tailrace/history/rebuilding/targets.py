@@ -14,7 +14,6 @@ from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.delivery import own_inputs
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import OptionError, SnapshotMismatchError
-from tailrace.history.dead_letters.handled import check_not_redriven_since
 from tailrace.history.reading.app_history import AppHistory
 from tailrace.history.reading.app_topics import topics_of
 from tailrace.history.reading.named_keys import named_keys
@@ -97,7 +96,6 @@ def _base(request: Request, past: HistorySource) -> Snapshot | None:
                 if own_inputs(past.plan)
                 else "Continue from a whole one, or ask for these keys (--key).",
             )
-    check_not_redriven_since(past.log, base.manifest)
     return base
 
 

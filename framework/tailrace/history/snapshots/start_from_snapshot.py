@@ -57,7 +57,6 @@ from tailrace.core.errors import (
 from tailrace.core.names import transactional_id
 from tailrace.core.records import InputRecord, Output
 from tailrace.core.storage import Store
-from tailrace.history.dead_letters.handled import check_not_redriven_since, settle_letters
 from tailrace.history.reading.app_history import AppHistory, Committed
 from tailrace.history.reading.beginnings import Beginning, base_name, begun_cut, rows_of
 from tailrace.history.reading.changelog import last_cut
@@ -216,7 +215,6 @@ class _Task:
                 hint="Has another program written to it, or deleted records? Return with 'tailrace upgrade ... --rollback'.",
             )
         live = tape.decode_cut(before.value or b"")
-        check_not_redriven_since(log, self._snapshot.manifest)
         check_same_moment(plan, log, self._snapshot, self._number, live, cuts_only=True)
         self._seed(live.tape, live.totals, None, committed, before)
         return "replaced"
@@ -259,8 +257,6 @@ class _Task:
     def _check_all_fit(self) -> None:
         """Check that every task that has not begun can begin: no part of the app may begin alone."""
         plan, log = self._plan, self._log
-        if plan.app == self._snapshot.manifest.app:  # under another name it skips what it has handled
-            check_not_redriven_since(log, self._snapshot.manifest)
         for number in range(plan.partitions):
             task = _Task(plan, number, log, self._store, self._start, self._now_ms, self._check_owned)
             if task._committed().cut is None:
@@ -282,7 +278,6 @@ class _Task:
                 hint="Run it beside under another name (--as NAME), or say that the snapshot is to replace "
                 "the state (--replace-state).",
             )
-        check_not_redriven_since(self._log, self._snapshot.manifest)
         history = AppHistory(self._plan, self._log)
         found = [history.committed(number).cut for number in range(self._plan.partitions)]
         cuts = [None if cut is None else tape.decode_cut(cut) for cut in found]
@@ -367,8 +362,6 @@ class _Task:
                 [Output(plan.changelog_topic, rows.CUT_ROW, encoded, self._now_ms, headers)], partition
             )
             writer.append([Output(plan.tape_topic, None, tape.encode(record), self._now_ms)], partition)
-            if plan.app == self._cut.app:
-                settle_letters(log, writer, plan.app, self._entry, self._id, self._now_ms)
             ends = writer.commit(
                 {TopicPartition(name, partition): at for name, at in cut.offsets.items()}, plan.app
             )

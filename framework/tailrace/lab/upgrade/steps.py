@@ -39,7 +39,6 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.core.counting import counted
 from tailrace.core.errors import (
     EnvironmentMismatchError,
     InputsChangedError,
@@ -48,7 +47,6 @@ from tailrace.core.errors import (
     TaskOwnedError,
 )
 from tailrace.core.names import changelog_of, transactional_id
-from tailrace.history.dead_letters.handled import reopen_letters
 from tailrace.history.reading.upgrades import Upgrade, UpgradeStep, note_upgrade
 from tailrace.history.rebuilding.engines import Where
 from tailrace.history.rebuilding.report import RebuildReport
@@ -285,13 +283,6 @@ class Steps:
         corrected = self._sides.corrections([one.id for one in made])
         self.report.corrected = len(corrected)
         self._writer.append([one.output(self._app) for one in corrected])
-        if self._before is not None:
-            now_ms = time.time_ns() // 1_000_000
-            reopened = reopen_letters(self._log, self._writer, self._app, self._before.snapshot, now_ms)
-            if reopened:
-                self._say(
-                    f"{counted(reopened, 'dead letter')} that version {self._upgrade.old!r} has handled can be redriven again"
-                )
         self._upgrade = replace(self._upgrade, snapshot=state, kept=kept)
         self._note("ready")
 

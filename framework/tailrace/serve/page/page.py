@@ -22,7 +22,8 @@ from tailrace.core.durations import spelled
 from tailrace.core.engine.describe_rows import instant
 from tailrace.core.errors import TailraceError
 from tailrace.graph.model import graph_of
-from tailrace.history.dead_letters.letters import dead_letters, notes, parse_id, redrive
+from tailrace.history.dead_letters.letters import DeadLetter, parse_id
+from tailrace.history.dead_letters.redriving import close_letters, open_letters
 from tailrace.history.status.inspection import AppReport, inspect_app
 from tailrace.log.interface import ServiceLog
 from tailrace.log.tasks import owner_of
@@ -144,10 +145,9 @@ class Page:
 
     async def _letters(self, request: Request) -> Response:
         async def content() -> dict[str, Any]:
-            letters, noted = await run_in_threadpool(self._read_letters)
+            letters = await run_in_threadpool(self._read_letters)
             return {
                 "letters": letters,
-                "noted": noted,
                 "most": _LETTERS,
                 "may_redrive": self._may_redrive,
                 "redriven": request.query_params.get("redriven", ""),
@@ -213,13 +213,14 @@ class Page:
     def _inspect(self) -> AppReport:
         return inspect_app(self._plan, self._log, time.time_ns() // 1_000_000, partial(owner_of, self._log))
 
-    def _read_letters(self) -> tuple[list[Any], set[str]]:
-        found = deque(dead_letters(self._log, self._plan.app), maxlen=_LETTERS)
-        return [*reversed(found)], {*notes(self._log, self._plan.app)}
+    def _read_letters(self) -> list[DeadLetter]:
+        return [*reversed(deque(open_letters(self._log, self._plan.app), maxlen=_LETTERS))]
 
     def _sent(self, id_: str) -> list[str]:
         now_ms = time.time_ns() // 1_000_000
-        return redrive(self._log, self._plan.app, lambda one: one.id == id_, now_ms=now_ms).sent
+        return close_letters(
+            self._log, self._plan.app, "redriven", lambda one: one.id == id_, now_ms=now_ms
+        ).done
 
     def _drawn(self, seen: _Seen) -> Drawing:
         facts: dict[str, tuple[str, ...]] = {}

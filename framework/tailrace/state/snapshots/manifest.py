@@ -48,8 +48,6 @@ class TaskEntry(msgspec.Struct, frozen=True):
     changelog_position: int | None = None
     schema: bytes = b""
     files: tuple[FileInfo, ...] = ()
-    handled: dict[str, list[int]] = {}
-    """Records in the app's dead letters that are handled in this state all the same: offsets by input."""
     read: dict[str, RecordMark] = {}
     """By input, the last record that the task has read."""
     waiting: dict[str, int] | None = None

@@ -1,0 +1,173 @@
+"""Open dead letters, and the two ways to close them: redrive the record, or drop the letter.
+
+Theory. A letter is *open* until ``<app>.redriven`` has a note of it. Redriving appends the original record to the topic it
+came from, with a header that names its letter, and the note, in one transaction: both or neither. Dropping appends the note
+alone. Either first takes over a transactional id, which resolves a transaction that an earlier run left open and fences a
+run that is still working. Only then does it read the notes. So each letter is closed once, even if processes are killed or
+the command is repeated. A record that fails again makes another letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import cache
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from tailrace.core.counting import offsets
+from tailrace.core.engine.redriven import OPERATORS_HEADER, redriven_header
+from tailrace.core.errors import ForeignLogError, LogUnavailableError, TopicReplacedError
+from tailrace.core.names import dead_letters_of, redrive_transactional_id, redriven_of
+from tailrace.core.records import Headers, Output
+from tailrace.core.values.partitioner import partition_of
+from tailrace.history.dead_letters.letters import FOREIGN, DeadLetter, dead_letters
+from tailrace.history.reading.residence import check_lives_here
+from tailrace.history.reading.stretches import OnHidden, scan
+from tailrace.log.interface import Log, TopicPartition, TopicSettings, Writer
+
+_AT_ONCE = 5_000
+How: TypeAlias = Literal["redriven", "dropped"]
+
+
+class Note(msgspec.Struct, frozen=True):
+    """How a letter was closed, and what the log notes of the letter's topic: a topic created again has other letters."""
+
+    how: How
+    letters: bytes
+
+
+class Closed(NamedTuple):
+    """The result of a redrive or of a drop, as lists of ids."""
+
+    done: list[str]
+    """Closed now."""
+    before: list[str]
+    """Closed before."""
+    without_record: list[str]
+    """Not redriven: from timers."""
+    foreign: list[str]
+    """Not redriven: written by another program."""
+    of_tables: list[str]
+    """Not redriven: from tables, of which an old value would become the newest one."""
+
+
+def closed_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> dict[str, tuple[How, int]]:
+    """By id, how and when (milliseconds since 1970) letters were closed; ``on_hidden`` as with ``stretches.scan``."""
+    topic, of = redriven_of(app), TopicPartition(dead_letters_of(app), 0)
+    if topic not in log.topics():
+        return {}
+
+    @cache
+    def is_there(letters: bytes) -> bool:
+        try:
+            log.resume(letters, {of: 0})
+        except TopicReplacedError:
+            return False
+        return True
+
+    found: dict[str, tuple[How, int]] = {}
+    for record in scan(log, topic, 0, on_hidden=on_hidden):
+        if record.key is None:
+            continue
+        try:
+            note = msgspec.json.decode(record.value or b"", type=Note)
+            if is_there(note.letters):
+                found[record.key.decode()] = note.how, record.timestamp_ms
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ForeignLogError(
+                f"the topic {topic!r} has a record at offset {record.offset} which is no note of a redrive: {error}",
+                hint="Find who else writes to it. Until then it is not certain which dead letters were redriven.",
+            ) from error
+    return found
+
+
+def open_letters(log: Log, app: str, on_hidden: OnHidden | None = None) -> Iterator[DeadLetter]:
+    """The open dead letters that the log still has, by partition; ``on_hidden`` as with ``stretches.scan``.
+    Raises UnknownTopicError: the app has never run on this log.
+    """
+    closed = closed_letters(log, app, on_hidden)
+    return (one for one in dead_letters(log, app, on_hidden) if one.id not in closed)
+
+
+def close_letters(
+    log: Log,
+    app: str,
+    how: How,
+    wanted: Callable[[DeadLetter], bool],
+    *,
+    now_ms: int,
+    dry_run: bool = False,
+    on_hidden: OnHidden | None = None,
+) -> Closed:
+    """Close the wanted letters that are open. ``"redriven"``: append their records again to the topics they came from.
+
+    A record with a key goes to the partition of murmur2, also if it came from another one. One without a key
+    goes to its old partition. ``on_hidden`` is called for letters, and with ``dry_run`` for notes, that an open
+    transaction hides. Raises AppMovedError, LogUnavailableError, UnknownTopicError or FencedError.
+    """
+    check_lives_here(log, app)
+    topic, notes = dead_letters_of(app), redriven_of(app)
+    letters = filter(wanted, dead_letters(log, app, on_hidden))
+    outcome = Closed([], [], [], [], [])
+    known = log.topics()
+
+    def list_of(letter: DeadLetter) -> list[str]:
+        if letter.id in closed:
+            return outcome.before
+        if how == "dropped":
+            return outcome.done
+        if letter.reason == FOREIGN:
+            return outcome.foreign
+        if letter.topic is None:
+            return outcome.without_record
+        return outcome.of_tables if letter.topic in known and known[letter.topic].compacted else outcome.done
+
+    if dry_run or topic not in known:  # then ``letters`` says that the app has never run
+        closed = closed_letters(log, app, on_hidden)
+        for letter in letters:
+            list_of(letter).append(letter.id)
+        return outcome
+    log.create_topic(notes, TopicSettings(1, compacted=True))
+    with closing(log.writer(redrive_transactional_id(app))) as writer:
+        closed = closed_letters(log, app, _refuse_hidden)
+        note = msgspec.json.encode(Note(how, log.note({TopicPartition(topic, 0): 0})))
+        pending: list[str] = []
+        for letter in letters:
+            if (found := list_of(letter)) is not outcome.done:
+                found.append(letter.id)
+                continue
+            if how == "redriven":
+                _append(log, writer, app, letter)
+            writer.append([Output(notes, letter.id.encode(), note, now_ms)])
+            pending.append(letter.id)
+            if len(pending) >= _AT_ONCE:
+                writer.commit()
+                outcome.done.extend(pending)
+                pending.clear()
+        if pending:
+            writer.commit()
+            outcome.done.extend(pending)
+    return outcome
+
+
+def _refuse_hidden(place: TopicPartition, first: int, stop: int) -> None:
+    raise LogUnavailableError(
+        f"a transaction that is open hides {offsets(first, stop)} of {place.topic!r} partition "
+        f"{place.partition}, so it is not known which dead letters were redriven",
+        hint="Nothing was redriven. Run the command again when the transaction has ended.",
+    )
+
+
+def _append(log: Log, writer: Writer, app: str, letter: DeadLetter) -> None:
+    assert letter.topic is not None
+    _, timestamp_ms, key, value, headers = letter.record
+    number, offset = letter.origin_partition, letter.origin_offset
+    origin = None if number is None or offset is None else (number, offset)
+    again: Headers = (*headers, redriven_header(dead_letters_of(app), letter.id, origin))
+    if letter.operators is not None:
+        again = (*again, (OPERATORS_HEADER, letter.operators.encode()))
+    if key is not None or number is None:
+        number = partition_of(key or b"", log.partitions(letter.topic))
+    writer.append([Output(letter.topic, key, value, timestamp_ms, again)], number)
