@@ -77,15 +77,15 @@ EMIT = "ctx.emit(totals, Total(event.shop, self.cents))"
 
 
 @pytest.mark.parametrize(
-    ("emits", "each", "part", "whole"),
+    ("emits", "each", "first", "second"),
     [
         (EMIT, EACH, "_rebuilt", "_publish"),
-        (f"{EMIT}\n        {EMIT}", 2 * EACH, "_compared", "_tables"),
-        (f"event.at % 20 or {EMIT}", EACH // 2, "_measure", "_rebuilt"),
+        (f"{EMIT}\n        {EMIT}", 2 * EACH, "_compared", "_so_far"),
+        (f"event.at % 20 or {EMIT}", EACH // 2, "_so_far", "_rebuilt"),
     ],
 )
 def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
-    emits: str, each: int, part: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emits: str, each: int, first: str, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it is killed within a round, and if B emits more or less than A."""
     monkeypatch.setattr(both, "Version", Here)
@@ -94,8 +94,7 @@ def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
         f"\n        if event.at == {at}:\n            self.cents += {at}" for at in (1_300, 1_900)
     )
     b = version(tmp_path, f"shadow_of_selling_{each}", (SOLD, SOLD + wrong), (EMIT, emits))
-    rounds = ("", part, whole, "")
-    monkeypatch.setattr(shadow, "_WHOLE", 2)
+    rounds = ("", first, second, "")
     for number, killed in enumerate(rounds):
         grow(tmp_path, number)
         if killed:
@@ -114,14 +113,11 @@ def test_the_tables_of_a_shadow_are_those_of_a_comparison_of_the_whole_history(
         (one["_partition"], one["_offset"]) for file in files for one in parquet.read_table(file).to_pylist()
     ]
     assert len(sent) == len({*sent}) == len(rounds) * each
-    assert {one.name for one in (to / ".shadow").glob("*-[0-9]")} == {"round-4", "whole-3"}
+    assert {one.name for one in (to / ".shadow").glob("*-[0-9]")} == {"round-4"}
 
 
-def test_a_round_compares_what_is_new_and_a_whole_one_measures_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_measures_and_counts_all_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(both, "Version", Here)
-    monkeypatch.setattr(shadow, "_WHOLE", 3)
     monkeypatch.syspath_prepend(str(tmp_path))
     Here.tasks, to, metrics = [], tmp_path / "shadow", tmp_path / "metrics.sql"
     metrics.write_text(
@@ -130,7 +126,7 @@ def test_a_round_compares_what_is_new_and_a_whole_one_measures_all(
     closed = ("self.cents -= 1", "ctx.clear()")
     a = version(tmp_path, "shadow_of_closing", closed)
     b = version(tmp_path, "shadow_closing", closed, (SOLD, f"{SOLD} + (event.cents == 7)"))
-    changed, keys, sales = list[set[str]](), list[int](), shops.sales(EACH)
+    keys, sales = list[int](), shops.sales(EACH)
     for at_ms in (0, 1_000_000, 1_000_000, 2_000_000):
         if at_ms:  # the shops of the partition that sold before are closed by then
             content = msgspec.json.encode({"shop": "shop-1", "at": at_ms, "cents": 7})
@@ -138,11 +134,8 @@ def test_a_round_compares_what_is_new_and_a_whole_one_measures_all(
         lived.append(tmp_path, sales, {"sales": 2})
         lived.live_on(tmp_path, "shadow_of_closing:app", ends=False)
         one_round(tmp_path, b, to, a=a, metrics=str(metrics))
-        for file in (to / ".shadow").glob("round-*/compared/changed.parquet"):
-            changed.append({one["key_bytes"].decode() for one in parquet.read_table(file).to_pylist()})
         grown = msgspec.json.decode((to / "report.json").read_bytes(), type=AbReport)
         keys.append(grown.counts.keys)
-    assert (len(changed[0]) > 1, changed[1:]) == (True, [{"shop-1"}]), "the fourth round is a whole one"
     assert keys[0] > keys[1] == keys[2] == keys[3]
     report, *tables = comparison(monkeypatch, tmp_path, a, b, to=str(tmp_path / "ab"), metrics=str(metrics))
     assert (grown.counts, grown.metrics, grown.noise) == (report.counts, report.metrics, [])

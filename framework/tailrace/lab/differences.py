@@ -2,46 +2,28 @@
 
 Outputs are matched by topic, key and event time, and among several of these by their order. The same outputs in
 another order at one time are no difference.
-
-The comparison of a round adds to that of the round before. Of states it replaces the keys that either side has written. Of outputs
-it reads those of the round, and those of topics, keys and times whose outputs have differed so far: others are as many and the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
-from tailrace.core import rows
 from tailrace.core.declare.plan import Plan
 from tailrace.core.engine.task import ORIGIN_HEADER
 from tailrace.core.errors import TailraceError
 from tailrace.core.names import FORWARDED, inbox_of
 from tailrace.core.values.keys import KeyCodec
-from tailrace.history.comparing.matched_rows import MatchedKey, Row
 from tailrace.history.comparing.states import ComparedKey, Comparison, Side, compared_keys
-from tailrace.history.rebuilding.blocks import BlockReader, BlockWriter
-from tailrace.history.rebuilding.following import followers_in
 from tailrace.lab.database import connected, quoted
 from tailrace.state.snapshots import Snapshots
 from tailrace.state.snapshots.arrow import pa, parquet
 
 _AT_ONCE = 50_000
-_Changed: TypeAlias = tuple[int, bytes, list[Row]]
-_ADDED = """
-copy (from {before} anti join {changed} using (actor, key_bytes) union all by name from {changed} where is_gone is not true)
-to {keys} (compression zstd)
-"""
-_COUNTED = """
-select count(distinct (actor, key_bytes)), count(distinct (actor, key_bytes)) filter (field is not null) from {keys}
-"""
-_STATES = (
-    "copy (select * exclude (is_gone) from {keys} where field is not null) to {states} (compression zstd)"
-)
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -74,77 +56,49 @@ def partition_of_outputs(file: Path) -> int:
     return int(file.name.split("-")[1])
 
 
-def compare(plan: Plan, one: Made, other: Made, folder: str, before: str | None = None) -> Counts:
-    """Compare two rebuilds, and write ``states.parquet`` and ``outputs.parquet``. ``plan``: to decode what differs. ``before``:
-    the folder of the round before, if these are rounds; the outputs are counted of this one.
-    """
+def compare(plan: Plan, one: Made, other: Made, folder: str) -> Counts:
+    """Compare two rebuilds, and write ``states.parquet`` and ``outputs.parquet``. ``plan``: to decode what differs."""
     found, place = Counts(), Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    _compare_states(plan, one, other, place, before, found)
-    _compare_outputs(plan, one, other, place / "outputs", before, found)
+    _compare_states(plan, one, other, place / "states", found)
+    _compare_outputs(plan, one, other, place / "outputs", found)
     return found
 
 
 # --- states
 
 
-def write_changed_keys(plan: Plan, made: list[Made], snapshot: str, followers: str, file: str) -> None:
-    """Write the keys that a round of either version has written, each with its rows in the ``snapshot`` of this version, at which its
-    followers stand.
-    """
-    both = [Snapshots(one.uri, plan.app).open(one.snapshot) for one in made]
-    with BlockWriter(Path(file)) as blocks:
-        for number in range(plan.partitions):
-            found = (one.changes_since(one.manifest.parent or "", number) for one in both)
-            for key in sorted({rows.key_prefix(row) for each in found for names, _ in each for row in names}):
-                blocks.write((number, key, followers_in(Path(followers)).rows(snapshot, number, key)))
-
-
-def _compare_states(
-    plan: Plan, one: Made, other: Made, place: Path, before: str | None, found: Counts
-) -> None:
+def _compare_states(plan: Plan, one: Made, other: Made, file: Path, found: Counts) -> None:
     sides = [
         Side.of_snapshot(name, Snapshots(each.uri, plan.app).open(each.snapshot))
         for name, each in (("A", one), ("B", other))
     ]
-    compared, is_part = Comparison(), (place / "A").exists()
-    numbers = range(plan.partitions)
-    every = (each for number in numbers for each in compared_keys(number, sides[0], sides[1], compared))
-    keys = _changed_keys(place, sides, compared) if is_part else every
-    fields, texts = _fields(plan, keys, equal=before is not None), ("actor", "key", "field", "a", "b")
-    schema = pa.schema({**dict.fromkeys(texts, pa.string()), "key_bytes": pa.binary(), "is_gone": pa.bool_()})
-    file, database = place / ("changed" if is_part else "keys"), connected()
+    compared = Comparison()
+    keys = (
+        each
+        for number in range(plan.partitions)
+        for each in compared_keys(number, sides[0], sides[1], compared)
+    )
+    fields, texts = _fields(plan, keys), ("actor", "key", "field", "a", "b")
+    schema = pa.schema({**dict.fromkeys(texts, pa.string()), "key_bytes": pa.binary()})
     with parquet.ParquetWriter(f"{file}.parquet", schema, compression="zstd") as writer:
         writer.write_table(schema.empty_table())
         while some := list(islice(fields, _AT_ONCE)):
             writer.write_table(pa.Table.from_pylist(some, schema))
     found.keys, found.keys_differ, found.notes = compared.keys, compared.count, compared.defaults
-    files = {name: quoted(place / name) for name in ("changed", "keys", "states")}
-    if is_part:
-        database.execute(_ADDED.format(before=quoted(Path(before or "") / "keys"), **files))
-        ((found.keys, found.keys_differ),) = database.execute(_COUNTED.format(**files)).fetchall()
-    database.execute(_STATES.format(**files))
 
 
-def _changed_keys(place: Path, sides: Sequence[Side], found: Comparison) -> Iterator[ComparedKey]:
-    both = zip(*(BlockReader[_Changed](place / one.name, _Changed) for one in sides), strict=True)
-    for number, some in groupby(both, key=lambda pair: pair[0][0]):
-        keys = (MatchedKey(key, was, now) for (_, key, was), (_, _, now) in some)
-        yield from compared_keys(number, sides[0], sides[1], found, keys)
-
-
-def _fields(plan: Plan, keys: Iterable[ComparedKey], *, equal: bool) -> Iterator[dict[str, Any]]:
-    """The fields that differ; with ``equal``, also a row for each key without any."""
+def _fields(plan: Plan, keys: Iterable[ComparedKey]) -> Iterator[dict[str, Any]]:
+    """The fields that differ."""
     actors = {actor.name: actor for actor in plan.actors}
     for each, readers, differs in keys:
-        actor, of_key = actors.get(each.actor), {"actor": each.actor, "key_bytes": each.key}
-        if equal and not differs:
-            yield {**of_key, "is_gone": not (each.was or each.now)}
         if differs:
+            actor = actors.get(each.actor)
             key = text_of(None if actor is None else actor.key_codec, each.key)
+            of_key = {"actor": each.actor, "key_bytes": each.key, "key": key}
             for label, was, now in each.describe(actor, readers):
                 field = label.replace("(not declared)", "(only in B)")
-                yield {**of_key, "key": key, "field": field, "a": was, "b": now}
+                yield {**of_key, "field": field, "a": was, "b": now}
 
 
 def text_of(codec: KeyCodec | None, key: bytes) -> str:
@@ -158,11 +112,11 @@ def text_of(codec: KeyCodec | None, key: bytes) -> str:
 # --- outputs
 
 _SIDE = """
-select '{side}' as side, {is_new} as is_new, topic::varchar as topic, key, timestamp as time, partition, number, value, headers,
+select '{side}' as side, topic::varchar as topic, key, timestamp as time, partition, number, value, headers,
     hash(value, list_filter(headers, lambda one: one.key <> '{origin}')) as content
 from read_parquet([{files}]) where not {internal}
 """
-_COUNTS = "select count(*) filter (side = 'a'), count(*) filter (side = 'b') from both_sides where is_new"
+_COUNTS = "select count(*) filter (side = 'a'), count(*) filter (side = 'b') from both_sides"
 _GROUPS = """
 create table apart as select topic, key, time from both_sides group by all
 having sum(case side when 'a' then 1 else -1 end) <> 0
@@ -172,7 +126,6 @@ _APART = """
 create table apart_rows as from both_sides where exists (select 1 from apart where apart.topic = both_sides.topic
     and apart.time = both_sides.time and apart.key is not distinct from both_sides.key)
 """
-_OPEN = "copy (select partition, number, topic, key, value, time as timestamp, headers from apart_rows where side = '{side}') to {file}"
 _ROWS = """
 create table rows as
 with placed as (
@@ -189,26 +142,18 @@ where one.topic is null or two.topic is null or one.content <> two.content
 """
 
 
-def _compare_outputs(
-    plan: Plan, one: Made, other: Made, file: Path, before: str | None, found: Counts
-) -> None:
+def _compare_outputs(plan: Plan, one: Made, other: Made, file: Path, found: Counts) -> None:
     database = connected(temp_directory=str(file.with_name("spilled")))
     ends = " or ".join(f"ends_with(topic, '{one}')" for one in FORWARDED)
     internal = f"(topic = '{inbox_of(plan.app)}' or (starts_with(topic, '{plan.app}.') and ({ends})))"
     sides = [
         _SIDE.format(
             side=side,
-            is_new=is_new,
             origin=ORIGIN_HEADER,
-            files=", ".join(quoted(file) for file in files),
+            files=", ".join(quoted(Path(folder) / "*") for folder in each.outputs),
             internal=internal,
         )
         for side, each in (("a", one), ("b", other))
-        for is_new, files in (
-            (True, [Path(one) / "*" for one in each.outputs]),
-            (False, [Path(before) / f"open-{side}"] if before else []),
-        )
-        if files
     ]
     database.execute(f"create view both_sides as {' union all '.join(sides)}")
     (found.outputs,) = database.execute(_COUNTS).fetchall()
@@ -229,6 +174,4 @@ def _compare_outputs(
         "copy (select rows.topic, texts.key, rows.* exclude (topic) from rows join texts on rows.topic = texts.topic "  # noqa: S608
         f"and rows.key_bytes is not distinct from texts.key_bytes order by time, topic, key) to {quoted(file)}"
     )
-    for side in "ab" if before is not None else "":
-        database.execute(_OPEN.format(side=side, file=quoted(file.with_name(f"open-{side}"))))
     found.outputs_differ = database.execute("select count(*) from rows").fetchall()[0][0]

@@ -1,18 +1,18 @@
 """``tailrace run B --shadow A``: version B follows the tape of A, which runs, and the comparison of both grows.
 
 Theory. A *round* takes both versions from where the last one ended to the last commits of A. The processes of both keep their
-stores open (``history.rebuilding.following``), so a round reads, compares and writes what is new: the keys that either version has
-written, and the outputs of the round. A *whole* round, the first and then one after every few others, also writes a full snapshot, compares all
-keys, and A with the rows of the service, and makes metrics and the tables of states. A shadow only reads the log: it owns no task, writes to
-no topic, and runs at a low priority. What it has lies in a hidden folder of the results::
+stores open (``history.rebuilding.following``), so a round handles what is new; it then compares the states and all outputs so far. A
+shadow only reads the log: it owns no task, writes to no topic, and runs at a low priority. What it has lies in a hidden folder of
+the results::
 
     step                                                   killed before the next step
-    1  both versions are taken along the tape: snapshots,  the round begins again, from the snapshots of the round before
-       in the folder ``whole-N`` of the last whole round
-    2  ``round-N/compared``: what differs by now           the same
-    3  tables and page written, each as a whole            the same; the files are replaced by equal ones
-    4  ``shadow.json`` names round N                       the next round begins with N
-    5  what earlier rounds needed is removed               it is removed at the next start
+    1  both versions are taken along the tape: snapshots   the round begins again, from the snapshots of the round before
+       in the folder ``round-N``
+    2  outputs of the round join those of all rounds       the same; the files are replaced by equal ones
+    3  ``round-N/compared``: what differs by now           the same
+    4  tables and page written, each as a whole            the same
+    5  ``shadow.json`` names round N                       the next round begins with N
+    6  what earlier rounds needed is removed               it is removed at the next start
 
 So nothing is lost or doubled: what a round has found counts if ``shadow.json`` names it. The first event of a key is searched
 once, in the round at the end of which the key differs for the first time.
@@ -48,8 +48,6 @@ _HIDDEN = ".shadow"
 _SHOWN = 5
 _STORED = "the state that the service has stored"
 _NOT_STORED = "nothing: the service has run another version than A"
-_WHOLE = 10
-"""One of so many rounds is a whole one."""
 
 
 class Kept(msgspec.Struct):
@@ -68,16 +66,6 @@ class Kept(msgspec.Struct):
     firsts: list[tuple[Item, Cause | None]] = []
     """Each key whose first event was searched."""
     report: AbReport | None = None
-
-    @property
-    def whole(self) -> int:
-        """The last whole round, which this one may be."""
-        return self.round - (self.round - 1) % _WHOLE
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether this round is a whole one."""
-        return self.whole == self.round
 
 
 class _Stopped(BaseException):
@@ -173,26 +161,26 @@ class _Shadow:
         kept, both = self._kept, self._both
         kept.round += 1
         folder = self._hidden / f"round-{kept.round}"
-        for left in (folder, *self._hidden.glob("whole-*/*/*/_work")):  # by a run that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         both.bases = dict(zip("AB", kept.made, strict=False))
         rebuilt, results = self._rebuilt(folder), folder / "results"
         made = [one.made for one in rebuilt]
         for one, sent in zip(made, kept.sent, strict=True):
             _renumber(one, sent)
         kept.ends, kept.made = both.ends, [replace(one, outputs=()) for one in made]
+        tables = folder / "tables"
+        both.b.ask("tables", list[str], made=made[1], folder=str(tables))
+        so_far = [self._so_far(name, one) for name, one in zip("AB", made, strict=True)]
         kept.report = report = self._compared(
-            folder, made, kept.report or replace(both.report, part=part_of(rebuilt))
+            folder, so_far, kept.report or replace(both.report, part=part_of(rebuilt))
         )
-        tables = self._tables(made[1], folder)
-        self._measure(report, made, results)
+        if self._metrics:
+            report.metrics = both.measured(self._metrics, so_far, results)
         of_a = rebuilt[0].report
-        if kept.is_whole:
-            report.noise = [f"{counted(of_a.other_rows, 'row')} of A are not those of the service"][
-                : of_a.other_rows
-            ]
-            is_measured = of_a.same_rows + of_a.other_rows
-            report.noise_measured = _STORED if is_measured else _NOT_STORED
+        report.noise = [f"{counted(of_a.other_rows, 'row')} of A are not those of the service"][
+            : of_a.other_rows
+        ]
+        report.noise_measured = _STORED if of_a.same_rows + of_a.other_rows else _NOT_STORED
         for name, side in zip("AB", rebuilt, strict=True):
             report.notes += [f"{name}: {note}" for note in side.report.notes]
         write_page(report, results, refresh_s=self._every_s)
@@ -207,14 +195,12 @@ class _Shadow:
 
     def _rebuilt(self, folder: Path) -> list[Rebuilt]:
         """Both versions at the last commits of A."""
-        kept = self._kept
 
         def made(version: Version, *, as_the_service: bool = False) -> Rebuilt:
             (into := folder / version.name).mkdir(parents=True)
-            uri = self._hidden / f"whole-{kept.whole}" / version.name
-            request = self._both.request(version, "tape", uri, as_the_service=as_the_service)
-            request = replace(request, to=replace(request.to, incremental=not kept.is_whole))
-            given = {"workers": self._wanted.workers, "followers": self._followers(version)}
+            request = self._both.request(version, "tape", into, as_the_service=as_the_service)
+            followers = str(self._hidden / "followers" / version.name)
+            given = {"workers": self._wanted.workers, "followers": followers}
             return version.ask("make", Rebuilt, request=request, folder=str(into), **given)
 
         try:
@@ -232,24 +218,20 @@ class _Shadow:
                 hint="Compare them with tailrace ab, which then runs both in canonical order.",
             ) from error
 
-    def _followers(self, version: Version) -> str:
-        return str(self._hidden / "followers" / version.name)
+    def _so_far(self, name: str, made: Made) -> Made:
+        """The snapshot of a round, and the outputs of all rounds, which those of this round join."""
+        into = self._hidden / "outputs" / name
+        into.mkdir(parents=True, exist_ok=True)
+        for file in made.output_files():
+            file.replace(into / f"outputs-{partition_of_outputs(file):05d}-{self._kept.round:08d}.parquet")
+        return replace(made, outputs=(str(into),))
 
     def _compared(self, folder: Path, made: list[Made], last: AbReport) -> AbReport:
-        """Compare what both have made in a round, into ``results``; keeps the first events that are new."""
+        """Compare what both have made so far, into ``results``; keeps the first events that are new."""
         both, kept, results, compared = self._both, self._kept, folder / "results", folder / "compared"
         results.mkdir()
         compared.mkdir()
-        for version, one in zip((both.a, both.b), made, strict=True) if not kept.is_whole else ():
-            given = {"followers": self._followers(version), "file": str(compared / version.name)}
-            version.ask("write_changed_keys", type(None), made=made, snapshot=one.snapshot, **given)
-        before = self._hidden / f"round-{kept.round - 1}" / "compared"
-        given = {"folder": str(compared), "before": str(before) if kept.round > 1 else ""}
-        counts = both.a.ask("compare", Counts, one=made[0], other=made[1], **given)
-        counts.outputs = (
-            last.counts.outputs[0] + counts.outputs[0],
-            last.counts.outputs[1] + counts.outputs[1],
-        )
+        counts = both.a.ask("compare", Counts, one=made[0], other=made[1], folder=str(compared))
         known = dict(kept.firsts)
         items = [one for one in items_to_trace(compared, self._wanted.first_events) if one not in known]
         found, traces = both.first_events(items, compared, "tape")
@@ -261,10 +243,6 @@ class _Shadow:
         worst = [one for one in items_to_trace(compared, _SHOWN) if one.kind == "state"]
         shown = set(zip([one.name for one in worst], keys_as_text(compared, worst), strict=True))
         note = f"round {kept.round} of a shadow, {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC"
-        if not kept.is_whole:
-            note += (
-                f"; the comparison with the service, metrics and tables of states are of round {kept.whole}"
-            )
         return replace(
             last,
             order="tape",
@@ -274,25 +252,6 @@ class _Shadow:
             notes=[note],
         )
 
-    def _tables(self, made: Made, folder: Path) -> Path:
-        """The outputs of a round, and in a whole one the present state of B, as tables."""
-        tables, is_whole = folder / "tables", self._kept.is_whole
-        shown = made if is_whole else replace(made, snapshot="")
-        self._both.b.ask("tables", list[str], made=shown, folder=str(tables))
-        return tables
-
-    def _measure(self, report: AbReport, made: list[Made], results: Path) -> None:
-        """In a whole round, measure what both have made so far. Metrics are of all outputs, which are kept for them."""
-        kept, so_far = self._kept, list[Made]()
-        for name, one in zip("AB", made if self._metrics else (), strict=False):
-            into = self._hidden / "outputs" / name
-            into.mkdir(parents=True, exist_ok=True)
-            for file in one.output_files():
-                file.replace(into / f"outputs-{partition_of_outputs(file):05d}-{kept.round:08d}.parquet")
-            so_far.append(replace(one, outputs=(str(into),)))
-        if so_far and kept.is_whole:
-            report.metrics = self._both.measured(self._metrics, so_far, results)
-
     def _publish(self, results: Path, tables: Path) -> None:
         """Move tables and page into the folder of the results, the page last."""
         for file in sorted((tables / "outputs").rglob("*.parquet")):
@@ -300,17 +259,15 @@ class _Shadow:
                 into = self._to / "outputs" / file.parent.name
                 into.mkdir(parents=True, exist_ok=True)
                 file.replace(into / f"{self._kept.round:08d}-{file.name}")
-        if (tables / "states").exists():
-            shutil.rmtree(self._to / "states", ignore_errors=True)
-            (tables / "states").replace(self._to / "states")
+        shutil.rmtree(self._to / "states", ignore_errors=True)
+        (tables / "states").replace(self._to / "states")
         for file in sorted(results.iterdir(), key=lambda one: one.suffix != ".parquet"):
             file.replace(self._to / file.name)
 
     def _clean(self) -> None:
         """Remove what no later round needs."""
-        needed = {f"round-{self._kept.round}", f"whole-{self._kept.whole}"}
-        for folder in (*self._hidden.glob("round-*"), *self._hidden.glob("whole-*")):
-            if folder.name not in needed:
+        for folder in self._hidden.glob("round-*"):
+            if folder.name != f"round-{self._kept.round}":
                 shutil.rmtree(folder)
 
 

@@ -37,7 +37,7 @@ from tailrace.history.rebuilding.report import RebuildReport
 from tailrace.history.rebuilding.request import PARQUET, Request
 from tailrace.history.rebuilding.results import Failure
 from tailrace.history.replay.replaying import seldom_collected
-from tailrace.lab.differences import Made, compare, partition_of_outputs, write_changed_keys
+from tailrace.lab.differences import Made, compare, partition_of_outputs
 from tailrace.lab.files import TableWriter
 from tailrace.lab.first_events import record_steps
 from tailrace.lab.state_tables import View, write_state
@@ -174,8 +174,7 @@ def _digest(value: object) -> str:
 
 
 TASKS: dict[str, Callable[..., Any]] = {
-    one.__name__: one
-    for one in (about, make, outputs_as_stored, write_changed_keys, compare, tables, record_steps)
+    one.__name__: one for one in (about, make, outputs_as_stored, compare, tables, record_steps)
 } | {
     one.__name__: one
     for one in (

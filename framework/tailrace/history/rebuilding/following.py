@@ -129,12 +129,6 @@ class Followers:
         """Keep a follower that stands at the end of a job."""
         self._kept[number] = _Stands(job.snapshot, job.code, follower)
 
-    def rows(self, snapshot: str, number: int, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """The rows of a key. Raises UsageError: the follower does not stand at this snapshot."""
-        if (found := self._kept[number]).snapshot != snapshot:
-            raise UsageError(f"partition {number} stands at the snapshot {found.snapshot}, not at {snapshot}")
-        return [*found.follower.store.scan(prefix, rows.prefix_end(prefix))]
-
 
 _followers: dict[Path, Followers] = {}
 
