@@ -336,9 +336,9 @@ def test_of_a_script_in_a_folder_the_modules_count_that_it_imports_unless_packag
     assert changed(before, after) == parts
 
 
-def test_the_versions_of_what_is_installed_count(tmp_path: Path) -> None:
+def test_the_versions_of_what_is_installed_count_and_a_worker_compares_what_it_has(tmp_path: Path) -> None:
     before = law_parts(tmp_path, {"law_till/app.py": LAW_APP.format("")})
     assert before["package msgspec"] == metadata.version("msgspec")
-    other = {"package msgspec": "0.1", "package pip": "0.1", "package not-installed-here": "1"}
+    other = {"package msgspec": "0.1", "package pip": "0.1", "package not-here": "1", "sources not_here": "1"}
     assert changed(before, before | other) == sorted(other)
-    assert differences(other) == ["package msgspec"]  # a worker compares what it has loaded
+    assert differences(other) == ["package msgspec"]  # pip is not loaded

@@ -35,6 +35,8 @@ from tailrace.processes.environment import environment
 _NOT_OWN = frozenset({"__main__", "__mp_main__", "tailrace"})
 """The first two are names of the running script. Its own name is that of the module in the app's reference."""
 
+_MISSING = "not there"
+
 
 def code_of(reference: str, plan: Plan) -> dict[str, str]:
     """The parts of the code of the app that ``package.module:app`` names, whose plan is ``plan``."""
@@ -50,12 +52,15 @@ def code_of(reference: str, plan: Plan) -> dict[str, str]:
 
 
 def differences(noted: Mapping[str, str]) -> list[str]:
-    """The recorded sources, and packages that this process has loaded, that differ here."""
+    """The recorded sources, and packages that this process has loaded, that differ here.
+
+    What is not there does not count: it may not be needed, and if it is, its import fails.
+    """
     loaded = {name for top in _top_levels(sys.modules) for name in _distributions().get(top, ())}
     here = {f"package {name}": version for name, version in _installed().items() if name in loaded}
     names = (part.removeprefix("sources ") for part in noted if part.startswith("sources "))
     here |= {f"sources {name}": _digest(name) for name in names}
-    return [part for part, value in noted.items() if here.get(part, value) != value]
+    return [part for part, value in noted.items() if here.get(part, value) not in (value, _MISSING)]
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -84,7 +89,7 @@ def _digest(name: str) -> str:
     found = (finder.find_spec(name, None) for finder in sys.meta_path)
     spec = next((one for one in found if one is not None), None)
     if spec is None:
-        return "not there"
+        return _MISSING
     places = spec.submodule_search_locations or filter(None, [spec.origin])
     for path, source in sorted(file for place in places for file in _sources(place)):
         digest.update(f"{path} {len(source)}\n".encode() + source)
