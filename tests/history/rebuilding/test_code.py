@@ -186,7 +186,7 @@ class Project:
             f"parts = code_of({APP!r}, find_app({APP!r}).plan())\n"
             "assert differences(parts) == []\nprint(json.dumps(parts))"
         )
-        ended = self._run([sys.executable, "-c", program], path)
+        ended = self._run([sys.executable, "-P", "-c", program], path)
         assert ended.returncode == 0, ended.stderr
         return msgspec.json.decode(ended.stdout, type=dict[str, str])
 
@@ -267,6 +267,7 @@ def test_a_moved_checkout_and_a_zip_are_the_same_code(project: Project, tmp_path
         for place in moved.rglob("*"):  # folders, too: till has no __init__.py
             zipped.write(place, place.relative_to(moved))
     assert project.parts(moved) == noted
+    assert project.parts(Path(f"{moved}{os.pathsep}{moved}")) == noted  # twice on the path
     assert project.parts(packed) == noted
     assert {"sources till", "sources beside"} == {part for part in noted if part.startswith("sources ")}
 

@@ -90,7 +90,8 @@ def _digest(name: str) -> str:
     spec = next((one for one in found if one is not None), None)
     if spec is None:
         return _MISSING
-    places = spec.submodule_search_locations or filter(None, [spec.origin])
+    # A package without __init__.py has a place twice if a folder is on the path twice.
+    places = set(spec.submodule_search_locations or filter(None, [spec.origin]))
     for path, source in sorted(file for place in places for file in _sources(place)):
         digest.update(f"{path} {len(source)}\n".encode() + source)
     return digest.hexdigest()[:16]
