@@ -46,7 +46,14 @@ SEEDS_PER_TEST = 50  # the length of a range of seeds: short, so that workers sh
 FEWEST_PER_TEST = 10  # and of so many that are run: a test may ask that faults have struck, on average
 FUZZING = SEEDS > 1000
 
-WAITING = ("tests/test_benchmarks.py", "tests/kafka", "tests/soak", "tests/services", "tests/spark")
+WAITING = (
+    "tests/test_benchmarks.py",
+    "tests/kafka",
+    "tests/registry/test_registry.py",
+    "tests/soak",
+    "tests/services",
+    "tests/spark",
+)
 """What waits for other processes. One worker of pytest-xdist begins with it, the others compute meanwhile, and what is left for the
 end are short tests, which are shared out well."""
 

@@ -115,7 +115,8 @@ class Tills:
             worker.start()
 
             def done() -> bool:
-                worker.turn()
+                while worker.turn():
+                    pass
                 return self.counts() == self.paid and not any(
                     slot.running is None or slot.running.dirty for slot in worker.slots
                 )

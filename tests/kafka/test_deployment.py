@@ -24,6 +24,7 @@ from tests.kafka.broker.cluster import Cluster
 from tests.kafka.outside import Outside
 from tests.kafka.processes import Members, await_tasks, runs, stopped
 from tests.kafka.visits import BROKEN, FIRST, KEYS, PLAN, SECOND, TASKS, UNRELATED, Visits
+from tests.lab.upgrade.stage import upgraded_and_back
 from tests.soak.processes import Process, wait_until
 
 ALL = len(TASKS)
@@ -138,6 +139,11 @@ def test_nothing_is_lost_or_doubled_in_the_life_of_a_deployment(
         stopped(one)
         assert {one.version for one in visits.totals()} >= {1, 2}
         assert visits.rounds * KEYS > 1_000
+
+
+@pytest.mark.long
+def test_the_upgrade_command_and_its_rollback_under_production(kafka_url: str, tmp_path: Path) -> None:
+    upgraded_and_back(kafka_url, tmp_path, ["begun", "fenced"], ["begun"])
 
 
 @pytest.mark.nightly
