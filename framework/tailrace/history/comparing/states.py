@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -80,14 +80,12 @@ def compare_states(plan: Plan, one: Side, other: Side) -> Comparison:
     return found
 
 
-def compared_keys(
-    number: int, one: Side, other: Side, found: Comparison, keys: Iterable[MatchedKey] | None = None
-) -> Iterator[ComparedKey]:
-    """The keys of a partition, or some of them. Counts them in ``found``."""
+def compared_keys(number: int, one: Side, other: Side, found: Comparison) -> Iterator[ComparedKey]:
+    """The keys of a partition. Counts them in ``found``."""
     readers = readers_of(one.schema(number), other.schema(number))
     found.as_read |= bool(readers)
     _compare_defaults(one, other, readers, found)
-    for key in matched_keys(one.rows(number), other.rows(number)) if keys is None else keys:
+    for key in matched_keys(one.rows(number), other.rows(number)):
         found.keys += 1
         found.rows = (found.rows[0] + len(key.was), found.rows[1] + len(key.now))
         differs = key.differs(readers)
