@@ -167,7 +167,8 @@ class Project:
         place.write_text(textwrap.dedent(text).lstrip("\n"))
 
     def drive(self, what: str, *more: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self._run([sys.executable, "drive.py", what, *map(str, more)], self.folder, **environment)
+        command = [sys.executable, str(self.folder / "drive.py"), what, *map(str, more)]
+        return self._run(command, self.folder, str(self.folder), **environment)
 
     def interrupted(self) -> None:
         ended = self.drive("stopped")
@@ -186,15 +187,17 @@ class Project:
             f"parts = code_of({APP!r}, find_app({APP!r}).plan())\n"
             "assert differences(parts) == []\nprint(json.dumps(parts))"
         )
-        ended = self._run([sys.executable, "-P", "-c", program], path)
+        ended = self._run([sys.executable, "-c", program], path, cwd="/")
         assert ended.returncode == 0, ended.stderr
         return msgspec.json.decode(ended.stdout, type=dict[str, str])
 
-    def _run(self, command: list[str], path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, command: list[str], path: Path, cwd: str, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         paths = os.pathsep.join([str(path), str(ROOT / "framework")])
         return subprocess.run(
             command,
-            cwd=self.folder,
+            cwd=cwd,
             env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **environment},
             capture_output=True,
             text=True,
