@@ -1,8 +1,8 @@
 # Tailrace. Needs Python 3.11 or later, make, a JDK 17 or 21 for Spark, and Maven for the tests: every target sets up what
 # else it uses.
 #
-#   make demo      a year of flights through two services: run, killed, started again, replayed, drawn
-#                  (LOG=kafka: on a Kafka broker that it starts; LOG=kafka://host:9092: on one that runs)
+#   make demo      three months of flights through two services: run, killed, started again, replayed, drawn
+#                  (YEAR=1: the whole year; LOG=kafka: on a Kafka broker that it starts; LOG=kafka://host:9092: on one that runs)
 #   make test      lint, types, and the tests on every supported Python
 #
 .DEFAULT_GOAL := help
@@ -32,9 +32,9 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1	/p' Makefile | expand -t 14
 
 .PHONY: demo
-demo: .venv/installed java browser $(if $(filter kafka,$(LOG)),kafka)  ## a year of flights through two services: a kill, a replay, a picture in out/
+demo: .venv/installed java browser $(if $(filter kafka,$(LOG)),kafka)  ## three months of flights (YEAR=1: a year) through two services: a kill, a replay, a picture in out/
 	$(if $(filter kafka,$(LOG)),$(BIN)/python -m tests.kafka.broker) $(BIN)/python -m services.demo flights \
-	    $(if $(LOG),--log '$(if $(filter kafka,$(LOG)),kafka://{broker},$(LOG))')
+	    $(if $(YEAR),--year) $(if $(LOG),--log '$(if $(filter kafka,$(LOG)),kafka://{broker},$(LOG))')
 
 .PHONY: test
 test: .venv/installed java kafka chromium promtool  ## lint, types, and the tests on each Python found

@@ -16,12 +16,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m services.demo", description=__doc__)
     shows = parser.add_subparsers(dest="show", metavar="flights | examples")
     year = shows.add_parser(
-        "flights", help="a year of flights through two services; it takes a few minutes at most"
+        "flights", help="three months of flights through two services; it takes a minute or two"
     )
     year.add_argument("--since", type=date.fromisoformat, default=date(2013, 1, 1), help="the first day")
     year.add_argument(
-        "--until", type=date.fromisoformat, default=date(2014, 1, 1), help="the day after the last"
+        "--until", type=date.fromisoformat, default=date(2013, 4, 1), help="the day after the last"
     )
+    year.add_argument("--year", action="store_true", help="all of 2013, instead of these days")
     year.add_argument("--out", type=Path, default=Path("out"), help="where log, state and picture go")
     year.add_argument("--commit-interval", default="1s", metavar="TIME", help="of both services")
     year.add_argument(
@@ -37,9 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments or ["flights"])
     if given.show == "examples":
         return examples.main(given.names)
-    return flights.main(
-        flights.Settings(given.since, given.until, given.out, given.commit_interval, given.log)
-    )
+    days = flights.YEAR if given.year else (given.since, given.until)
+    return flights.main(flights.Settings(*days, given.out, given.commit_interval, given.log))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A year of flights: loaded into a log, run through both services as real processes (one is killed), replayed, drawn.
+"""Three months of flights, or a year: loaded into a log, run through both services as real processes (one is killed), replayed, drawn.
 
 The last days are loaded later, after Spark has rebuilt both states from the log. The services continue from these states. The
 very last facts are recorded while a corrected version of one service takes over.
@@ -61,7 +61,7 @@ RECORDED_MEANWHILE = 1_000
 """At most so many facts are recorded after the first service was killed: it may have handled all of the others before."""
 RECORDED_LAST = 1_500
 """Number of facts that are recorded while the corrected version takes over."""
-_YEAR = date(2013, 1, 1), date(2014, 1, 1)
+YEAR = date(2013, 1, 1), date(2014, 1, 1)
 COMPARED = 3
 """Number of things that a replay is compared with: the state folders, the changelog, the outputs."""
 
@@ -71,7 +71,7 @@ class Settings:
     """The days, and the folder for log, state and picture. Results of an earlier run are removed from it."""
 
     since: date = date(2013, 1, 1)
-    until: date = date(2014, 1, 1)
+    until: date = date(2013, 4, 1)
     """The day after the last."""
     out: Path = Path("out")
     commit_interval: str = "1s"
@@ -354,7 +354,7 @@ class Demo:
         console, settings = self._console, self._settings
         results = results_of(log)
         errors = accounts.errors(log, results)
-        console.title("The year" if (settings.since, settings.until) == _YEAR else "These days")
+        console.title("The year" if (settings.since, settings.until) == YEAR else "These days")
         for line in summary(results):
             console.say(line)
         console.say()

@@ -21,8 +21,6 @@ from tailrace.log.kafka import KafkaLog
 _SESSION = "TAILRACE_KAFKA_CONSUMER_SESSION_TIMEOUT_MS"
 """On Kafka, the tasks of a killed process are free after this time: 45 s by default."""
 _SESSION_MS = "6000"
-HANDLED_MOST = 0.9
-"""This part of all events is handled before their inputs end; the last hours of them wait for the watermark."""
 _LEAVE_S = 10.0
 """A version that is replaced ends within this time."""
 _MOST_MARKERS = 20
@@ -193,10 +191,6 @@ class Service:
         ends = {place: self._log.end_offset(*place) for place in self._places}
         found = self._positions()
         return all(self._is_read(place, found.get(place, 0), end) for place, end in ends.items())
-
-    def has_handled_most(self) -> bool:
-        """Whether little waits for its turn: quiet inputs count as idle by now, and hold nothing back."""
-        return self.committed() >= HANDLED_MOST * self.waiting()
 
     def _is_read(self, place: TopicPartition, position: int, end: int) -> bool:
         """Whether no record is between a position and the end. On Kafka a partition ends with markers of transactions."""

@@ -1,9 +1,10 @@
-"""The README's example reports every silence of an hour, like a loop over the sorted reports."""
+"""The README's program alerts as a loop over the sorted payments does, and its picture shows what the commands print."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -14,74 +15,84 @@ import pytest
 from tailrace.testing import Harness
 from tests.docs.page import ROOT
 
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
-Told = tuple[str, int, int]
-"""A ship, the time of its last report before a silence, and the number of its reports up to then."""
+HOUR_MS = 3_600_000
+LIMIT = 100_000
+Paid = tuple[str, int, int]
+"""A card, a time and an amount in cents."""
 
 
-@pytest.fixture(scope="module")
-def ships(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The code of the README."""
-    found = re.search(r"```python\n(# ships\.py\n.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    file: Path = tmp_path_factory.mktemp("readme") / "readme_ships.py"
-    file.write_text(found[1], "utf-8")
+def loaded(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
     spec.loader.exec_module(module)
     return module
 
 
-def expected(reports: Iterable[tuple[str, int]]) -> list[Told]:
-    """The silences of an hour, as a loop over the sorted reports finds them."""
-    ordered = sorted(reports)
-    told: list[Told] = []
-    for ship in sorted({ship for ship, _ in ordered}):
-        times = [at_ms for one, at_ms in ordered if one == ship]
-        told += [
-            (ship, at_ms, count)
-            for count, at_ms in enumerate(times, 1)
-            if count == len(times) or times[count] - at_ms >= HOUR_MS
-        ]
-    return told
+@pytest.fixture(scope="module")
+def terminal() -> ModuleType:
+    """The script that draws the picture."""
+    return loaded(ROOT / "docs" / "pictures" / "terminal.py")
 
 
-def told(ships: ModuleType, reports: Iterable[tuple[str, int]]) -> list[Told]:
-    """The silences that the README's service reports, with one partition."""
-    with Harness(ships.app, partitions=1) as h:
-        h.send(ships.reports, *(ships.Report(ship, at_ms) for ship, at_ms in reports))
+@pytest.fixture(scope="module")
+def cards(terminal: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The code of the README."""
+    file: Path = tmp_path_factory.mktemp("readme") / "readme_cards.py"
+    file.write_text(terminal.code(), "utf-8")
+    return loaded(file)
+
+
+def expected(payments: Iterable[Paid]) -> list[Paid]:
+    """The alerts, as a loop over the sorted payments finds them. An hour begins with a payment and includes its end."""
+    found: list[Paid] = []
+    begun: dict[str, int] = {}
+    spent: dict[str, int] = {}
+    for card, at_ms, cents in sorted(payments, key=lambda one: one[1]):
+        if card not in begun or at_ms > begun[card] + HOUR_MS:
+            begun[card], spent[card] = at_ms, 0
+        spent[card] += cents
+        if spent[card] > LIMIT:
+            found.append((card, at_ms, cents))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("number", [1, 3], ids=["one card", "three cards"])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_alerts_are_those_of_a_loop_over_the_sorted_payments(
+    cards: ModuleType, number: int, seed: int
+) -> None:
+    random = Random(f"{number} cards, {seed}")
+    times = sorted(random.randrange(0, 6 * HOUR_MS, 60_000) for _ in range(120))
+    payments = [(f"c{random.randrange(number)}", at_ms, random.randrange(1, 40_000)) for at_ms in times]
+    arrivals = sorted(range(len(times)), key=lambda one: (times[one] + random.randrange(600_000), one))
+    with Harness(cards.app, partitions=1) as h:
+        h.send(cards.payments, *(cards.Payment(*payments[one]) for one in arrivals))
+        h.crash()
         h.end_of_input()
         assert h.late == 0
         h.replay()
-        return sorted((one.ship, one.since_ms, one.reports) for one in h.emitted(ships.missing))
+        found = sorted((one.card, one.at_ms, one.cents) for one in h.emitted(cards.alerts))
+    assert len(found) > 5
+    # Payments of one moment are handled in the order of their arrival, and so are they sorted.
+    assert found == expected(payments[one] for one in arrivals)
 
 
-@pytest.mark.parametrize("others", [[], [("Grace", 3 * HOUR_MS - 1)]], ids=["alone", "with another"])
-def test_a_silence_that_the_ship_itself_ends_is_reported(
-    ships: ModuleType, others: list[tuple[str, int]]
+def test_the_picture_of_a_terminal_shows_what_the_commands_print(
+    terminal: ModuleType, tmp_path: Path
 ) -> None:
-    reports = [("Ada", 0), *others, ("Ada", 3 * HOUR_MS)]
-    assert ("Ada", 0, 1) in told(ships, reports)
-    assert told(ships, reports) == expected(reports)
+    steps = terminal.session(tmp_path)
+    assert shown(terminal.drawing(steps)) == shown(terminal.PICTURE.read_text("utf-8"))
+    # The last hour is not over in every partition.
+    history, until_ms = terminal.payments(), max(one["at_ms"] for one in terminal.payments()) - HOUR_MS
+    due = expected((one["card"], one["at_ms"], one["cents"]) for one in history)
+    found = sorted((one["card"], one["at_ms"], one["cents"]) for one in terminal.alerts(tmp_path))
+    assert [one for one in found if one[1] < until_ms] == [one for one in due if one[1] < until_ms]
 
 
-def test_a_report_that_was_overtaken_ends_a_silence(ships: ModuleType) -> None:
-    reports = [("Ada", 0), ("Ada", 65 * MINUTE_MS), ("Ada", 56 * MINUTE_MS)]
-    assert told(ships, reports) == expected(reports) == [("Ada", 65 * MINUTE_MS, 3)]
-
-
-@pytest.mark.parametrize("fleet", [["Ada"], ["Ada", "Grace", "Edsger"]], ids=["one ship", "three ships"])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_silences_are_those_of_a_loop_over_sorted_reports(
-    ships: ModuleType, fleet: list[str], seed: int
-) -> None:
-    random = Random(seed)
-    made: list[tuple[str, int]] = []
-    now = HOUR_MS
-    for _ in range(150):
-        now += random.choice([0, 1, 5, 20, 50, 60, 61, 65, 180]) * MINUTE_MS
-        made.append((random.choice(fleet), now - random.randrange(10) * MINUTE_MS))
-    assert told(ships, made) == expected(made)
+def shown(svg: str) -> list[str]:
+    """The texts of a picture in their order. Counts and times differ from run to run."""
+    texts = re.findall(r"<text[^>]*>(.*?)</text>", svg)
+    return [re.sub(r"[\d,.]+", "0", one.replace("&#160;", " ").strip()) for one in texts]
