@@ -51,7 +51,7 @@ def code() -> str:
     return found[1]
 
 
-def payments(seed: int = 0) -> list[dict[str, object]]:
+def payments(seed: int = 0) -> list[dict[str, str | int]]:
     """A history of payments, in the order of their arrival: up to ten minutes late."""
     random = Random(seed)
     times = sorted(random.randrange(14 * 86_400_000) for _ in range(PAYMENTS))
@@ -110,7 +110,7 @@ def session(folder: Path) -> list[Step]:
     return steps
 
 
-def alerts(folder: Path) -> list[dict[str, object]]:
+def alerts(folder: Path) -> list[dict[str, str | int]]:
     """The events in the topic of alerts after a session."""
     return [json.loads(line)["value"] for line in _dump(folder)]
 

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.show == "examples":
         return examples.main(given.names)
     days = flights.YEAR if given.year else (given.since, given.until)
-    return flights.main(flights.Settings(*days, given.out, given.commit_interval, given.log))
+    return flights.main(flights.Settings(days[0], days[1], given.out, given.commit_interval, given.log))
 
 
 if __name__ == "__main__":

@@ -292,6 +292,7 @@ def test_an_append_that_is_stopped_names_the_row_to_continue_with(
         return append_all(self, *given)
 
     monkeypatch.setattr(appending, "_ROWS_PER_COMMIT", 4)
+    monkeypatch.setattr(appending, "_ROWS_PER_NOTICE", 4)
     with monkeypatch.context() as patched:
         patched.setattr(EmbeddedLog, "append_all", stopped)
         ended = append(folder, "raw", *command)

@@ -29,6 +29,7 @@ from tailrace.log.interface import StoredLog
 
 _ROWS_PER_COMMIT = 10_000
 _BYTES_PER_COMMIT = 16 << 20
+_ROWS_PER_NOTICE = 1_000_000
 
 
 @click.command(cls=Command, short_help="Append rows of files to a topic.")
@@ -108,7 +109,7 @@ def append(
 class Appending:
     """Appends rows to a log, some thousands in each commit.
 
-    After each commit, a line on standard error names the last row that is appended: a command can be killed.
+    After each million rows, a line on standard error names the last one that is appended.
     """
 
     def __init__(self, log: StoredLog, topic: str, make: MakeRecord, *, skip_invalid: bool = False) -> None:
@@ -128,15 +129,17 @@ class Appending:
             appended.
         """
         most_bytes = self._log.options.max_record_bytes
-        size, now_ms, row = 0, _now_ms(), None
+        size, now_ms, row, named = 0, _now_ms(), None, self.count
         try:
             for row in rows:
                 if row.number < from_row:
                     continue
                 if len(self._batch) >= _ROWS_PER_COMMIT or size >= _BYTES_PER_COMMIT:
                     self._commit()
-                    where = f"up to {unit} {row.number - 1:,} of {source}"
-                    _say(f"{counted(self.count, 'record')} appended to {self._topic}, {where}")
+                    if self.count - named >= _ROWS_PER_NOTICE:
+                        where = f"up to {unit} {row.number - 1:,} of {source}"
+                        _say(f"{counted(self.count, 'record')} appended to {self._topic}, {where}")
+                        named = self.count
                     size, now_ms = 0, _now_ms()
                 try:
                     output = record_of(self._make, row, now_ms, most_bytes)
